@@ -204,7 +204,7 @@ fn members_go_on_when_their_redirector_is_killed_or_stopped() {
 }
 
 #[test]
-fn stopped_member_costs_the_others_nothing() {
+fn members_go_on_beside_one_that_is_stopped() {
     let server = Server::start(&[]);
     let _redirector = Redirector::start(&server, "one");
     wait_until("it is registered", || redirectors(&server).len() == 1);

@@ -27,14 +27,15 @@ mod upstream;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex};
 
 use meta::Revision;
 use meta::catalog::Catalog;
 use model::{Error, ErrorKind, Result, SpaceId};
-use tokio::sync::{Mutex, watch};
+use protocol::redirect::RedirectorCounts;
+use tokio::sync::{OnceCell, watch};
 use wire::driving::PeerHandle;
-use wire::handshake::Terms;
+use wire::handshake::{Role, Terms};
 use wire::link::Mailbox;
 use wire::proto;
 use wire::transport::Address;
@@ -44,7 +45,7 @@ use crate::cluster_view::SpaceView;
 use crate::server::{
     AdmittedConnection, Config, Metric, Server, ServerCounters, ServerRole, StartingServer, Thread, UserSource,
 };
-use group::{Group, GroupStatus};
+use group::{Group, GroupStatus, locked};
 use member_connection::{Admission, MemberConnection};
 use registration::{GroupEntry, keep_registered};
 use upstream::Upstream;
@@ -84,7 +85,7 @@ impl Redirector {
             let what = "a redirector needs a server above it: give --upstream mortar://HOST:PORT of a peer server";
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        let upstream = Arc::new(Upstream::new(upstream, config.cluster_credentials.clone()));
+        let upstream = Arc::new(Upstream::new(upstream, config.cluster_credentials.clone())?);
         let groups = Arc::new(Groups::default());
         let role = RedirectorRole { upstream: upstream.clone(), groups: groups.clone() };
         let server = start_server(role, config).await?;
@@ -133,41 +134,50 @@ pub(crate) struct RedirectorRole {
     groups: Arc<Groups>,
 }
 
-/// The groups that have members, by their spaces.
+/// The groups of all spaces. One without members is kept for a while.
 #[derive(Default)]
 struct Groups {
-    groups: Mutex<BTreeMap<SpaceId, Weak<Group>>>,
+    /// A group is made outside of the lock, so that a space that cannot be reached delays no other.
+    groups: Mutex<BTreeMap<SpaceId, Arc<OnceCell<Arc<Group>>>>>,
+    /// What groups that have ended did.
+    ended: Mutex<RedirectorCounts>,
 }
 
 impl Groups {
     /// The group of a space, which is started for its first member.
     ///
     /// # Errors
-    /// As [`Upstream::fetch_setup`].
+    /// As [`Upstream::fetch_setup`] and [`Group::check_connected`].
     async fn join(&self, upstream: &Arc<Upstream>, name: &str, id: SpaceId) -> Result<Arc<Group>> {
-        let mut groups = self.groups.lock().await;
-        groups.retain(|_, group| group.strong_count() > 0);
-        if let Some(group) = groups.get(&id).and_then(Weak::upgrade) {
-            return Ok(group);
-        }
-        let setup = upstream.fetch_setup(name).await?;
-        let space = SpaceView { id, name: name.to_owned(), nodes: setup.nodes };
-        let group = Group::start(space, setup.number, upstream.clone());
-        groups.insert(id, Arc::downgrade(&group));
-        Ok(group)
+        let cell = locked(&self.groups).entry(id).or_default().clone();
+        let start = || async {
+            let setup = upstream.fetch_setup(name).await?;
+            let space = SpaceView { id, name: name.to_owned(), nodes: setup.nodes };
+            Ok::<_, Error>(Group::start(space, setup.number, upstream.clone()))
+        };
+        let group = cell.get_or_try_init(start).await?;
+        group.check_connected()?;
+        Ok(group.clone())
     }
 
-    /// The groups, unless one is being started.
     fn current(&self) -> Vec<Arc<Group>> {
-        let groups = self.groups.try_lock();
-        groups.map(|groups| groups.values().filter_map(Weak::upgrade).collect()).unwrap_or_default()
+        locked(&self.groups).values().filter_map(|cell| cell.get().cloned()).collect()
     }
 
     /// The status of all of them.
     fn status(&self) -> GroupStatus {
-        let mut status = GroupStatus::default();
+        let mut status = GroupStatus { counts: *locked(&self.ended), ..GroupStatus::default() };
         self.current().iter().for_each(|group| status += group.status());
         status
+    }
+
+    /// Ends the groups that were without members for a while.
+    fn end_abandoned(&self) {
+        let abandoned = |cell: &Arc<OnceCell<Arc<Group>>>| cell.get().is_some_and(|group| group.is_abandoned());
+        let ended: Vec<_> = locked(&self.groups).extract_if(.., |_, cell| abandoned(cell)).collect();
+        for group in ended.into_iter().filter_map(|(_, cell)| cell.get().cloned()) {
+            *locked(&self.ended) += group.status().counts;
+        }
     }
 }
 
@@ -190,6 +200,11 @@ impl ServerRole for RedirectorRole {
     }
 
     async fn admit(&self, config: &Config, hello: &proto::Hello, _: &Principal) -> Result<(Terms, Admission)> {
+        let is_reached_by_others = config.listen.iter().any(|address| matches!(address, Address::Tls(_)));
+        if is_reached_by_others && !config.insecure && hello.user.is_empty() && hello.password.is_empty() {
+            let what = "a redirector that other machines can reach admits users with passwords: name yours. It cannot pass on a certificate";
+            return Err(Error::new(ErrorKind::Denied, what));
+        }
         let (stream, above) = self.upstream.dial_for(hello).await?;
         let group = match hello.space.is_empty() {
             true => None,
@@ -197,7 +212,8 @@ impl ServerRole for RedirectorRole {
         };
         let max_frame = config.limits.max_frame.min(above.max_frame);
         let max_in_flight = config.limits.max_in_flight.min(above.max_in_flight);
-        Ok((Terms { max_frame, max_in_flight, ..above }, Admission { above: (stream, above), group }))
+        let is_redirector = hello.role() == Role::Redirector;
+        Ok((Terms { max_frame, max_in_flight, ..above }, Admission { above: (stream, above), is_redirector, group }))
     }
 
     fn check_admitted(&self, _: &AdmittedConnection) -> Result<()> {
@@ -211,12 +227,18 @@ impl ServerRole for RedirectorRole {
 
     async fn run_background(_: &Thread<Self>) {}
 
-    fn tick(&self) {}
+    fn tick(&self) {
+        self.groups.end_abandoned();
+    }
 
     fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
         let GroupStatus { members, counts, staleness_ms } = self.groups.status();
         let mut metrics = vec![
-            Metric::gauge("groups", self.groups.current().len() as u64, "Spaces that have members here."),
+            Metric::gauge(
+                "groups",
+                self.groups.current().len() as u64,
+                "Spaces that have, or lately had, members here.",
+            ),
             Metric::gauge("members", members, "Clients of these spaces."),
             Metric::counter("pages_fetched_total", counts.fetches, "Pages that members asked for."),
             Metric::counter(

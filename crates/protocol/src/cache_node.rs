@@ -18,7 +18,7 @@ use crate::gateway::{self, Call, Gateway, Reply};
 use crate::ident::{HlcTimestamp, HolderId, TxnId};
 use crate::lease::Ms;
 use crate::memory_size::MemorySize;
-use crate::redirect::{self, Helpers, RedirectCounts, Redirector};
+use crate::redirect::{self, Helpers, Redirector, RedirectorCounts};
 use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
 
@@ -187,7 +187,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
         match &mut self.gateway {
             Some(gateway) => gateway.handle_call(from, txn, call, now).map(|()| None),
             None => {
-                // A release has no answer.
+                // A release has no answer, and ends the transaction.
+                if matches!(call, Call::Release { .. }) {
+                    self.callers.remove(&txn);
+                }
                 if !matches!(call, Call::Heard { .. } | Call::Release { .. }) {
                     self.callers.insert(txn, from);
                 }
@@ -196,10 +199,27 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
         }
     }
 
+    /// Forgets the writes of a commit that will not be committed.
+    pub fn forget_update(&mut self, txn: TxnId) {
+        self.trees.values_mut().for_each(|tree| tree.forget_update(txn));
+    }
+
+    /// Whether a call about this transaction was forwarded and is not answered.
+    #[must_use]
+    pub fn is_called(&self, txn: TxnId) -> bool {
+        self.callers.contains_key(&txn)
+    }
+
+    /// The holder that waits for the reply to a write.
+    #[must_use]
+    pub fn writer(&self, node: NodeId, write: TxnId) -> Option<HolderId> {
+        self.trees.get(&node)?.writer(write)
+    }
+
     /// Handles the answer to a forwarded call.
     pub fn handle_reply(&mut self, txn: TxnId, reply: Reply<T>) -> Option<Output<A, T>> {
         if matches!(reply, Reply::Ended(coordinator::CommitReply::Refused(_))) {
-            self.trees.values_mut().for_each(|tree| tree.forget_update(txn));
+            self.forget_update(txn);
         }
         let is_over = !matches!(reply, Reply::Locked(_));
         let to = if is_over { self.callers.remove(&txn) } else { self.callers.get(&txn).cloned() };
@@ -317,8 +337,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
 
     /// What it has done in all trees.
     #[must_use]
-    pub fn counts(&self) -> RedirectCounts {
-        let mut counts = RedirectCounts::default();
+    pub fn counts(&self) -> RedirectorCounts {
+        let mut counts = RedirectorCounts::default();
         self.trees.values().for_each(|tree| counts += tree.counts());
         counts
     }

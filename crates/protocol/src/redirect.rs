@@ -63,7 +63,7 @@ pub enum Output<T> {
 
 /// What a redirector has done since it started: pages and messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RedirectCounts {
+pub struct RedirectorCounts {
     /// Pages that holders asked for.
     pub fetches: u64,
     /// Pages that the node above was asked for.
@@ -80,7 +80,7 @@ pub struct RedirectCounts {
     pub invalidations: u64,
 }
 
-impl std::ops::AddAssign for RedirectCounts {
+impl std::ops::AddAssign for RedirectorCounts {
     fn add_assign(&mut self, other: Self) {
         let Self { fetches, fetched_above, helped, helped_bytes, forged, updates, invalidations } = other;
         self.fetches += fetches;
@@ -129,7 +129,7 @@ pub struct Redirector<T> {
     subscribers: BTreeSet<HolderId>,
     /// Holders that wait for the reply to a write.
     writers: BTreeMap<TxnId, HolderId>,
-    counts: RedirectCounts,
+    counts: RedirectorCounts,
     /// The largest closed timestamp that holders were sent.
     closed: Option<HlcTimestamp>,
     out: Vec<Output<T>>,
@@ -155,7 +155,7 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             syncing: VecDeque::new(),
             subscribers: BTreeSet::new(),
             writers: BTreeMap::new(),
-            counts: RedirectCounts::default(),
+            counts: RedirectorCounts::default(),
             closed: None,
             out: Vec::new(),
         }
@@ -480,6 +480,12 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         }
     }
 
+    /// The holder that waits for the reply to a write.
+    #[must_use]
+    pub fn writer(&self, write: TxnId) -> Option<HolderId> {
+        self.writers.get(&write).copied()
+    }
+
     /// Forgets the update of a refused commit: no invalidation will prove it.
     pub fn forget_update(&mut self, txn: TxnId) {
         self.retained.forget(txn);
@@ -504,7 +510,7 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
 
     /// What it has done.
     #[must_use]
-    pub fn counts(&self) -> RedirectCounts {
+    pub fn counts(&self) -> RedirectorCounts {
         self.counts
     }
 

@@ -100,9 +100,13 @@ fn missed(bugs: &[Bug], choice: impl Fn(Bug) -> Choice + Sync) -> Vec<Bug> {
     missed
 }
 
+/// Bugs that show only with members that lie, or that help late: `protocol::cache_node` has tests of these. All members are honest here.
+const OF_WICKED_MEMBERS: [Bug; 3] = [Bug::ForgedCopyTaken, Bug::ForgerAskedAgain, Bug::LateHelperAsked];
+
 #[test]
 fn every_planted_bug_is_noticed() {
-    let bugs: Vec<Bug> = Bug::ALL.iter().copied().filter(|bug| !bug.is_of_groups()).collect();
+    let here = |bug: &Bug| !bug.is_of_groups() && !OF_WICKED_MEMBERS.contains(bug);
+    let bugs: Vec<Bug> = Bug::ALL.iter().copied().filter(here).collect();
     assert!(bugs.len() >= 40, "{} bugs are few", bugs.len());
     let missed = missed(&bugs, choice);
     assert!(missed.is_empty(), "nobody noticed {missed:?}, and no scenario is written for them");

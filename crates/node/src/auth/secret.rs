@@ -119,7 +119,7 @@ impl Secret {
     }
 
     /// Whether `given` is one of the lines. The time that this takes depends on lengths alone.
-    pub(super) fn matches(&self, given: &str) -> bool {
+    pub(crate) fn matches(&self, given: &str) -> bool {
         self.lock_current()
             .lines
             .iter()

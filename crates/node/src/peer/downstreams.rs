@@ -47,11 +47,6 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         found.map(|(address, _)| address)
     }
 
-    /// The connections of the clients that have named their numbers.
-    pub(crate) fn connections(&self) -> impl Iterator<Item = &A> {
-        self.clients.values().map(|(address, _)| address)
-    }
-
     pub(crate) fn holder_count(&self) -> usize {
         self.holders.len()
     }

@@ -296,7 +296,9 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             BrickMessage::Deferred { node, txn, kind, why } => {
                 // The participant may take its part in soon.
                 self.node.ask_again_soon(txn, node, now);
-                if let Some(to) = self.below.client(txn.client) {
+                // A write of a client below a redirector is the redirector's here.
+                let writer = self.node.writer(node, txn).and_then(|holder| self.below.holder(holder));
+                if let Some(to) = writer.or_else(|| self.below.client(txn.client)) {
                     self.out.push(Output::Deferred { to: to.clone(), node, txn, kind, why });
                 }
                 Ok(())

@@ -23,7 +23,7 @@ use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::lease::Ms;
 use protocol::memory_size::MemorySize;
-use protocol::redirect::RedirectCounts;
+use protocol::redirect::RedirectorCounts;
 use protocol::tree::{Down, Up};
 
 use super::plant::{Bug, planted};
@@ -50,6 +50,8 @@ pub enum Output<A, T> {
         txn: TxnId,
         /// The call.
         call: Call<T>,
+        /// Whether one about this transaction was forwarded before, and is not answered.
+        is_repeated: bool,
     },
     /// Send this to a member, in the cache tree of a logical node.
     Down {
@@ -192,9 +194,13 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
             check_call(txn, &call, now)?;
         }
         let from = client.address().clone();
+        let is_repeated = self.node.is_called(txn);
         let forwarded = self.node.handle_call(from.clone(), txn, call, now).map_err(invalid)?;
+        if !member.may_write && !planted(Bug::ReaderUpdates) {
+            self.node.forget_update(txn);
+        }
         if let Some(cache_node::Output::Call(txn, call)) = forwarded {
-            self.out.push(Output::Call { from, txn, call });
+            self.out.push(Output::Call { from, txn, call, is_repeated });
         }
         self.drain();
         Ok(())
@@ -220,11 +226,6 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
         }
         self.below.forget(&member.client);
         self.drain();
-    }
-
-    /// Ends the connections of all members.
-    pub fn disconnect_members(&mut self) {
-        self.out.extend(self.below.connections().cloned().map(Output::Disconnect));
     }
 
     // -------------------------------------------------------------------------------------------- the server above
@@ -296,7 +297,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
 
     /// What it has done.
     #[must_use]
-    pub fn counts(&self) -> RedirectCounts {
+    pub fn counts(&self) -> RedirectorCounts {
         self.node.counts()
     }
 

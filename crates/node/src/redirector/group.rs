@@ -3,14 +3,15 @@
 //! A message is handled on the thread of its connection, and the outputs are sent before the lock is released, so that they keep their
 //! order. One task keeps the common connection and one handles timeouts.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::{Error, ErrorKind, Object, Result};
 use protocol::lease::Ms;
-use protocol::redirect::RedirectCounts;
+use protocol::redirect::RedirectorCounts;
 use tokio::time;
 use tracing::{debug, info, warn};
 use wire::cluster::Message;
@@ -26,6 +27,9 @@ use crate::cluster_view::SpaceView;
 /// Pauses between attempts to connect.
 const MIN_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// How long the common connection may be lost before members are sent elsewhere, and how long a group without members is kept.
+const LOST_AFTER: Duration = Duration::from_secs(3);
+const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 /// Bytes of unanswered calls on the common connection.
 const BUDGET: usize = 1 << 20;
 /// Bits of a session's number below the number of its client.
@@ -48,7 +52,7 @@ impl PartialEq for MemberAddress {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GroupStatus {
     pub(super) members: u64,
-    pub(super) counts: RedirectCounts,
+    pub(super) counts: RedirectorCounts,
     /// How far group snapshots are behind, in milliseconds; `None` if no member reads any.
     pub(super) staleness_ms: Option<u64>,
 }
@@ -70,8 +74,12 @@ pub(super) struct Group {
     pub(super) space: Arc<SpaceView>,
     /// The common connection.
     above: Mutex<Option<PeerHandle>>,
-    /// Connections of members.
-    members: AtomicU64,
+    /// The connections of members, by numbers that are not used again.
+    members: Mutex<BTreeMap<u64, PeerHandle>>,
+    last_member: AtomicU64,
+    /// Since when the common connection is not open, and since when there are no members.
+    lost_at: Mutex<Option<Instant>>,
+    empty_at: Mutex<Option<Instant>>,
     timer: DeadlineTimer,
     time: MonotonicClock,
 }
@@ -83,7 +91,10 @@ impl Group {
             driver: Mutex::new(RedirectorDriver::new(number, SESSION_BITS).with_secret(random_secret())),
             space: Arc::new(space),
             above: Mutex::default(),
-            members: AtomicU64::new(0),
+            members: Mutex::default(),
+            last_member: AtomicU64::new(0),
+            lost_at: Mutex::new(Some(Instant::now())),
+            empty_at: Mutex::new(Some(Instant::now())),
             timer: DeadlineTimer::default(),
             time: MonotonicClock::begin(),
         });
@@ -112,11 +123,12 @@ impl Group {
 
     /// The common connection, if it is open.
     fn above(&self) -> Option<PeerHandle> {
-        self.above.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.above).clone()
     }
 
     fn set_above(&self, handle: Option<PeerHandle>) {
-        *self.above.lock().unwrap_or_else(PoisonError::into_inner) = handle;
+        *locked(&self.lost_at) = handle.is_none().then(Instant::now);
+        *locked(&self.above) = handle;
     }
 
     /// Whether the common connection is open.
@@ -128,20 +140,58 @@ impl Group {
     pub(super) fn status(&self) -> GroupStatus {
         let Ok(driver) = self.lock() else { return GroupStatus::default() };
         let staleness_ms = driver.staleness_ms(self.time.now());
-        GroupStatus { members: self.members.load(Ordering::Relaxed), counts: driver.counts(), staleness_ms }
+        GroupStatus { members: locked(&self.members).len() as u64, counts: driver.counts(), staleness_ms }
     }
 
-    /// There is a connection of a member.
-    pub(super) fn member_connected(&self) {
-        self.members.fetch_add(1, Ordering::Relaxed);
+    /// There is a connection of a member. Returns the number of the connection.
+    pub(super) fn member_connected(&self, below: PeerHandle) -> u64 {
+        let number = self.last_member.fetch_add(1, Ordering::Relaxed);
+        locked(&self.members).insert(number, below);
+        *locked(&self.empty_at) = None;
+        number
     }
 
     /// The connection of a member has ended.
-    pub(super) fn member_disconnected(&self, member: &Member<MemberAddress>) {
-        self.members.fetch_sub(1, Ordering::Relaxed);
+    pub(super) fn member_disconnected(&self, number: u64, member: &Member<MemberAddress>) {
+        {
+            let mut members = locked(&self.members);
+            members.remove(&number);
+            if members.is_empty() {
+                *locked(&self.empty_at) = Some(Instant::now());
+            }
+        }
         // After a panic of the machine nothing is served, and there is nothing to forget.
         let _ = self.with_driver(|driver, now| driver.member_disconnected(member, now));
     }
+
+    /// Ends the connections of all members: they connect again, to this redirector or elsewhere.
+    fn disconnect_members(&self) {
+        locked(&self.members).values().for_each(PeerHandle::hang_up);
+    }
+
+    /// Whether there were no members for some time.
+    pub(super) fn is_abandoned(&self) -> bool {
+        locked(&self.empty_at).is_some_and(|since| since.elapsed() >= ABANDONED_AFTER)
+    }
+
+    /// Checks that the server above can be reached for pages.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the common connection has not been open for some time: clients are to go elsewhere.
+    pub(super) fn check_connected(&self) -> Result<()> {
+        match locked(&self.lost_at).is_some_and(|since| since.elapsed() >= LOST_AFTER) {
+            true => {
+                let what = "this redirector does not reach the server above it; its log says why";
+                Err(Error::new(ErrorKind::Unavailable, what))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// A lock of something that is consistent between any two statements, so that a panic elsewhere does no harm.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A number that no member can guess.
@@ -167,7 +217,9 @@ fn carry_out(output: Output<MemberAddress, Object>, above: Option<&PeerHandle>) 
                 above.send(Message::Up { node, epoch: 0, holder, message });
             }
         }
-        Output::Call { from, txn, call } => from.above.send(Message::Call { txn, call }),
+        // What was sent before waits still: the slow link does not carry it twice.
+        Output::Call { from, is_repeated: true, .. } if from.above.is_sending() => {}
+        Output::Call { from, txn, call, .. } => from.above.send(Message::Call { txn, call }),
         Output::Down { to, node, holder, message } => to.below.send(Message::Down { node, holder, message }),
         Output::Reply { to, txn, reply } => to.below.send(Message::Reply { txn, reply }),
         Output::Deferred { to, node, txn, kind, why } => to.below.send(Message::Deferred { node, txn, kind, why }),
@@ -221,6 +273,11 @@ async fn keep_connected(group: Weak<Group>, upstream: Arc<Upstream>) {
                 }
             }
         }
+        if let Some(current) = group.upgrade()
+            && current.check_connected().is_err()
+        {
+            current.disconnect_members();
+        }
         pauses.pause().await;
     }
 }
@@ -249,7 +306,7 @@ async fn drive(group: &Weak<Group>, stream: Stream, max_frame: u32) {
                 caller.hang_up();
                 // The connections in the members' names hang, too: members connect again, and these go to another server.
                 if let Some(current) = group.upgrade() {
-                    let _ = current.with_driver(|driver, _| driver.disconnect_members());
+                    current.disconnect_members();
                 }
             }
         }

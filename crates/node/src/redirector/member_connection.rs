@@ -1,13 +1,16 @@
 //! The connection of a member: its messages go to the machine of its group, everything else to the server above in its name.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
-use tracing::debug;
+use tracing::{debug, info};
 use wire::cluster::Message;
 use wire::driving::PeerHandle;
 use wire::handshake::{Permission, Terms};
-use wire::link::{self, Caller, Incoming, Limits, Link, Mailbox, Responder, Service, is_one_way_kind};
+use wire::link::{
+    self, Caller, Incoming, Limits, Link, Liveness, Mailbox, Responder, Service, is_one_way_kind, wait_until_silent,
+};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -23,10 +26,15 @@ use crate::server::{Kind, Thread};
 /// Bytes of unanswered calls in the name of one member; its own connection bounds its requests.
 const BUDGET: usize = 64 << 20;
 
+/// How long the server above may be silent on the connection of a member.
+const PATIENCE: Liveness = Liveness { interval: Duration::from_secs(5), timeout: Duration::from_secs(3) };
+
 /// What a member is admitted with.
 pub(crate) struct Admission {
     /// The connection to the server above in its name, and the terms of that.
     pub(super) above: (Stream, Terms),
+    /// Whether it is a redirector, which the server above has checked.
+    pub(super) is_redirector: bool,
     /// The group of its space; `None` for what concerns the whole cluster.
     pub(super) group: Option<Arc<Group>>,
 }
@@ -43,31 +51,41 @@ pub(crate) struct MemberConnection {
 /// A member of a group.
 struct Joined {
     group: Arc<Group>,
+    /// The number of the connection in the group.
+    number: u64,
     member: Member<MemberAddress>,
 }
 
 impl MemberConnection {
     /// Serves a member, and drives the connection in its name.
     pub(super) fn new(thread: Arc<Thread<RedirectorRole>>, admission: Admission, below: PeerHandle) -> Self {
-        let Admission { above: (stream, terms), group } = admission;
+        let Admission { above: (stream, terms), is_redirector, group } = admission;
         let mailbox = Arc::new(Mailbox::for_transactions());
+        let below_of_group = below.clone();
         let (above, address) = (
             Caller::new(mailbox.clone(), BUDGET),
             MemberAddress { below: below.clone(), above: PeerHandle::new(mailbox.clone()) },
         );
         let service = MemberUpstreamService { group: group.as_ref().map(Arc::downgrade), below: below.clone() };
-        let link = Link::new(stream, service, Limits::default(), terms.max_frame, mailbox);
+        let link = Link::new(stream, service, Limits::default(), terms.max_frame, mailbox.clone());
+        let caller = above.clone();
         tokio::spawn(async move {
-            let end = link::drive(link).await;
-            debug!(%end, "a connection to the server above in the name of a member ended");
+            tokio::select! {
+                biased;
+                end = link::drive(link) => debug!(%end, "a connection to the server above in the name of a member ended"),
+                () = wait_until_silent(&mailbox, &caller, PATIENCE, || true) => {
+                    info!("the server above does not answer on the connection of a member");
+                }
+            }
             // The member connects again, and learns of a refusal.
             below.hang_up();
         });
         let joined = group.map(|group| {
-            group.member_connected();
+            let number = group.member_connected(below_of_group);
             // The server above has authenticated the member, and checks its calls.
             let client = PeerClient::new(address.clone(), group.space.clone(), Principal::Anonymous);
-            Joined { group, member: Member::new(client, terms.permission >= Permission::Write) }
+            let client = if is_redirector { client.as_redirector() } else { client };
+            Joined { group, number, member: Member::new(client, terms.permission >= Permission::Write) }
         });
         Self { thread, above, address, joined }
     }
@@ -75,7 +93,7 @@ impl MemberConnection {
 
 impl Service for MemberConnection {
     fn on_messages(&mut self, mut messages: impl Iterator<Item = Message>) -> Result<()> {
-        let Some(Joined { group, member }) = &mut self.joined else {
+        let Some(Joined { group, member, .. }) = &mut self.joined else {
             return Err(Error::new(ErrorKind::Invalid, "a connection that names no space has no transactions"));
         };
         let (counters, above) = (&self.thread.counters, &self.address.above);
@@ -137,8 +155,8 @@ impl Service for MemberConnection {
 impl Drop for MemberConnection {
     fn drop(&mut self) {
         self.above.hang_up();
-        if let Some(Joined { group, member }) = &self.joined {
-            group.member_disconnected(member);
+        if let Some(Joined { group, number, member }) = &self.joined {
+            group.member_disconnected(*number, member);
         }
     }
 }

@@ -9,6 +9,7 @@ model::planted_bugs! {
         MemberUsesOthersTransaction "a member may use the transactions of another one"
         MemberCallUnchecked "a member may name pages of other spaces in its calls"
         MemberCallTooLarge "a call of a member may have any size and any time"
+        ReaderUpdates "the writes in a commit of a member that may not write are sent to others when an invalidation names the commit"
         MemberNotForgotten "a holder stays in the directory when its connection has ended"
         MemberClosesOthers "the end of a member's connection counts for all members"
         DeniedWriteHangs "a member is not told that its write has ended when it is denied"

@@ -13,7 +13,7 @@ use wire::link::{self, Caller, Limits, Link, Mailbox, NoService};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
-use wire::transport::{Address, Stream};
+use wire::transport::{Address, Stream, tls};
 
 use crate::auth::ClusterCredentials;
 
@@ -34,13 +34,21 @@ pub(super) struct SpaceSetup {
 pub(super) struct Upstream {
     addresses: Vec<Address>,
     credentials: ClusterCredentials,
+    /// TLS for connections in the names of members: with the certificate of this process, the server above would take each member for
+    /// a process of the cluster.
+    member_tls: Option<tls::Client>,
     /// The place of the address that answered last.
     preferred: AtomicUsize,
 }
 
 impl Upstream {
-    pub(super) fn new(addresses: Vec<Address>, credentials: ClusterCredentials) -> Self {
-        Self { addresses, credentials, preferred: AtomicUsize::new(0) }
+    /// Servers that this process connects to with its credentials.
+    ///
+    /// # Errors
+    /// If the files of the trusted authorities cannot be read any more.
+    pub(super) fn new(addresses: Vec<Address>, credentials: ClusterCredentials) -> Result<Self> {
+        let member_tls = credentials.tls.as_ref().map(tls::Client::without_identity).transpose()?;
+        Ok(Self { addresses, credentials, member_tls, preferred: AtomicUsize::new(0) })
     }
 
     /// Connects in the name of this process, about a space.
@@ -48,7 +56,7 @@ impl Upstream {
     /// # Errors
     /// As [`Upstream::dial`].
     pub(super) async fn dial_space(&self, space: &str) -> Result<(Stream, Terms)> {
-        self.dial(&self.credentials.introduction(space, Role::Redirector)).await
+        self.dial(&self.credentials.introduction(space, Role::Redirector), self.credentials.tls.as_ref()).await
     }
 
     /// How many servers there are.
@@ -66,7 +74,8 @@ impl Upstream {
     /// # Errors
     /// [`ErrorKind::Unavailable`] if it does not answer; those of its refusal.
     pub(super) async fn dial_place(&self, place: usize) -> Result<(Stream, Terms)> {
-        self.dial_one(&self.addresses[place], &self.credentials.introduction("", Role::Redirector)).await
+        let introduction = self.credentials.introduction("", Role::Redirector);
+        self.dial_one(&self.addresses[place], &introduction, self.credentials.tls.as_ref()).await
     }
 
     /// Connects in the name of a member that has sent this `Hello`.
@@ -79,6 +88,7 @@ impl Upstream {
             let what = "a redirector serves clients: connect bricks and peer servers to the meta-server";
             return Err(Error::new(ErrorKind::Denied, what));
         }
+        self.check_secret(hello)?;
         let credentials = Credentials { user: hello.user.clone(), password: hello.password.clone() };
         let patience = Some(hello.catalog_timeout_ms).filter(|given| *given > 0);
         let introduction = Introduction {
@@ -88,18 +98,31 @@ impl Upstream {
             catalog_timeout: patience.map(|given| Duration::from_millis(given.into())),
             ..Introduction::new(&*hello.space, &*hello.agent)
         };
-        self.dial(&introduction).await
+        self.dial(&introduction, self.member_tls.as_ref()).await
+    }
+
+    /// Checks the secret of the cluster, if a member shows one: the server above counts a wrong one as a guess of this process.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`].
+    fn check_secret(&self, hello: &proto::Hello) -> Result<()> {
+        let is_secret = hello.user.is_empty() && !hello.password.is_empty();
+        let is_right = || self.credentials.secret.as_ref().is_some_and(|own| own.matches(&hello.password));
+        match is_secret && !is_right() {
+            true => Err(Error::new(ErrorKind::Denied, "this is not the secret of this redirector's cluster")),
+            false => Ok(()),
+        }
     }
 
     /// Connects to the server that answered last, or to the next one that answers.
     ///
     /// # Errors
     /// That of the first server that refuses; [`ErrorKind::Unavailable`] if none answers.
-    async fn dial(&self, introduction: &Introduction) -> Result<(Stream, Terms)> {
+    async fn dial(&self, introduction: &Introduction, tls: Option<&tls::Client>) -> Result<(Stream, Terms)> {
         let (count, first) = (self.addresses.len(), self.preferred.load(Ordering::Relaxed));
         let mut last = Error::new(ErrorKind::Invalid, "no server above is named");
         for place in (first..first + count).map(|place| place % count) {
-            match self.dial_one(&self.addresses[place], introduction).await {
+            match self.dial_one(&self.addresses[place], introduction, tls).await {
                 Ok(dialled) => {
                     self.preferred.store(place, Ordering::Relaxed);
                     return Ok(dialled);
@@ -111,9 +134,14 @@ impl Upstream {
         Err(last)
     }
 
-    async fn dial_one(&self, address: &Address, introduction: &Introduction) -> Result<(Stream, Terms)> {
+    async fn dial_one(
+        &self,
+        address: &Address,
+        introduction: &Introduction,
+        tls: Option<&tls::Client>,
+    ) -> Result<(Stream, Terms)> {
         let dialled = time::timeout(DIAL_TIMEOUT, async {
-            let mut stream = Stream::dial(address, self.credentials.tls.as_ref()).await?;
+            let mut stream = Stream::dial(address, tls).await?;
             let terms = handshake::introduce(&mut stream, introduction).await?;
             Ok((stream, terms))
         });

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use client::{AdminClient, AdminOptions, Credentials, ErrorKind, tls};
 use meta::catalog::{CatalogEditor, Permission};
 use meta::{Embedded, MetaStore};
-use node::Config;
 use node::auth::ClusterCredentials;
 use node::meta::MetaServer;
+use node::{Config, Redirector, RedirectorSettings};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use wire::proto::account::SetPassword;
 use wire::proto::account::administer::Action;
@@ -116,6 +116,37 @@ fn certificates_and_passwords_identify_processes_and_users_over_tls() {
         options.tls = trusting();
         let refused = AdminClient::connect_with(&url, options).await.unwrap_err();
         assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("mortar://"), "{refused}");
+    });
+}
+
+/// With the certificate of the redirector's process, the peer server would take each member for a process of the cluster.
+#[test]
+fn members_of_a_redirector_are_not_admitted_by_its_certificate() {
+    run(async {
+        let authority = Authority::new();
+        let world = World::start(&|| authority.config("tls:127.0.0.1:0")).await;
+        world.add("root", None).await;
+        world.add("ann", Some(Permission::Read)).await;
+        for listen in ["127.0.0.1:0", "tls:127.0.0.1:0"] {
+            let upstream = world.peer.addresses().to_vec();
+            let settings = RedirectorSettings { upstream, ..RedirectorSettings::default() };
+            let redirector = Redirector::start(settings, authority.config(listen)).await.unwrap();
+            let connect = async |identity: Option<&str>, credentials: Option<(&str, &str)>| {
+                let mut options = AdminOptions::default();
+                options.tls = Some(authority.client(identity.map(|name| authority.issue(name))));
+                options.credentials =
+                    credentials.map(|(user, password)| Credentials { user: user.into(), password: password.into() });
+                AdminClient::connect_with(&World::url(redirector.addresses()), options).await
+            };
+            denied(connect(None, None).await);
+            denied(connect(None, Some(("", "a guess"))).await);
+            denied(connect(None, Some(("ann", "wrong"))).await);
+            // It cannot pass on a certificate.
+            denied(connect(Some("ann"), None).await);
+            let ann = connect(None, Some(("ann", "right one"))).await.unwrap();
+            denied(ann.create_space("more").await);
+            redirector.shutdown().await.unwrap();
+        }
     });
 }
 

@@ -171,6 +171,13 @@ fn transactions_of_members_and_others_lose_no_update() {
             });
         }
         running.join_all().await;
+        // Writes outside of transactions pass both.
+        let below = connect(&[&site.addresses()[0]], "").await.unwrap();
+        let written = create(&below, 1).await[0];
+        for value in 1..=20 {
+            below.put(written, Object::blob(vec![value; 10].into())).await.unwrap();
+        }
+        assert_eq!(read_all(&direct, &[written]).await, [20]);
         let sum: u32 = {
             let t = direct.begin(IsolationLevel::Optimistic);
             let mut sum = 0;

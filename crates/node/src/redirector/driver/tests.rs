@@ -230,12 +230,51 @@ fn sessions_of_members_end_with_the_connection_to_the_server_above() {
     }
 }
 
+/// Whether the new state in a member's commit is sent to another member when an invalidation names the commit.
+fn is_update_sent(may_write: bool) -> bool {
+    let (mut driver, mut writer, mut reader) = (connected(), member(1, may_write), member(2, true));
+    open(&mut driver, &mut writer, 5);
+    open(&mut driver, &mut reader, 6);
+    let fetch = Up::Fetch { page: PAGE, fetch: FetchId(1), have: None };
+    driver.member_up(&mut reader, (NODE, holder(6)), fetch, NOW).unwrap();
+    driver.member_call(&mut writer, txn(5), commit(PAGE), NOW).unwrap();
+    driver.outputs().for_each(drop);
+    let session = driver.cache_node().tree(NODE).unwrap().upstream().holder();
+    let (previous, version) = (protocol::ident::Version::ZERO, protocol::ident::Version { moves: 0, position: 1 });
+    let message = protocol::page_cache::Invalidation {
+        page: PAGE,
+        slots: [1].into(),
+        previous,
+        version,
+        timestamp: txn(5).start,
+        txn: txn(5),
+    };
+    driver.upstream_down(NODE, session, Down::Invalidate { message, contents: None }, NOW);
+    let sent = driver.outputs().find_map(|output| match output {
+        Output::Down { to: 2, message: Down::Invalidate { contents, .. }, .. } => Some(contents.is_some()),
+        _ => None,
+    });
+    sent.unwrap()
+}
+
 #[test]
-fn connections_of_all_members_end_when_the_server_above_hangs() {
-    let (mut driver, mut one, mut other) = (connected(), member(1, true), member(2, true));
-    open(&mut driver, &mut one, 5);
-    open(&mut driver, &mut other, 6);
-    driver.disconnect_members();
-    let out: Vec<_> = driver.outputs().collect();
-    assert!(out.contains(&Output::Disconnect(1)) && out.contains(&Output::Disconnect(2)), "{out:?}");
+fn commit_of_a_member_that_may_only_read_updates_no_other_member() {
+    assert!(is_update_sent(true));
+    assert!(!is_update_sent(false));
+    let _planted = plant(Bug::ReaderUpdates);
+    assert!(is_update_sent(false));
+}
+
+#[test]
+fn repeated_call_is_marked_until_it_is_answered() {
+    let (mut driver, mut one) = (connected(), member(1, true));
+    let mut call = |driver: &mut Driver| {
+        driver.member_call(&mut one, txn(5), commit(PAGE), NOW).unwrap();
+        driver.outputs().find_map(|it| if let Output::Call { is_repeated, .. } = it { Some(is_repeated) } else { None })
+    };
+    assert_eq!((call(&mut driver), call(&mut driver)), (Some(false), Some(true)));
+    let reply = Reply::Ended(protocol::commit::coordinator::CommitReply::Refused(Refusal::TooOld));
+    driver.member_reply(txn(5), reply);
+    driver.outputs().for_each(drop);
+    assert_eq!(call(&mut driver), Some(false));
 }

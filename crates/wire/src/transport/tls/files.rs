@@ -94,6 +94,14 @@ impl Client {
         ReloadingConfig::load(files).map(Arc::new).map(Self)
     }
 
+    /// A client with the same authorities that shows no certificate of its own.
+    ///
+    /// # Errors
+    /// As [`Client::load`].
+    pub fn without_identity(&self) -> Result<Self> {
+        Self::load(ClientFiles { identity: None, ..self.0.files.clone() })
+    }
+
     /// Reads the files again, for new connections. This also happens when they have changed.
     ///
     /// # Errors
