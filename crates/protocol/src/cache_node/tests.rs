@@ -259,3 +259,27 @@ fn honest_copy_is_given_on_after_changes_too() {
         }
     }
 }
+
+/// The page that is under way may be older than an update that others were sent meanwhile.
+#[test]
+fn holder_that_joins_a_fetch_receives_the_updates_that_were_sent_since_it_began() {
+    for (bug, expected) in [(None, 1), (Some(Bug::UpdateNotBuffered), 0)] {
+        let _planted = bug.map(plant);
+        let mut node = node(Helpers::All);
+        open(&mut node, HolderId(8), 1_002);
+        // The fetch of the first holder is under way when a commit that has passed is proven.
+        assert!(sends_update_of(&mut node, txn(2)));
+        node.handle_up(NODE, HolderId(8), Up::Fetch { page: PAGE, fetch: FetchId(6), have: None }, 1_003).unwrap();
+        let updates = node.outputs().into_iter().filter(|output| {
+            matches!(output, Output::Down(_, HolderId(8), Down::Invalidate { contents: Some(_), .. }))
+        });
+        assert_eq!(updates.count(), expected);
+    }
+}
+
+/// A commit passes, and its invalidation comes. Whether the holder is sent the new state.
+fn sends_update_of(node: &mut CacheNode<u8, u64>, txn: TxnId) -> bool {
+    let part = Part { writes: write(1), ..Part::default() };
+    node.handle_call(1, txn, Call::Commit { parts: [(NODE, part)].into(), creates: false }, 1_002).unwrap();
+    sends_update(node, txn)
+}
