@@ -166,5 +166,4 @@ const GROUPS: Choice =
 #[test]
 fn bugs_in_redirectors_are_noticed_in_whole_clusters() {
     assert_noticed(REDIRECTOR_BUGS.iter().copied().map(bug::Bug::Redirector), GROUPS);
-    assert_noticed([bug::Bug::Peer(PeerBug::SessionKeepsConnection)].into_iter(), GROUPS);
 }

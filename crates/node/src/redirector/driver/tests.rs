@@ -278,3 +278,15 @@ fn repeated_call_is_marked_until_it_is_answered() {
     driver.outputs().for_each(drop);
     assert_eq!(call(&mut driver), Some(false));
 }
+
+#[test]
+fn messages_to_a_member_that_has_connected_again_go_to_its_later_connection() {
+    use crate::peer::plant::Bug as SharedBug;
+    for (bug, expected) in [(None, 2), (Some(SharedBug::SessionKeepsConnection), 1)] {
+        let _planted = bug.map(plant);
+        let (mut driver, mut before, mut after) = (connected(), member(1, true), member(2, true));
+        open(&mut driver, &mut before, 5);
+        driver.member_up(&mut after, (NODE, holder(5)), renew(), NOW).unwrap();
+        assert_eq!(driver.below.holder(holder(5)), Some(&expected), "{bug:?}");
+    }
+}
