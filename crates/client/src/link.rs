@@ -19,7 +19,7 @@ use wire::cluster::{self, Message};
 use wire::driving::{MonotonicClock, PeerHandle};
 use wire::handshake::Introduction;
 use wire::link::{
-    self, Caller, End, Incoming, Limits, Link, Liveness, Mailbox, NoService, Responder, Service, wait_until_silent,
+    self, CallConnection, Caller, End, Incoming, Limits, Link, Liveness, Mailbox, Responder, Service, wait_until_silent,
 };
 use wire::proto;
 use wire::proto::groups::{GetGroups, Groups};
@@ -235,28 +235,15 @@ async fn ask<const N: usize>(
     let timeout = options.connect_timeout;
     let asked = time::timeout(timeout, async {
         let (stream, space, max_frame) = open_connection(server, target, options).await?;
-        let mailbox = Arc::new(Mailbox::default());
-        let caller = Caller::new(mailbox.clone(), BUDGET);
-        let link = Link::new(stream, NoService, Limits::default(), max_frame, mailbox);
-        let mut driving = JoinSet::new();
-        driving.spawn(link::drive(link));
+        let connection = CallConnection::open(stream, max_frame);
         let mut answers = Vec::with_capacity(N);
         for request in requests {
-            answers.push(caller.call(request, Vec::new()).await.map(|answer| answer.response));
+            answers.push(connection.ask(request).await?);
         }
-        caller.hang_up();
-        let answers = answers.into_iter().collect::<Result<Vec<_>>>()?;
-        Ok::<_, Error>((space, answers.try_into().map_err(|_| unexpected_answer_error())?))
+        Ok((space, answers.try_into().map_err(|_| unexpected_answer_error())?))
     });
-    let answers = asked.await.unwrap_or_else(|_| {
+    asked.await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::Unavailable, format!("{server} does not answer within {timeout:?}")))
-    });
-    answers.map_err(|error| match error.kind() {
-        // A client number that is lost on its way is never used.
-        ErrorKind::Unknown => {
-            Error::new(ErrorKind::Unavailable, format!("{server} cannot take a client now")).caused_by(error)
-        }
-        _ => error,
     })
 }
 

@@ -36,7 +36,6 @@ mod service;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod simulated;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use meta::Revision;
@@ -48,33 +47,21 @@ use wire::driving::{PeerHandle, PositionSource};
 use wire::handshake::{self, Terms};
 use wire::link::Mailbox;
 use wire::proto;
-use wire::transport::Address;
 
 use crate::auth::Principal;
 use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
 use crate::openings::LocalOpening;
-use crate::server::{self, AdmittedConnection, Config, Metric, Server, ServerCounters, StartingServer, Thread};
+use crate::server::{self, AdmittedConnection, Config, Metric, ServerCounters, Thread, server_handle};
 pub use node_driver::PageRead;
 pub(crate) use node_driver::STAGING_LEASE_MS;
 use nodes::Nodes;
 pub(crate) use nodes::SKEW_MS;
 use service::BrickConnection;
 
-/// A store that is being served.
-///
-/// Dropping it does not stop the server: it serves until the process ends or [`Brick::shutdown`] is called.
-pub struct Brick {
-    server: Server<BrickRole>,
-}
-
-impl std::fmt::Debug for Brick {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Brick")
-            .field("addresses", &self.addresses())
-            .field("http", &self.http())
-            .finish_non_exhaustive()
-    }
+server_handle! {
+    /// A store that is being served.
+    Brick serves BrickRole
 }
 
 impl Brick {
@@ -85,7 +72,7 @@ impl Brick {
     /// [`insecure`](Config::insecure); [`ErrorKind::Io`](model::ErrorKind::Io) if the brick cannot listen.
     pub async fn start_in(realm: Arc<ClusterView>, id: BrickId, store: Store, config: Config) -> Result<Self> {
         let nodes = Nodes::new(store, realm, id, &config, None)?;
-        Ok(Self { server: start_server(BrickRole::new(nodes), config).await? })
+        Ok(Self { server: Self::start_server(BrickRole::new(nodes), config).await? })
     }
 
     /// The same for a brick that was [opened](crate::openings::open_brick): it serves as long as that opening lasts.
@@ -100,31 +87,8 @@ impl Brick {
     ) -> Result<Self> {
         let id = BrickId(opening.brick().0);
         let nodes = Nodes::new(store, view, id, &config, Some(opening))?;
-        Ok(Self { server: start_server(BrickRole::new(nodes), config).await? })
+        Ok(Self { server: Self::start_server(BrickRole::new(nodes), config).await? })
     }
-
-    /// The addresses on which it listens, in the order of the configuration, with the ports that the system chose.
-    #[must_use]
-    pub fn addresses(&self) -> &[Address] {
-        &self.server.addresses
-    }
-
-    /// The address of `/metrics` and `/health`; `None` if HTTP is off.
-    #[must_use]
-    pub fn http(&self) -> Option<SocketAddr> {
-        self.server.http
-    }
-
-    /// Stops accepting connections, answers pending requests, and closes the store, whose result it returns.
-    pub async fn shutdown(self) -> Result<()> {
-        self.server.shutdown().await
-    }
-}
-
-/// As [`Server::start`], compiled in this crate: see [`StartingServer`].
-#[inline(never)]
-fn start_server(role: BrickRole, config: Config) -> StartingServer<BrickRole> {
-    Box::pin(Server::start(role, config))
 }
 
 /// State shared by all threads of a brick.

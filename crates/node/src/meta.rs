@@ -16,7 +16,6 @@ mod meta_connection;
 mod remote_meta_store;
 mod write_deduplicator;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use meta::catalog::{Catalog, CatalogEditor, Follower, Parameters};
@@ -27,26 +26,17 @@ use tracing::error;
 use wire::handshake::{self, Terms, Witnessed};
 use wire::link::Mailbox;
 use wire::proto;
-use wire::transport::Address;
 
 use crate::auth::Principal;
 use crate::openings;
-use crate::server::{self, AdmittedConnection, Config, Metric, Server, ServerCounters, StartingServer, Thread};
+use crate::server::{self, AdmittedConnection, Config, Metric, ServerCounters, Thread, server_handle};
 use meta_connection::MetaConnection;
 pub use remote_meta_store::RemoteMetaStore;
 use write_deduplicator::WriteDeduplicator;
 
-/// A running meta-server.
-///
-/// If it is dropped, it serves until the process ends. [`MetaServer::shutdown`] stops it cleanly.
-pub struct MetaServer {
-    server: Server<MetaRole>,
-}
-
-impl std::fmt::Debug for MetaServer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MetaServer").field("addresses", &self.addresses()).finish_non_exhaustive()
-    }
+server_handle! {
+    /// A running meta-server.
+    MetaServer serves MetaRole
 }
 
 impl MetaServer {
@@ -63,19 +53,7 @@ impl MetaServer {
         follower.wait_for_revision(opened.revision).await?;
         let ended = watch::Sender::new(None);
         let role = MetaRole { store, editor, follower, ended, deduplicator: WriteDeduplicator::new() };
-        Ok(Self { server: start_server(role, config).await? })
-    }
-
-    /// Its addresses in the order of the configuration, with the ports that the system chose.
-    #[must_use]
-    pub fn addresses(&self) -> &[Address] {
-        &self.server.addresses
-    }
-
-    /// The address of `/metrics` and `/health`, if there is one.
-    #[must_use]
-    pub fn http(&self) -> Option<SocketAddr> {
-        self.server.http
+        Ok(Self { server: Self::start_server(role, config).await? })
     }
 
     /// Waits until it must not serve any more, because its catalogue went back in time, and returns why.
@@ -88,17 +66,6 @@ impl MetaServer {
             None => std::future::pending().await,
         }
     }
-
-    /// Stops it: accepts no more connections and answers the requests that have arrived. The store stays open.
-    pub async fn shutdown(self) -> Result<()> {
-        self.server.shutdown().await
-    }
-}
-
-/// As [`Server::start`], compiled in this crate: see [`StartingServer`].
-#[inline(never)]
-fn start_server(role: MetaRole, config: Config) -> StartingServer<MetaRole> {
-    Box::pin(Server::start(role, config))
 }
 
 /// What all threads of a meta-server share.

@@ -44,7 +44,6 @@ mod space_statuses;
 mod usage;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -58,29 +57,20 @@ use wire::handshake::{self, Terms};
 use wire::link::Mailbox;
 use wire::proto;
 use wire::proto::cluster::{AskWitness, Witnesses};
-use wire::transport::Address;
 
 use crate::auth::{Principal, permission_to_proto};
 use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, SpaceView};
-use crate::server::{AdmittedConnection, Config, Metric, Server, ServerCounters, ServerRole, StartingServer, Thread};
+use crate::server::{AdmittedConnection, Config, Metric, ServerCounters, ServerRole, Thread, server_handle};
 use client_connection::{Admission, ClientConnection};
 use groups::{GroupRegistry, Registration};
 use outcome_counts::OutcomeCounts;
 use query::QueryLimits;
 use shard::PeerShard;
 
-/// A running peer server.
-///
-/// Dropping it does not stop the server: it serves until the process ends or [`PeerServer::shutdown`] is called.
-pub struct PeerServer {
-    server: Server<PeerRole>,
-}
-
-impl std::fmt::Debug for PeerServer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PeerServer").field("addresses", &self.addresses()).finish_non_exhaustive()
-    }
+server_handle! {
+    /// A running peer server.
+    PeerServer serves PeerRole
 }
 
 impl PeerServer {
@@ -90,19 +80,7 @@ impl PeerServer {
     /// As [`Brick::start_in`](crate::Brick::start_in); those of [`ClusterView::take_numbers`] with several threads.
     pub async fn start(view: Arc<ClusterView>, process: u64, config: Config) -> Result<Self> {
         let role = PeerRole::new(view, process, &config).await?;
-        Ok(Self { server: start_server(role, config).await? })
-    }
-
-    /// The addresses on which it listens, in the order of the configuration, with the ports that the system chose.
-    #[must_use]
-    pub fn addresses(&self) -> &[Address] {
-        &self.server.addresses
-    }
-
-    /// The address of `/metrics` and `/health`; `None` if HTTP is off.
-    #[must_use]
-    pub fn http(&self) -> Option<SocketAddr> {
-        self.server.http
+        Ok(Self { server: Self::start_server(role, config).await? })
     }
 
     /// What `/health` reports; `None` if there is no problem.
@@ -110,17 +88,6 @@ impl PeerServer {
     pub fn health_problem(&self) -> Option<String> {
         self.server.role().health_problem()
     }
-
-    /// Stops accepting connections and answers pending requests.
-    pub async fn shutdown(self) -> Result<()> {
-        self.server.shutdown().await
-    }
-}
-
-/// As [`Server::start`], compiled in this crate: see [`StartingServer`].
-#[inline(never)]
-fn start_server(role: PeerRole, config: Config) -> StartingServer<PeerRole> {
-    Box::pin(Server::start(role, config))
 }
 
 /// State shared by all threads of a peer server.

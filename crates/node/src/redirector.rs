@@ -26,7 +26,6 @@ mod registration;
 mod upstream;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use meta::Revision;
@@ -43,7 +42,7 @@ use wire::transport::Address;
 use crate::auth::Principal;
 use crate::cluster_view::SpaceView;
 use crate::server::{
-    AdmittedConnection, Config, Metric, Server, ServerCounters, ServerRole, StartingServer, Thread, UserSource,
+    AdmittedConnection, Config, Metric, ServerCounters, ServerRole, Thread, UserSource, server_handle,
 };
 use group::{Group, GroupStatus, locked};
 use member_connection::{Admission, MemberConnection};
@@ -61,17 +60,9 @@ pub struct RedirectorSettings {
     pub advertise: Vec<Address>,
 }
 
-/// A running redirector.
-///
-/// Dropping it does not stop the server: it serves until the process ends or [`Redirector::shutdown`] is called.
-pub struct Redirector {
-    server: Server<RedirectorRole>,
-}
-
-impl std::fmt::Debug for Redirector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redirector").field("addresses", &self.addresses()).finish_non_exhaustive()
-    }
+server_handle! {
+    /// A running redirector.
+    Redirector serves RedirectorRole
 }
 
 impl Redirector {
@@ -88,7 +79,7 @@ impl Redirector {
         let upstream = Arc::new(Upstream::new(upstream, config.cluster_credentials.clone())?);
         let groups = Arc::new(Groups::default());
         let role = RedirectorRole { upstream: upstream.clone(), groups: groups.clone() };
-        let server = start_server(role, config).await?;
+        let server = Self::start_server(role, config).await?;
         if let Some(group) = group {
             let addresses = if advertise.is_empty() { server.addresses.clone() } else { advertise };
             for place in 0..upstream.count() {
@@ -100,32 +91,6 @@ impl Redirector {
         }
         Ok(Self { server })
     }
-
-    /// The addresses on which it listens, in the order of the configuration, with the ports that the system chose.
-    #[must_use]
-    pub fn addresses(&self) -> &[Address] {
-        &self.server.addresses
-    }
-
-    /// The address of `/metrics` and `/health`; `None` if HTTP is off.
-    #[must_use]
-    pub fn http(&self) -> Option<SocketAddr> {
-        self.server.http
-    }
-
-    /// Stops accepting connections and answers pending requests.
-    ///
-    /// # Errors
-    /// If the server ends in disorder.
-    pub async fn shutdown(self) -> Result<()> {
-        self.server.shutdown().await
-    }
-}
-
-/// As [`Server::start`], compiled in this crate: see [`StartingServer`].
-#[inline(never)]
-fn start_server(role: RedirectorRole, config: Config) -> StartingServer<RedirectorRole> {
-    Box::pin(Server::start(role, config))
 }
 
 /// State shared by all threads of a redirector.

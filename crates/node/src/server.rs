@@ -6,6 +6,7 @@
 mod config;
 mod connection_table;
 mod counters;
+mod handle;
 mod http;
 mod io_threads;
 mod log_limiter;
@@ -38,6 +39,7 @@ use connection_table::{ConnectionOwner, ConnectionTable};
 #[cfg(test)]
 pub(crate) use counters::KINDS;
 pub(crate) use counters::{Kind, ServerCounters, ThreadCounters};
+pub(crate) use handle::server_handle;
 pub use io_threads::{IoRuntimes, IoThreads};
 pub(crate) use log_limiter::LogLimiter;
 pub(crate) use metric::Metric;

@@ -59,6 +59,8 @@ struct RedirectorLine {
     /// Pages that another member had, and the bytes of their objects: these did not cross the link.
     helped: u64,
     helped_bytes: u64,
+    /// Pages that members have given others and that were not what had passed.
+    forged: u64,
     /// Messages to members with new states of objects, and without.
     updates: u64,
     invalidations: u64,
@@ -79,6 +81,7 @@ impl From<RedirectorInfo> for RedirectorLine {
             fetched_above: counts.fetched_above,
             helped: counts.helped,
             helped_bytes: counts.helped_bytes,
+            forged: counts.forged,
             updates: counts.updates,
             invalidations: counts.invalidations,
             staleness_ms: counts.staleness_ms,
@@ -94,6 +97,7 @@ impl RedirectorLine {
             fetched_above: self.fetched_above.saturating_sub(before.fetched_above),
             helped: self.helped.saturating_sub(before.helped),
             helped_bytes: self.helped_bytes.saturating_sub(before.helped_bytes),
+            forged: self.forged.saturating_sub(before.forged),
             updates: self.updates.saturating_sub(before.updates),
             invalidations: self.invalidations.saturating_sub(before.invalidations),
             ..self.clone()
@@ -127,6 +131,13 @@ impl Report for RedirectorList {
                 HumanCount(*updates),
                 HumanCount(*invalidations)
             )?;
+            if redirector.forged > 0 {
+                let forged = HumanCount(redirector.forged);
+                writeln!(
+                    out,
+                    "  wrong pages  {forged:>12} given by members and not used: one of them lies, or is damaged"
+                )?;
+            }
             if let Some(staleness) = redirector.staleness_ms {
                 writeln!(out, "  snapshots    {staleness:>12} ms behind")?;
             }

@@ -165,7 +165,7 @@ fn source(peer: &RemoteEndpoint) -> ConnectionSource {
 }
 
 /// Whether the caller is a process of the cluster by its role, or gives a password without a name: the cluster's secret.
-fn is_member(hello: &Hello) -> bool {
+pub(crate) fn is_member(hello: &Hello) -> bool {
     let is_process = matches!(hello.role(), Role::Brick | Role::Peer | Role::Redirector);
     is_process || hello.user.is_empty() && !hello.password.is_empty()
 }

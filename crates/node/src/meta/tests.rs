@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use wire::transport::Address;
 
 use super::*;
+use crate::server::Server;
 
 fn config() -> Config {
     Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() }

@@ -2,7 +2,6 @@
 
 use std::error::Error as _;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use meta::catalog::{BrickId, Catalog};
@@ -11,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time;
 use tracing::debug;
 use wire::handshake::Role;
-use wire::link::{self, Caller, Limits, Link, Mailbox, NoService};
+use wire::link::CallConnection;
 use wire::proto::cluster;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -21,8 +20,6 @@ use crate::auth::ClusterCredentials;
 
 /// Time limit of asking one process.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes of unanswered calls on one connection.
-const BUDGET: usize = 1 << 20;
 
 /// In place of a brick's number: the catalogue.
 pub(super) const NO_BRICK: BrickId = BrickId(0);
@@ -116,15 +113,9 @@ impl Member {
             // Another process was started at its address.
             return Ok(Asked::Ended);
         }
-        let mailbox = Arc::new(Mailbox::default());
-        let caller = Caller::new(mailbox.clone(), BUDGET);
-        let driving =
-            tokio::spawn(link::drive(Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox)));
+        let connection = CallConnection::open(stream, terms.max_frame);
         let request = Request::AskWitness(cluster::AskWitness { brick: brick.0, claimed });
-        let answered = caller.call(request, Vec::new()).await;
-        caller.hang_up();
-        driving.abort();
-        match answered?.response {
+        match connection.ask(request).await? {
             Response::Witnesses(seen) => Ok(Asked::Saw(seen)),
             other => Err(Error::new(ErrorKind::Unsupported, format!("an answer of another kind: {other:?}"))),
         }

@@ -5,14 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use model::{Error, ErrorKind, Object, Result};
 use protocol::lease::Ms;
 use protocol::redirect::RedirectorCounts;
-use tokio::time;
 use tracing::{debug, info, warn};
 use wire::cluster::Message;
 use wire::connector::Backoff;
@@ -68,19 +66,23 @@ impl std::ops::AddAssign for GroupStatus {
 
 type Driver = RedirectorDriver<MemberAddress, Object>;
 
-/// The machine of a space, its lock, its clock, its timer, and its connection to the server above.
+/// The connections of a group.
+struct Connections {
+    /// The common one, or since when it is not open.
+    above: Result<PeerHandle, Instant>,
+    /// Those of members, by numbers that are not used again.
+    members: BTreeMap<u64, PeerHandle>,
+    last_number: u64,
+    /// When the last member has left, or when the group was started.
+    left_at: Instant,
+}
+
+/// The machine of a space, its lock, its clock, its timer, and its connections.
 pub(super) struct Group {
     driver: Mutex<Driver>,
     pub(super) space: Arc<SpaceView>,
-    /// The common connection.
-    above: Mutex<Option<PeerHandle>>,
-    /// The connections of members, by numbers that are not used again.
-    members: Mutex<BTreeMap<u64, PeerHandle>>,
-    last_member: AtomicU64,
-    /// Since when the common connection is not open, and since when there are no members.
-    lost_at: Mutex<Option<Instant>>,
-    empty_at: Mutex<Option<Instant>>,
-    timer: DeadlineTimer,
+    connections: Mutex<Connections>,
+    timer: Arc<DeadlineTimer>,
     time: MonotonicClock,
 }
 
@@ -90,16 +92,17 @@ impl Group {
         let group = Arc::new(Self {
             driver: Mutex::new(RedirectorDriver::new(number, SESSION_BITS).with_secret(random_secret())),
             space: Arc::new(space),
-            above: Mutex::default(),
-            members: Mutex::default(),
-            last_member: AtomicU64::new(0),
-            lost_at: Mutex::new(Some(Instant::now())),
-            empty_at: Mutex::new(Some(Instant::now())),
-            timer: DeadlineTimer::default(),
+            connections: Mutex::new(Connections {
+                above: Err(Instant::now()),
+                members: BTreeMap::new(),
+                last_number: 0,
+                left_at: Instant::now(),
+            }),
+            timer: Arc::default(),
             time: MonotonicClock::begin(),
         });
         tokio::spawn(keep_connected(Arc::downgrade(&group), upstream));
-        tokio::spawn(run_timers(Arc::downgrade(&group)));
+        tokio::spawn(run_timers(Arc::downgrade(&group), group.timer.clone(), group.time));
         group
     }
 
@@ -113,52 +116,43 @@ impl Group {
         let _delivery = DeliveryScope::enter();
         let mut driver = self.lock()?;
         let done = act(&mut driver, self.time.now());
-        let above = self.above();
+        let connections = locked(&self.connections);
         for output in driver.outputs() {
-            carry_out(output, above.as_ref());
+            carry_out(output, connections.above.as_ref().ok());
         }
+        drop(connections);
         self.timer.set(driver.deadline().unwrap_or(Ms::MAX));
         Ok(done)
     }
 
-    /// The common connection, if it is open.
-    fn above(&self) -> Option<PeerHandle> {
-        locked(&self.above).clone()
-    }
-
-    fn set_above(&self, handle: Option<PeerHandle>) {
-        *locked(&self.lost_at) = handle.is_none().then(Instant::now);
-        *locked(&self.above) = handle;
-    }
-
     /// Whether the common connection is open.
     pub(super) fn is_connected(&self) -> bool {
-        self.above().is_some()
+        locked(&self.connections).above.is_ok()
     }
 
     /// What it has done, and how it is.
     pub(super) fn status(&self) -> GroupStatus {
         let Ok(driver) = self.lock() else { return GroupStatus::default() };
         let staleness_ms = driver.staleness_ms(self.time.now());
-        GroupStatus { members: locked(&self.members).len() as u64, counts: driver.counts(), staleness_ms }
+        let members = locked(&self.connections).members.len() as u64;
+        GroupStatus { members, counts: driver.counts(), staleness_ms }
     }
 
     /// There is a connection of a member. Returns the number of the connection.
     pub(super) fn member_connected(&self, below: PeerHandle) -> u64 {
-        let number = self.last_member.fetch_add(1, Ordering::Relaxed);
-        locked(&self.members).insert(number, below);
-        *locked(&self.empty_at) = None;
+        let mut connections = locked(&self.connections);
+        connections.last_number += 1;
+        let number = connections.last_number;
+        connections.members.insert(number, below);
         number
     }
 
     /// The connection of a member has ended.
     pub(super) fn member_disconnected(&self, number: u64, member: &Member<MemberAddress>) {
         {
-            let mut members = locked(&self.members);
-            members.remove(&number);
-            if members.is_empty() {
-                *locked(&self.empty_at) = Some(Instant::now());
-            }
+            let mut connections = locked(&self.connections);
+            connections.members.remove(&number);
+            connections.left_at = Instant::now();
         }
         // After a panic of the machine nothing is served, and there is nothing to forget.
         let _ = self.with_driver(|driver, now| driver.member_disconnected(member, now));
@@ -166,12 +160,13 @@ impl Group {
 
     /// Ends the connections of all members: they connect again, to this redirector or elsewhere.
     fn disconnect_members(&self) {
-        locked(&self.members).values().for_each(PeerHandle::hang_up);
+        locked(&self.connections).members.values().for_each(PeerHandle::hang_up);
     }
 
     /// Whether there were no members for some time.
     pub(super) fn is_abandoned(&self) -> bool {
-        locked(&self.empty_at).is_some_and(|since| since.elapsed() >= ABANDONED_AFTER)
+        let connections = locked(&self.connections);
+        connections.members.is_empty() && connections.left_at.elapsed() >= ABANDONED_AFTER
     }
 
     /// Checks that the server above can be reached for pages.
@@ -179,12 +174,12 @@ impl Group {
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the common connection has not been open for some time: clients are to go elsewhere.
     pub(super) fn check_connected(&self) -> Result<()> {
-        match locked(&self.lost_at).is_some_and(|since| since.elapsed() >= LOST_AFTER) {
-            true => {
+        match locked(&self.connections).above {
+            Err(since) if since.elapsed() >= LOST_AFTER => {
                 let what = "this redirector does not reach the server above it; its log says why";
                 Err(Error::new(ErrorKind::Unavailable, what))
             }
-            false => Ok(()),
+            _ => Ok(()),
         }
     }
 }
@@ -202,9 +197,10 @@ fn random_secret() -> u128 {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Some(above) = self.above() {
+        if let Ok(above) = &locked(&self.connections).above {
             above.hang_up();
         }
+        // Its tasks end.
         self.timer.wake();
     }
 }
@@ -228,18 +224,14 @@ fn carry_out(output: Output<MemberAddress, Object>, above: Option<&PeerHandle>) 
 }
 
 /// Polls the machine when it is time, as long as the group exists.
-async fn run_timers(group: Weak<Group>) {
+async fn run_timers(group: Weak<Group>, timer: Arc<DeadlineTimer>, time: MonotonicClock) {
     loop {
-        // The timer is a part of the group, which may be dropped meanwhile: so the wait is bounded.
-        {
-            let Some(group) = group.upgrade() else { return };
-            let _ = time::timeout(MAX_PAUSE, group.timer.wait(&group.time)).await;
-            group.timer.clear();
-            if group.with_driver(|driver, now| driver.poll(now)).is_err() {
-                return;
-            }
+        timer.wait(&time).await;
+        timer.clear();
+        let Some(group) = group.upgrade() else { return };
+        if group.with_driver(|driver, now| driver.poll(now)).is_err() {
+            return;
         }
-        tokio::task::yield_now().await;
     }
 }
 
@@ -289,7 +281,7 @@ async fn drive(group: &Weak<Group>, stream: Stream, max_frame: u32) {
     let (handle, caller) = (PeerHandle::new(mailbox.clone()), Caller::new(mailbox.clone(), BUDGET));
     let service = UpstreamService { group: group.clone(), handle: handle.clone() };
     let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());
-    current.set_above(Some(handle));
+    locked(&current.connections).above = Ok(handle);
     let space = current.space.clone();
     let connected = current.with_driver(|driver, now| driver.upstream_connected(now));
     drop(current);
@@ -312,7 +304,7 @@ async fn drive(group: &Weak<Group>, stream: Stream, max_frame: u32) {
         }
     }
     if let Some(current) = group.upgrade() {
-        current.set_above(None);
+        locked(&current.connections).above = Err(Instant::now());
         let _ = current.with_driver(|driver, now| driver.upstream_disconnected(now));
     }
 }

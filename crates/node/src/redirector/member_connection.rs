@@ -61,7 +61,6 @@ impl MemberConnection {
     pub(super) fn new(thread: Arc<Thread<RedirectorRole>>, admission: Admission, below: PeerHandle) -> Self {
         let Admission { above: (stream, terms), is_redirector, group } = admission;
         let mailbox = Arc::new(Mailbox::for_transactions());
-        let below_of_group = below.clone();
         let (above, address) = (
             Caller::new(mailbox.clone(), BUDGET),
             MemberAddress { below: below.clone(), above: PeerHandle::new(mailbox.clone()) },
@@ -81,7 +80,7 @@ impl MemberConnection {
             below.hang_up();
         });
         let joined = group.map(|group| {
-            let number = group.member_connected(below_of_group);
+            let number = group.member_connected(address.below.clone());
             // The server above has authenticated the member, and checks its calls.
             let client = PeerClient::new(address.clone(), group.space.clone(), Principal::Anonymous);
             let client = if is_redirector { client.as_redirector() } else { client };

@@ -3,12 +3,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use model::{Error, Result};
-use tokio::task::JoinSet;
+use model::{Error, ErrorKind, Result};
 use tokio::time;
 use tracing::{debug, info, warn};
 use wire::connector::Backoff;
-use wire::link::{self, Caller, Limits, Link, Mailbox, NoService};
+use wire::link::CallConnection;
 use wire::proto::groups::{Counts, Redirector, Register};
 use wire::proto::request::Request;
 use wire::transport::Address;
@@ -23,8 +22,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// How often the registration is repeated with new counts, and how long the server above may take to answer.
 const INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of unanswered calls.
-const BUDGET: usize = 1 << 20;
 
 /// What a redirector registers.
 #[derive(Clone, Debug)]
@@ -43,6 +40,7 @@ impl GroupEntry {
             fetched_above: counts.fetched_above,
             helped: counts.helped,
             helped_bytes: counts.helped_bytes,
+            forged: counts.forged,
             updates: counts.updates,
             invalidations: counts.invalidations,
             staleness_ms,
@@ -91,15 +89,11 @@ async fn register(
 ) -> Result<()> {
     let (stream, terms) = upstream.dial_place(place).await?;
     drop(upstream);
-    let mailbox = Arc::new(Mailbox::default());
-    let caller = Caller::new(mailbox.clone(), BUDGET);
-    let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox);
-    let mut driving = JoinSet::new();
-    driving.spawn(link::drive(link));
+    let connection = CallConnection::open(stream, terms.max_frame);
     let mut is_first = true;
     while let Some(status) = status() {
-        let late = |_| Err(Error::new(model::ErrorKind::Unavailable, "it does not answer"));
-        let answered = time::timeout(ANSWER_TIMEOUT, caller.call(entry.request(status), Vec::new()));
+        let late = |_| Err(Error::new(ErrorKind::Unavailable, "it does not answer"));
+        let answered = time::timeout(ANSWER_TIMEOUT, connection.ask(entry.request(status)));
         answered.await.unwrap_or_else(late)?;
         if std::mem::take(&mut is_first) {
             pauses.reset();
@@ -107,6 +101,5 @@ async fn register(
         }
         time::sleep(INTERVAL).await;
     }
-    caller.hang_up();
     Ok(())
 }

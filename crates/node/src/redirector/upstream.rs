@@ -1,26 +1,22 @@
 //! The servers above a redirector: peer servers, or redirectors nearer to them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use model::{Error, ErrorKind, NodeId, Result};
-use tokio::task::JoinSet;
 use tokio::time;
 use wire::cluster;
 use wire::handshake::{self, Credentials, Introduction, Role, Terms};
-use wire::link::{self, Caller, Limits, Link, Mailbox, NoService};
+use wire::link::CallConnection;
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::{Address, Stream, tls};
 
-use crate::auth::ClusterCredentials;
+use crate::auth::{ClusterCredentials, is_member};
 
 /// How long one attempt to connect may take.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of unanswered calls on one connection; further calls wait.
-const BUDGET: usize = 64 << 20;
 
 /// What a redirector has to know before it serves a space.
 pub(super) struct SpaceSetup {
@@ -106,7 +102,7 @@ impl Upstream {
     /// # Errors
     /// [`ErrorKind::Denied`].
     fn check_secret(&self, hello: &proto::Hello) -> Result<()> {
-        let is_secret = hello.user.is_empty() && !hello.password.is_empty();
+        let is_secret = is_member(hello) && !hello.password.is_empty();
         let is_right = || self.credentials.secret.as_ref().is_some_and(|own| own.matches(&hello.password));
         match is_secret && !is_right() {
             true => Err(Error::new(ErrorKind::Denied, "this is not the secret of this redirector's cluster")),
@@ -157,19 +153,13 @@ impl Upstream {
     /// As [`Upstream::dial`]; [`ErrorKind::Unavailable`] if the server does not answer.
     pub(super) async fn fetch_setup(&self, space: &str) -> Result<SpaceSetup> {
         let (stream, terms) = self.dial_space(space).await?;
-        let mailbox = Arc::new(Mailbox::default());
-        let caller = Caller::new(mailbox.clone(), BUDGET);
-        let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox);
-        let mut driving = JoinSet::new();
-        driving.spawn(link::drive(link));
+        let connection = CallConnection::open(stream, terms.max_frame);
         let asked = time::timeout(DIAL_TIMEOUT, async {
-            let numbers = caller.call(Request::GetNumbers(proto::GetNumbers { count: 1 }), Vec::new()).await?;
-            let nodes = caller.call(Request::GetSpace(proto::GetSpace {}), Vec::new()).await?;
-            Ok::<_, Error>((numbers.response, nodes.response))
+            let numbers = connection.ask(Request::GetNumbers(proto::GetNumbers { count: 1 })).await?;
+            Ok::<_, Error>((numbers, connection.ask(Request::GetSpace(proto::GetSpace {})).await?))
         });
         let late = |_| Err(Error::new(ErrorKind::Unavailable, "the server above this redirector does not answer"));
         let answered = asked.await.unwrap_or_else(late);
-        caller.hang_up();
         let (Response::Numbers(numbers), Response::ConnectionSpace(of)) = answered? else {
             return Err(Error::new(ErrorKind::Invalid, "the server above sends an answer to something else"));
         };

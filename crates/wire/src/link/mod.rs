@@ -10,6 +10,7 @@
 //! ends ([`End::Overrun`]). A frame has a deadline ([`Limits::frame_grace`]), and all unfinished frames of a server share a budget
 //! ([`InputBudget`]). A malformed frame ends its connection and affects no other.
 
+mod call_connection;
 mod caller;
 mod driver;
 mod input_budget;
@@ -30,6 +31,7 @@ use crate::frame::Raw;
 use crate::proto::request::Request;
 use crate::proto::response::Response;
 
+pub use call_connection::CallConnection;
 pub use caller::{AnswerStream, Caller, Pending};
 pub use driver::{Link, drive};
 pub use input_budget::InputBudget;

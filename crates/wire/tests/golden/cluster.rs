@@ -720,6 +720,7 @@ fn redirector() -> groups::Redirector {
         updates: 17,
         invalidations: 4,
         staleness_ms: Some(25),
+        forged: 2,
     };
     let addresses = vec!["shed1:6676".to_owned(), "tls:shed1:6677".to_owned()];
     groups::Redirector { group: "shed".to_owned(), addresses, agent: "mortar 0.1.0".to_owned(), counts: Some(counts) }

@@ -5,9 +5,6 @@ import io.mortar.jdo.mapping.Containers;
 import io.mortar.jdo.mapping.EmbeddedCopy;
 import io.mortar.jdo.mapping.InverseMapping;
 import io.mortar.jdo.mapping.MemberMapping;
-import java.math.BigDecimal;
-import java.math.BigInteger;
-import java.math.MathContext;
 import java.util.AbstractMap;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -66,8 +63,6 @@ final class Evaluator {
 
     /** The value of a path through a reference that is null. */
     private static final Object NOTHING = new Object();
-
-    private static final MathContext QUOTIENT = MathContext.DECIMAL128;
 
     private final Query<?> query;
     private final ExecutionContext context;
@@ -380,7 +375,7 @@ final class Evaluator {
         throw unsupported(expression);
     }
 
-    private static NucleusUserException unsupported(Expression expression) {
+    static NucleusUserException unsupported(Expression expression) {
         return new NucleusUserException("the query needs an evaluation in memory that is not supported: " + expression);
     }
 
@@ -452,81 +447,16 @@ final class Evaluator {
     private Object arithmetic(DyadicExpression expression, Row row) {
         Object left = evaluate(expression.getLeft(), row);
         if (expression.getOperator() == Expression.OP_NEG) {
-            return left == null || left == NOTHING ? left : calculate(0L, Expression.OP_SUB, left, expression);
+            return left == null || left == NOTHING ? left : Arithmetic.negative(left, expression);
         }
         if (expression.getOperator() == Expression.OP_COM) {
-            // The complement of two: -x - 1.
-            return left == null || left == NOTHING
-                    ? left
-                    : calculate(-1L, Expression.OP_SUB, integer(Values.number(left), expression), expression);
+            return left == null || left == NOTHING ? left : Arithmetic.complement(left, expression);
         }
         Object right = evaluate(expression.getRight(), row);
         if (left == null || right == null || left == NOTHING || right == NOTHING) {
             return left == NOTHING || right == NOTHING ? NOTHING : null;
         }
-        return calculate(left, expression.getOperator(), right, expression);
-    }
-
-    private static Object integer(Object value, Expression expression) {
-        boolean isInteger =
-                value instanceof Number number && !Values.isFloating(number) && !(value instanceof BigDecimal);
-        return isInteger ? value : fail(expression);
-    }
-
-    private static Object calculate(Object left, Expression.Operator operator, Object right, Expression expression) {
-        Object one = Values.number(left);
-        Object other = Values.number(right);
-        boolean areNumbers = one instanceof Number && other instanceof Number;
-        boolean areCharacters = left instanceof Character && right instanceof Character;
-        if (operator == Expression.OP_ADD && (!areNumbers || areCharacters)) {
-            return "" + left + right;
-        }
-        if (!areNumbers) {
-            throw unsupported(expression);
-        }
-        try {
-            return calculate((Number) one, operator, (Number) other, expression);
-        } catch (ArithmeticException error) {
-            throw new NucleusUserException(expression + " cannot be computed: " + error.getMessage(), error);
-        }
-    }
-
-    private static Object calculate(Number left, Expression.Operator operator, Number right, Expression expression) {
-        if (Values.isFloating(left) || Values.isFloating(right)) {
-            double one = left.doubleValue();
-            double other = right.doubleValue();
-            return operator == Expression.OP_ADD
-                    ? one + other
-                    : operator == Expression.OP_SUB
-                            ? one - other
-                            : operator == Expression.OP_MUL
-                                    ? one * other
-                                    : operator == Expression.OP_DIV
-                                            ? one / other
-                                            : operator == Expression.OP_MOD ? (Object) (one % other) : fail(expression);
-        }
-        BigDecimal one = Values.decimal(left);
-        BigDecimal other = Values.decimal(right);
-        boolean isInteger = !(left instanceof BigDecimal) && !(right instanceof BigDecimal);
-        BigDecimal result = operator == Expression.OP_ADD
-                ? one.add(other)
-                : operator == Expression.OP_SUB
-                        ? one.subtract(other)
-                        : operator == Expression.OP_MUL
-                                ? one.multiply(other)
-                                : operator == Expression.OP_MOD
-                                        ? one.remainder(other)
-                                        : operator != Expression.OP_DIV
-                                                ? (BigDecimal) fail(expression)
-                                                : isInteger
-                                                        ? one.divideToIntegralValue(other)
-                                                        : one.divide(other, QUOTIENT);
-        boolean isBig = left instanceof BigInteger || right instanceof BigInteger;
-        return !isInteger ? result : isBig ? (Object) result.toBigInteger() : (Object) result.longValueExact();
-    }
-
-    private static Object fail(Expression expression) {
-        throw unsupported(expression);
+        return Arithmetic.calculate(left, expression.getOperator(), right, expression);
     }
 
     // ------------------------------------------------------------------------------------------- functions
@@ -571,7 +501,7 @@ final class Evaluator {
             return name.equals("isPresent") ? (Object) optional.isPresent() : optional.orElse(null);
         }
         if (receiver != null && Containers.isContainer(receiver)) {
-            return ofContainer(receiver, invoke, arguments);
+            return ContainerFunctions.call(receiver, invoke, arguments);
         }
         if (receiver instanceof String text) {
             return ofText(text, invoke, arguments);
@@ -607,7 +537,7 @@ final class Evaluator {
                 arguments.get(0) instanceof Number number ? (Object) Math.sqrt(number.doubleValue()) : null;
             case "ABS", "MATH.ABS" ->
                 arguments.get(0) instanceof Number number && Values.order(number, 0L) < 0
-                        ? calculate(0L, Expression.OP_SUB, number, invoke)
+                        ? Arithmetic.negative(number, invoke)
                         : arguments.get(0);
             default -> function(null, invoke, arguments);
         };
@@ -661,32 +591,6 @@ final class Evaluator {
     /** A position in a text; the nearest one for a number outside of it. */
     private static int position(String text, Object number) {
         return Math.max(0, Math.min(text.length(), ((Number) number).intValue()));
-    }
-
-    private static Object ofContainer(Object container, InvokeExpression invoke, List<Object> arguments) {
-        List<Object> elements = Containers.elements(container);
-        Map<Object, Object> map = container instanceof Map<?, ?> known ? (Map<Object, Object>) known : Map.of();
-        return switch (invoke.getOperation()) {
-            case "size", "length" -> elements.size();
-            case "isEmpty" -> elements.isEmpty();
-            case "contains", "containsValue" -> has(elements, arguments.get(0));
-            case "containsKey" -> has(map.keySet(), arguments.get(0));
-            case "containsEntry" ->
-                has(map.keySet(), arguments.get(0)) && Values.isSame(map.get(arguments.get(0)), arguments.get(1));
-            case "indexOf" -> elements.indexOf(arguments.get(0));
-            case "get" -> container instanceof Map ? map.get(arguments.get(0)) : element(elements, arguments.get(0));
-            default -> throw unsupported(invoke);
-        };
-    }
-
-    private static Object element(List<Object> elements, Object index) {
-        int number = ((Number) index).intValue();
-        return number < 0 || number >= elements.size() ? null : elements.get(number);
-    }
-
-    private static boolean has(Collection<Object> elements, Object value) {
-        return elements.stream()
-                .anyMatch(each -> each == null || value == null ? each == value : Values.isSame(each, value));
     }
 
     /** A function of DataNucleus, with values for its receiver and its arguments. */
