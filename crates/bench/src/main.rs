@@ -1,5 +1,6 @@
 //! Workloads and rivals: compares Mortar with widely used systems in the same run.
 
+mod buddy;
 mod contest;
 mod figure;
 mod hammer;
@@ -45,7 +46,7 @@ type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 struct Arguments {
     /// What to measure.
     name: Benchmark,
-    /// Measure one figure (osbdb-2), the figures of one paper (tods), or the cases whose text contains this ("unix get").
+    /// Measure one figure (osbdb-2), the figures of one paper (buddy), or the cases whose text contains this ("unix get").
     #[arg(long, value_name = "ID")]
     only: Option<String>,
     /// Reduce sizes and times so that the run ends within a minute; the report notes that.
@@ -171,7 +172,8 @@ impl Benchmark {
                 let wants = |paper: &str, ids: &str| run.only.as_deref().is_none_or(|only| is(only, paper, ids));
                 let osbdb = osbdb::FIGURES.iter().map(|figure| ("osbdb", figure));
                 let tods = tods::FIGURES.iter().map(|figure| ("tods", figure));
-                let wanted = osbdb.chain(tods).filter(|(paper, (ids, _))| wants(paper, ids));
+                let buddy = buddy::FIGURES.iter().map(|figure| ("buddy", figure));
+                let wanted = osbdb.chain(tods).chain(buddy).filter(|(paper, (ids, _))| wants(paper, ids));
                 wanted.map(|(_, (_, measure))| measure(&run.without_filter())).collect()
             }
             Self::Commit => workload::commit::measure(run),

@@ -38,7 +38,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
                 quantity(median(&row.rival)),
                 row.rival_name.clone(),
                 row.unit.to_owned(),
-                format!("{:.2}", row.ratio()),
+                ratio_text(row),
                 target_text(row),
             ]
         }));
@@ -120,19 +120,25 @@ fn section(out: &mut String, figure: &Figure) -> Result<()> {
         write!(
             out,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>\
-             <td class=\"n {class}\">{:.2}</td><td>{}</td></tr>",
+             <td class=\"n {class}\">{}</td><td>{}</td></tr>",
             escape(&row.case),
             paper::value(figure.id, &row.case, row.unit).unwrap_or("–"),
             escape(&row.rival_name),
             format_spread(&row.rival),
             format_spread(&row.mortar),
             escape(row.unit),
-            row.ratio(),
+            ratio_text(row),
             target_text(row),
         )?;
     }
     *out += "</table>";
     Ok(())
+}
+
+/// A ratio to nothing is none.
+fn ratio_text(row: &Row) -> String {
+    let ratio = row.ratio();
+    if ratio.is_finite() && ratio > 0.0 { format!("{ratio:.2}") } else { "–".to_owned() }
 }
 
 fn target_text(row: &Row) -> String {

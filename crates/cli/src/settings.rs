@@ -113,7 +113,8 @@ pub(crate) struct PartialSettings {
     /// memory, 12 to 256]. Of a brick and a meta-server
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(BUFFER_MIB))]
     buffer_mib: Option<u32>,
-    /// Objects that a peer server keeps in memory, in MiB [default: 1/64 of the machine's memory, 64 to 4096]
+    /// Objects that a peer server keeps in memory, or bytes of blobs that a redirector keeps for its members, in MiB [default: 1/64 of
+    /// the machine's memory, 64 to 4096]
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=MAX_MIB))]
     cache_mib: Option<u32>,
     /// How long an upload lasts at a brick after its last bytes, and uploaded bytes that no object has, in seconds
@@ -339,8 +340,8 @@ impl Settings {
             refuse(memory, "memory", "it keeps nothing")?;
             refuse(given.buffer_mib.is_some(), "buffer_mib", "it keeps nothing")?;
         }
-        if role != ProcessRole::Peer {
-            refuse(given.cache_mib.is_some(), "cache_mib", "only a peer server has this cache")?;
+        if !matches!(role, ProcessRole::Peer | ProcessRole::Redirector) {
+            refuse(given.cache_mib.is_some(), "cache_mib", "only a peer server and a redirector have this cache")?;
         }
         if role != ProcessRole::Brick {
             refuse(given.upload_lease_s.is_some(), "upload_lease_s", "only a brick takes uploads")?;
@@ -477,8 +478,11 @@ impl Settings {
     fn storage_lines(&self) -> Vec<SettingLine> {
         let mut lines =
             vec![line("What the process is: brick, peer, meta or redirector.", "role", toml_string(self.role.name()))];
-        if self.role == ProcessRole::Peer {
-            let about = "The most objects that it keeps in memory, in MiB.";
+        if matches!(self.role, ProcessRole::Peer | ProcessRole::Redirector) {
+            let about = match self.role {
+                ProcessRole::Redirector => "The most bytes of blobs that it keeps for its members, in MiB.",
+                _ => "The most objects that it keeps in memory, in MiB.",
+            };
             let cache = line(about, "cache_mib", (self.sizes.cache_bytes() >> 20).to_string());
             lines.push(comment_unless(self.sizes.cache_mib.is_some(), cache));
         }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::persistent::{Persistent, Ref};
 use model::{Error, ErrorKind, Kind, Object, Oid, RecordRef, Result};
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, RawRwLock, RwLock};
 
 use super::classes::StructMapping;
 
@@ -36,7 +36,7 @@ pub(super) struct StructEntry<T> {
 }
 
 /// A [`StructEntry`] of any type.
-pub(super) trait AnyStructEntry: Send + Sync {
+pub(super) trait AnyStructEntry: Any + Send + Sync {
     /// The object, if it was touched since the last flush.
     fn flush(&self, oid: Oid) -> Result<Option<Object>>;
 
@@ -54,9 +54,6 @@ pub(super) trait AnyStructEntry: Send + Sync {
 
     /// Whether the object is the same as when it was loaded.
     fn is_as_loaded(&self, object: &Object) -> bool;
-
-    /// For a downcast to the type of the struct.
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 impl fmt::Debug for dyn AnyStructEntry {
@@ -85,7 +82,7 @@ impl<T: Persistent> StructEntry<T> {
 
     /// Borrows the struct to read it.
     pub(super) fn read(&self, oid: Oid) -> Result<Loaded<T>> {
-        let cell = self.cell.clone().try_read_owned().map_err(|_| in_use_error::<T>(oid, "changed"))?;
+        let cell = self.cell.try_read_arc().ok_or_else(|| in_use_error::<T>(oid, "changed"))?;
         if cell.retired {
             return Err(retired_error::<T>(oid));
         }
@@ -94,7 +91,7 @@ impl<T: Persistent> StructEntry<T> {
 
     /// Borrows the struct to change it.
     pub(super) fn change(&self, oid: Oid) -> Result<LoadedMut<T>> {
-        let cell = self.cell.clone().try_write_owned().map_err(|_| in_use_error::<T>(oid, "read or changed"))?;
+        let cell = self.cell.try_write_arc().ok_or_else(|| in_use_error::<T>(oid, "read or changed"))?;
         if cell.retired {
             return Err(retired_error::<T>(oid));
         }
@@ -109,7 +106,7 @@ impl<T: Persistent> StructEntry<T> {
 
 impl<T: Persistent> AnyStructEntry for StructEntry<T> {
     fn flush(&self, oid: Oid) -> Result<Option<Object>> {
-        let cell = self.cell.try_read().map_err(|_| in_use_error::<T>(oid, "changed"))?;
+        let cell = self.cell.try_read().ok_or_else(|| in_use_error::<T>(oid, "changed"))?;
         if !self.touched.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -125,12 +122,12 @@ impl<T: Persistent> AnyStructEntry for StructEntry<T> {
     }
 
     fn object(&self, oid: Oid) -> Result<Object> {
-        let cell = self.cell.try_read().map_err(|_| in_use_error::<T>(oid, "changed"))?;
+        let cell = self.cell.try_read().ok_or_else(|| in_use_error::<T>(oid, "changed"))?;
         self.encode(&cell, oid)
     }
 
     fn retire(&self, oid: Oid) -> Result<()> {
-        self.cell.try_write().map_err(|_| in_use_error::<T>(oid, "read or changed"))?.retired = true;
+        self.cell.try_write().ok_or_else(|| in_use_error::<T>(oid, "read or changed"))?.retired = true;
         Ok(())
     }
 
@@ -140,10 +137,6 @@ impl<T: Persistent> AnyStructEntry for StructEntry<T> {
 
     fn is_as_loaded(&self, object: &Object) -> bool {
         self.before.as_ref().is_some_and(|before| before.data == object.data)
-    }
-
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }
 
@@ -169,13 +162,13 @@ fn retired_error<T: Persistent>(oid: Oid) -> Error {
 
 /// An object that a transaction has loaded to read it.
 pub struct Loaded<T> {
-    cell: OwnedRwLockReadGuard<StructCell<T>>,
+    cell: ArcRwLockReadGuard<RawRwLock, StructCell<T>>,
     oid: Oid,
 }
 
 /// An object that a transaction has loaded to change it. The commit writes the changes.
 pub struct LoadedMut<T> {
-    cell: OwnedRwLockWriteGuard<StructCell<T>>,
+    cell: ArcRwLockWriteGuard<RawRwLock, StructCell<T>>,
     oid: Oid,
 }
 

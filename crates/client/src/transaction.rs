@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
 use model::{
     ClassId, ContentPatch, Entry, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value,
     limits,
@@ -69,7 +71,7 @@ pub(super) struct Changes {
     /// Changes of a part of blobs that it does not replace.
     pub(super) patches: BTreeMap<Oid, Arc<ContentPatch>>,
     /// Objects that it has loaded as structs: newer than `writes` until they are flushed.
-    pub(super) loaded: BTreeMap<Oid, Arc<dyn AnyStructEntry>>,
+    pub(super) loaded: IndexMap<Oid, Arc<dyn AnyStructEntry>, RandomState>,
     /// New structs among them that are created only if a persistent object refers to them.
     pub(super) drafts: BTreeSet<Oid>,
     /// Identifiers of new records, which it may create.

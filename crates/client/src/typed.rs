@@ -6,6 +6,7 @@
 //! A new object gets its real identifier at once, in a page that is leased to the transaction. So its [`Ref`] stays valid after the
 //! commit.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -97,8 +98,7 @@ impl Transaction {
     /// [`ErrorKind::NotFound`] if there is no such object, [`ErrorKind::Invalid`] if it is of another class, or if this transaction
     /// has a [`LoadedMut`] of it; else as [`Transaction::get`].
     pub async fn load<T: Persistent>(&self, reference: Ref<T>) -> Result<Loaded<T>> {
-        let oid = reference.oid();
-        self.struct_entry::<T>(oid, LockMode::Shared).await?.ok_or_else(|| not_found_error::<T>(oid))?.read(oid)
+        self.try_load(reference).await?.ok_or_else(|| not_found_error::<T>(reference.oid()))
     }
 
     /// Loads an object to change it: the commit writes the changes. At the level [`IsolationLevel::Locks`] it is locked exclusively.
@@ -117,6 +117,10 @@ impl Transaction {
     /// As [`Transaction::load`], except [`ErrorKind::NotFound`].
     pub async fn try_load<T: Persistent>(&self, reference: Ref<T>) -> Result<Option<Loaded<T>>> {
         let oid = reference.oid();
+        // Without a call that waits: most loads in a program that navigates are of objects that it has.
+        if let Some(loaded) = self.with_entry(oid, |entry: &StructEntry<T>| entry.read(oid))? {
+            return loaded.map(Some);
+        }
         self.struct_entry::<T>(oid, LockMode::Shared).await?.map(|slot| slot.read(oid)).transpose()
     }
 
@@ -174,16 +178,23 @@ impl Transaction {
         Ok(Some(slot))
     }
 
+    /// Calls `with` for the struct of an object that the transaction has already, if it is of this type.
+    fn with_entry<T: Persistent, R>(&self, oid: Oid, with: impl FnOnce(&StructEntry<T>) -> R) -> Result<Option<R>> {
+        let changes = self.changes()?;
+        let known = changes.loaded.get(&oid).map(|entry| &**entry as &dyn Any);
+        Ok(known.and_then(|entry| entry.downcast_ref()).map(with))
+    }
+
     /// The struct of an object that the transaction has already. One of another type is flushed and removed.
     fn known_entry<T: Persistent>(&self, oid: Oid) -> Result<Option<Arc<StructEntry<T>>>> {
         let mut changes = self.changes()?;
-        let Some(slot) = changes.loaded.get(&oid) else { return Ok(None) };
-        if let Ok(same) = slot.clone().as_any().downcast::<StructEntry<T>>() {
+        let Some(slot) = changes.loaded.get(&oid).cloned() else { return Ok(None) };
+        let any: Arc<dyn Any + Send + Sync> = slot.clone();
+        if let Ok(same) = any.downcast::<StructEntry<T>>() {
             return Ok(Some(same));
         }
-        let slot = slot.clone();
         slot.retire(oid)?;
-        changes.loaded.remove(&oid);
+        changes.loaded.swap_remove(&oid);
         if let Some(object) = slot.flush(oid)? {
             changes.drafts.remove(&oid);
             changes.writes.insert(oid, Some(object));
@@ -301,7 +312,7 @@ impl Transaction {
         let slot = self.struct_entry::<T>(oid, LockMode::Exclusive).await?.ok_or_else(|| not_found_error::<T>(oid))?;
         slot.retire(oid)?;
         let mut changes = self.changes()?;
-        changes.loaded.remove(&oid);
+        changes.loaded.swap_remove(&oid);
         changes.drafts.remove(&oid);
         match slot.is_new() {
             // An object that was created and removed again is not written.
@@ -373,7 +384,7 @@ impl Changes {
     pub(super) fn forget_struct(&mut self, oid: Oid) -> Result<()> {
         if let Some(slot) = self.loaded.get(&oid) {
             slot.retire(oid)?;
-            self.loaded.remove(&oid);
+            self.loaded.swap_remove(&oid);
             self.drafts.remove(&oid);
         }
         Ok(())

@@ -13,11 +13,13 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`driver`] | the machine of one space |
+//! | [`content_cache`] | contents that members have read |
 //! | [`group`] | its lock, clock, timer and connection to the server above |
 //! | [`member_connection`] | the connection of a member |
 //! | [`upstream`] | connecting to the servers above |
 //! | [`registration`] | clients of a group find it by the servers above |
 
+mod content_cache;
 pub(crate) mod driver;
 mod group;
 mod member_connection;
@@ -44,6 +46,7 @@ use crate::cluster_view::SpaceView;
 use crate::server::{
     AdmittedConnection, Config, Metric, ServerCounters, ServerRole, Thread, UserSource, server_handle,
 };
+use content_cache::{ContentCache, ContentCounts};
 use group::{Group, GroupStatus, locked};
 use member_connection::{Admission, MemberConnection};
 use registration::{GroupEntry, keep_registered};
@@ -78,14 +81,20 @@ impl Redirector {
         }
         let upstream = Arc::new(Upstream::new(upstream, config.cluster_credentials.clone())?);
         let groups = Arc::new(Groups::default());
-        let role = RedirectorRole { upstream: upstream.clone(), groups: groups.clone() };
+        let contents = Arc::new(ContentCache::new(config.cache_bytes));
+        let role = RedirectorRole { upstream: upstream.clone(), groups: groups.clone(), contents: contents.clone() };
         let server = Self::start_server(role, config).await?;
         if let Some(group) = group {
             let addresses = if advertise.is_empty() { server.addresses.clone() } else { advertise };
             for place in 0..upstream.count() {
-                let (entry, groups) =
-                    (GroupEntry { group: group.clone(), addresses: addresses.clone() }, Arc::downgrade(&groups));
-                let status = move || groups.upgrade().map(|groups| groups.status());
+                let entry = GroupEntry { group: group.clone(), addresses: addresses.clone() };
+                let (groups, contents) = (Arc::downgrade(&groups), Arc::downgrade(&contents));
+                let status = move || {
+                    Some(RedirectorStatus {
+                        groups: groups.upgrade()?.status(),
+                        contents: contents.upgrade()?.counts(),
+                    })
+                };
                 tokio::spawn(keep_registered(Arc::downgrade(&upstream), place, entry, status));
             }
         }
@@ -93,10 +102,18 @@ impl Redirector {
     }
 }
 
+/// What a redirector has done, and how it is.
+#[derive(Clone, Copy, Debug)]
+struct RedirectorStatus {
+    groups: GroupStatus,
+    contents: ContentCounts,
+}
+
 /// State shared by all threads of a redirector.
 pub(crate) struct RedirectorRole {
     upstream: Arc<Upstream>,
     groups: Arc<Groups>,
+    contents: Arc<ContentCache>,
 }
 
 /// The groups of all spaces. One without members is kept for a while.
@@ -198,6 +215,7 @@ impl ServerRole for RedirectorRole {
 
     fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
         let GroupStatus { members, counts, staleness_ms } = self.groups.status();
+        let ContentCounts { reads, kept, kept_bytes } = self.contents.counts();
         let mut metrics = vec![
             Metric::gauge(
                 "groups",
@@ -224,6 +242,9 @@ impl ServerRole for RedirectorRole {
             Metric::counter("copies_forged_total", counts.forged, "Pages of members that were not what had passed."),
             Metric::counter("updates_total", counts.updates, "Messages with new states to members (peer update)."),
             Metric::counter("invalidations_total", counts.invalidations, "Invalidations that members were sent."),
+            Metric::counter("content_reads_total", reads, "Ranges of contents that members asked for."),
+            Metric::counter("contents_kept_total", kept, "Ranges of contents that were kept here."),
+            Metric::counter("contents_kept_bytes_total", kept_bytes, "Bytes of these ranges."),
         ];
         let about = "How far group snapshots are behind, in milliseconds.";
         metrics.extend(staleness_ms.map(|staleness| Metric::gauge("snapshot_staleness_ms", staleness, about)));

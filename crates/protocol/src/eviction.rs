@@ -6,11 +6,12 @@
 //! *ghost*. If the page is fetched again while it is a ghost, it enters the main queue at once. A copy that was used
 //! and reaches the front of the main queue moves to its end.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
+use std::hash::Hash;
 
+use foldhash::fast::RandomState;
+use indexmap::{IndexMap, IndexSet};
 use model::PageId;
-
-use crate::page_map::PageMap;
 
 /// The small queue may have this fraction of all bytes: one in this number.
 const SMALL_QUEUE_DIVISOR: usize = 10;
@@ -24,43 +25,43 @@ struct CacheEntry {
     is_main: bool,
 }
 
-/// The sizes and uses of all copies.
+/// The sizes and uses of all copies. `K` names a copy; most caches have pages.
 #[derive(Clone, Debug)]
-pub struct EvictionPolicy {
+pub struct EvictionPolicy<K = PageId> {
     limit: usize,
-    pages: PageMap<CacheEntry>,
-    small: VecDeque<PageId>,
-    main: VecDeque<PageId>,
+    pages: IndexMap<K, CacheEntry, RandomState>,
+    small: VecDeque<K>,
+    main: VecDeque<K>,
     small_bytes: usize,
     main_bytes: usize,
     /// Pages that were evicted from the small queue recently, in order.
-    ghosts: VecDeque<PageId>,
-    ghost_set: BTreeSet<PageId>,
-    last_used: Option<PageId>,
+    ghosts: VecDeque<K>,
+    ghost_set: IndexSet<K, RandomState>,
+    last_used: Option<K>,
     /// The size of the copy that was evicted last, in bytes.
     last_evicted_bytes: usize,
 }
 
-impl EvictionPolicy {
+impl<K: Copy + Eq + Hash> EvictionPolicy<K> {
     /// A policy for a cache with a limit in bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
-            pages: PageMap::default(),
+            pages: IndexMap::default(),
             small: VecDeque::new(),
             main: VecDeque::new(),
             small_bytes: 0,
             main_bytes: 0,
             ghosts: VecDeque::new(),
-            ghost_set: BTreeSet::new(),
+            ghost_set: IndexSet::default(),
             last_used: None,
             last_evicted_bytes: 0,
         }
     }
 
     /// Records a use of a copy.
-    pub fn record_use(&mut self, page: PageId) {
+    pub fn record_use(&mut self, page: K) {
         // Consecutive uses count as one: a reader often accesses an object several times in a row.
         if self.last_used == Some(page) {
             return;
@@ -72,19 +73,19 @@ impl EvictionPolicy {
     }
 
     /// Adds a copy, or changes its size.
-    pub fn insert(&mut self, page: PageId, bytes: usize) {
+    pub fn insert(&mut self, page: K, bytes: usize) {
         if let Some(resident) = self.pages.get_mut(&page) {
             let total = if resident.is_main { &mut self.main_bytes } else { &mut self.small_bytes };
             *total = *total - resident.bytes + bytes;
             resident.bytes = bytes;
             return;
         }
-        let is_main = self.ghost_set.remove(&page);
+        let is_main = self.ghost_set.swap_remove(&page);
         self.pages.insert(page, CacheEntry { bytes, uses: 0, is_main });
         self.enqueue(page, bytes, is_main);
     }
 
-    fn enqueue(&mut self, page: PageId, bytes: usize, is_main: bool) {
+    fn enqueue(&mut self, page: K, bytes: usize, is_main: bool) {
         if is_main {
             self.main.push_back(page);
             self.main_bytes += bytes;
@@ -95,7 +96,7 @@ impl EvictionPolicy {
     }
 
     /// Removes a copy that was not evicted by this policy.
-    pub fn remove(&mut self, page: PageId) {
+    pub fn remove(&mut self, page: K) {
         if let Some(resident) = self.pages.swap_remove(&page) {
             self.subtract(resident);
         }
@@ -114,7 +115,7 @@ impl EvictionPolicy {
 
     /// Removes and returns the next copy to evict, if the limit is exceeded. The copy that was just `fetched` stays,
     /// whatever its size, because its reader has not used it yet.
-    pub fn evict(&mut self, fetched: PageId) -> Option<PageId> {
+    pub fn evict(&mut self, fetched: K) -> Option<K> {
         while self.bytes() > self.limit && self.pages.len() > 1 {
             let from_small = self.small_bytes * SMALL_QUEUE_DIVISOR > self.limit || self.main_bytes == 0;
             let page = if from_small { self.evict_small() } else { self.evict_main() };
@@ -133,7 +134,7 @@ impl EvictionPolicy {
         None
     }
 
-    fn evict_small(&mut self) -> Option<PageId> {
+    fn evict_small(&mut self) -> Option<K> {
         let page = self.small.pop_front()?;
         let resident = *self.pages.get(&page).filter(|resident| !resident.is_main)?;
         self.subtract(resident);
@@ -149,7 +150,7 @@ impl EvictionPolicy {
         Some(page)
     }
 
-    fn evict_main(&mut self) -> Option<PageId> {
+    fn evict_main(&mut self) -> Option<K> {
         let page = self.main.pop_front()?;
         let resident = self.pages.get_mut(&page).filter(|resident| resident.is_main)?;
         if resident.uses > 0 {
@@ -164,13 +165,13 @@ impl EvictionPolicy {
         Some(page)
     }
 
-    fn remember_ghost(&mut self, page: PageId) {
+    fn remember_ghost(&mut self, page: K) {
         if self.ghost_set.insert(page) {
             self.ghosts.push_back(page);
         }
         while self.ghosts.len() > self.pages.len().max(16) {
             if let Some(oldest) = self.ghosts.pop_front() {
-                self.ghost_set.remove(&oldest);
+                self.ghost_set.swap_remove(&oldest);
             }
         }
     }

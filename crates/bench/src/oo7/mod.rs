@@ -4,18 +4,18 @@
 //! their names. They run on any [`objects::Database`]: on a [`space`] of Mortar and on the [`control`].
 
 mod control;
-mod design;
+pub(crate) mod design;
 mod generate;
-mod load;
-mod model;
-mod objects;
+pub(crate) mod load;
+pub(crate) mod model;
+pub(crate) mod objects;
 mod operation;
 mod query;
 mod random;
-mod space;
+pub(crate) mod space;
 #[cfg(test)]
 mod tests;
-mod traversal;
+pub(crate) mod traversal;
 mod users;
 
 use std::cell::Cell;
@@ -26,6 +26,7 @@ use client::{Client, ErrorKind};
 use tokio::runtime::Runtime;
 
 use self::control::Control;
+pub(crate) use self::control::Stored;
 use self::design::{Design, Size};
 use self::operation::Operation;
 use self::space::Space;

@@ -45,6 +45,11 @@ impl Space {
         self.client.define::<Module>().await
     }
 
+    /// Begins a transaction.
+    pub(crate) fn begin(&self, level: IsolationLevel) -> SpaceTransaction {
+        self.transaction(self.client.begin(level))
+    }
+
     fn transaction(&self, transaction: Transaction) -> SpaceTransaction {
         SpaceTransaction { client: self.client.clone(), transaction }
     }
@@ -86,6 +91,11 @@ impl Database for Space {
 }
 
 impl SpaceTransaction {
+    /// Commits.
+    pub(crate) async fn commit(&self) -> Result<CommitOutcome> {
+        self.transaction.commit().await
+    }
+
     /// The objects that a query finds.
     async fn find<T: Persistent>(&self, query: &Query) -> Result<Vec<Box<T>>> {
         let mut rows = self.transaction.query(query).await?;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use client::{Ref, Result};
 
-use super::model::{AtomicPart, CompositePart};
+use super::model::{AtomicPart, CompositePart, Module};
 use super::objects::Objects;
 
 /// What a traversal visits and changes.
@@ -90,8 +90,50 @@ impl Traversal {
         Ok(counts)
     }
 
+    /// Descends from the root of a module to a base assembly and visits one of its composite parts. `choose` takes a branch: it returns a
+    /// number below the one that it is given.
+    pub(crate) async fn run_one(
+        self,
+        objects: &impl Objects,
+        module: Ref<Module>,
+        mut choose: impl FnMut(usize) -> usize,
+    ) -> Result<Counts> {
+        let mut counts = Counts::default();
+        let mut assembly = objects.get(module).await?.design_root;
+        let base = loop {
+            let loaded = objects.get(assembly).await?;
+            if loaded.sub_assemblies.is_empty() {
+                break loaded.base_assemblies[choose(loaded.base_assemblies.len())];
+            }
+            assembly = loaded.sub_assemblies[choose(loaded.sub_assemblies.len())];
+        };
+        let part = {
+            let components = &objects.get(base).await?.components;
+            components[choose(components.len())]
+        };
+        self.visit_composite_part(objects, part, &mut counts).await?;
+        Ok(counts)
+    }
+
+    /// The composite parts of a module.
+    pub(crate) async fn composite_parts(
+        objects: &impl Objects,
+        module: Ref<Module>,
+    ) -> Result<HashSet<Ref<CompositePart>>> {
+        let mut found = HashSet::new();
+        let mut assemblies = vec![objects.get(module).await?.design_root];
+        while let Some(assembly) = assemblies.pop() {
+            let assembly = objects.get(assembly).await?;
+            for base in &assembly.base_assemblies {
+                found.extend(objects.get(*base).await?.components.iter().copied());
+            }
+            assemblies.extend(&assembly.sub_assemblies);
+        }
+        Ok(found)
+    }
+
     /// Visits the graph of a composite part, depth first.
-    async fn visit_composite_part(
+    pub(crate) async fn visit_composite_part(
         self,
         objects: &impl Objects,
         part: Ref<CompositePart>,

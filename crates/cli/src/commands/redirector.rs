@@ -64,6 +64,10 @@ struct RedirectorLine {
     /// Messages to members with new states of objects, and without.
     updates: u64,
     invalidations: u64,
+    /// Ranges of contents that members asked for; those of them that the redirector had kept, and their bytes: these did not cross the link.
+    content_reads: u64,
+    contents_kept: u64,
+    contents_kept_bytes: u64,
     /// How far group snapshots are behind; absent if no member reads any.
     #[serde(skip_serializing_if = "Option::is_none")]
     staleness_ms: Option<u64>,
@@ -84,6 +88,9 @@ impl From<RedirectorInfo> for RedirectorLine {
             forged: counts.forged,
             updates: counts.updates,
             invalidations: counts.invalidations,
+            content_reads: counts.content_reads,
+            contents_kept: counts.contents_kept,
+            contents_kept_bytes: counts.contents_kept_bytes,
             staleness_ms: counts.staleness_ms,
         }
     }
@@ -100,6 +107,9 @@ impl RedirectorLine {
             forged: self.forged.saturating_sub(before.forged),
             updates: self.updates.saturating_sub(before.updates),
             invalidations: self.invalidations.saturating_sub(before.invalidations),
+            content_reads: self.content_reads.saturating_sub(before.content_reads),
+            contents_kept: self.contents_kept.saturating_sub(before.contents_kept),
+            contents_kept_bytes: self.contents_kept_bytes.saturating_sub(before.contents_kept_bytes),
             ..self.clone()
         }
     }
@@ -130,6 +140,14 @@ impl Report for RedirectorList {
                 "  changes      {:>12} sent with their new state, {} without",
                 HumanCount(*updates),
                 HumanCount(*invalidations)
+            )?;
+            let RedirectorLine { content_reads, contents_kept, contents_kept_bytes, .. } = redirector;
+            writeln!(
+                out,
+                "  blobs        {:>12} ranges asked for, {} ({}) kept here",
+                HumanCount(*content_reads),
+                HumanCount(*contents_kept),
+                HumanBytes(*contents_kept_bytes)
             )?;
             if redirector.forged > 0 {
                 let forged = HumanCount(redirector.forged);

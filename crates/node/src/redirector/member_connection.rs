@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use model::{Error, ErrorKind, Result};
+use model::{Error, ErrorKind, Result, SpaceId};
 use tracing::{debug, info};
 use wire::cluster::Message;
 use wire::driving::PeerHandle;
@@ -54,6 +54,8 @@ struct Joined {
     /// The number of the connection in the group.
     number: u64,
     member: Member<MemberAddress>,
+    /// Whether it may read what others have read.
+    may_read: bool,
 }
 
 impl MemberConnection {
@@ -84,9 +86,15 @@ impl MemberConnection {
             // The server above has authenticated the member, and checks its calls.
             let client = PeerClient::new(address.clone(), group.space.clone(), Principal::Anonymous);
             let client = if is_redirector { client.as_redirector() } else { client };
-            Joined { group, number, member: Member::new(client, terms.permission >= Permission::Write) }
+            let member = Member::new(client, terms.permission >= Permission::Write);
+            Joined { group, number, member, may_read: terms.permission >= Permission::Read }
         });
         Self { thread, above, address, joined }
+    }
+
+    /// The space whose contents this member shares with others.
+    fn shared_space(&self) -> Option<SpaceId> {
+        self.joined.as_ref().filter(|joined| joined.may_read).map(|joined| joined.group.space.id)
     }
 }
 
@@ -131,6 +139,9 @@ impl Service for MemberConnection {
                 let what = "a redirector does not forward this: connect to the store itself";
                 reply.fail(&Error::new(ErrorKind::Unsupported, what));
             }
+            Request::ReadContent(read) if let Some(space) = self.shared_space() => {
+                self.thread.server.role.contents.read(space, read, &self.above, reply.defer());
+            }
             request => {
                 let raw = if raw.is_empty() { Vec::new() } else { vec![raw.to_bytes()] };
                 self.above.forward(request, raw, reply.defer());
@@ -154,7 +165,7 @@ impl Service for MemberConnection {
 impl Drop for MemberConnection {
     fn drop(&mut self) {
         self.above.hang_up();
-        if let Some(Joined { group, number, member }) = &self.joined {
+        if let Some(Joined { group, number, member, .. }) = &self.joined {
             group.member_disconnected(*number, member);
         }
     }

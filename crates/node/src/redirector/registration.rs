@@ -12,6 +12,8 @@ use wire::proto::groups::{Counts, Redirector, Register};
 use wire::proto::request::Request;
 use wire::transport::Address;
 
+use super::RedirectorStatus;
+use super::content_cache::ContentCounts;
 use super::group::GroupStatus;
 use super::upstream::Upstream;
 use crate::server::AGENT;
@@ -32,8 +34,9 @@ pub(super) struct GroupEntry {
 }
 
 impl GroupEntry {
-    fn request(&self, status: GroupStatus) -> Request {
-        let GroupStatus { members, counts, staleness_ms } = status;
+    fn request(&self, status: RedirectorStatus) -> Request {
+        let GroupStatus { members, counts, staleness_ms } = status.groups;
+        let ContentCounts { reads, kept, kept_bytes } = status.contents;
         let counts = Counts {
             members,
             fetches: counts.fetches,
@@ -44,6 +47,9 @@ impl GroupEntry {
             updates: counts.updates,
             invalidations: counts.invalidations,
             staleness_ms,
+            content_reads: reads,
+            contents_kept: kept,
+            contents_kept_bytes: kept_bytes,
         };
         let addresses = self.addresses.iter().map(Address::to_string).collect();
         let (group, agent) = (self.group.clone(), AGENT.to_owned());
@@ -58,7 +64,7 @@ pub(super) async fn keep_registered(
     upstream: Weak<Upstream>,
     place: usize,
     entry: GroupEntry,
-    status: impl Fn() -> Option<GroupStatus>,
+    status: impl Fn() -> Option<RedirectorStatus>,
 ) {
     let mut pauses = Backoff::new(MIN_PAUSE, MAX_PAUSE);
     let mut last_error = String::new();
@@ -84,7 +90,7 @@ async fn register(
     upstream: Arc<Upstream>,
     place: usize,
     entry: &GroupEntry,
-    status: &impl Fn() -> Option<GroupStatus>,
+    status: &impl Fn() -> Option<RedirectorStatus>,
     pauses: &mut Backoff,
 ) -> Result<()> {
     let (stream, terms) = upstream.dial_place(place).await?;

@@ -286,6 +286,66 @@ async fn registered(world: &World, group: &str) -> Vec<(String, u64)> {
     found.into_iter().map(|redirector| (redirector.addresses[0].clone(), redirector.counts.members)).collect()
 }
 
+/// All bytes of a blob.
+async fn read_blob(client: &Client, oid: Oid) -> client::Result<Vec<u8>> {
+    let (mut reader, mut found) = (client.content_reader(oid, 0), Vec::new());
+    while let Some(piece) = reader.next().await? {
+        found.extend_from_slice(&piece);
+    }
+    Ok(found)
+}
+
+#[test]
+fn contents_that_many_members_read_cross_the_link_once() {
+    const PIECES: u64 = 6;
+    run(async {
+        let (world, secret) = World::without_users().await;
+        let redirector = redirector_below(world.peer.addresses(), &secret).await;
+        let direct = connect(&[&world.peer.addresses()[0]], "").await.unwrap();
+        let mut bytes: Vec<u8> = (0..(PIECES as usize - 1) << 20).map(|place| (place / 1_000) as u8).collect();
+        bytes.extend([9; 1_000]);
+        let staged = direct.upload(None, bytes.as_slice()).await.unwrap();
+        let t = direct.begin(IsolationLevel::Optimistic);
+        let oid = t.create_blob_from(staged).unwrap();
+        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+        let oid = t.real_oid(oid).unwrap();
+        let mut members = Vec::new();
+        for _ in 0..5 {
+            members.push(connect(&[&redirector.addresses()[0]], "").await.unwrap());
+        }
+        let reads: Vec<_> =
+            members.iter().cloned().map(|m| tokio::spawn(async move { read_blob(&m, oid).await })).collect();
+        for read in reads {
+            assert!(read.await.unwrap().unwrap() == bytes, "a member has read other bytes");
+        }
+        // The first piece of each read asks for the newest state.
+        let counted = counts(&redirector).await;
+        assert_eq!(counted["content_reads_total"], 5 * (PIECES - 1), "{counted:?}");
+        assert_eq!(counted["contents_kept_total"], 4 * (PIECES - 1), "{counted:?}");
+        assert_eq!(counted["contents_kept_bytes_total"], 4 * (bytes.len() as u64 - (1 << 20)), "{counted:?}");
+
+        // A member reads a state to its end although another one is there meanwhile, or is told.
+        let (mut begun, mut found) = (members[0].content_reader(oid, 0), Vec::new());
+        found.extend_from_slice(&begun.next().await.unwrap().unwrap());
+        let place = 3 << 20;
+        members[1].transact(async |t| t.write_at(oid, place, vec![77; 10]).await).await.unwrap();
+        let ended = loop {
+            match begun.next().await {
+                Ok(Some(piece)) => found.extend_from_slice(&piece),
+                Ok(None) => break Ok(found),
+                Err(error) => break Err(error.kind()),
+            }
+        };
+        assert!(ended == Ok(bytes.clone()) || ended == Err(ErrorKind::Conflict), "a read has mixed two states");
+        // Who begins later reads the change, members of a read cached before included.
+        bytes[place as usize..][..10].fill(77);
+        for member in &members {
+            assert!(read_blob(member, oid).await.unwrap() == bytes, "a member has read an older state");
+        }
+        redirector.shutdown().await.unwrap();
+    });
+}
+
 #[test]
 fn clients_of_a_group_meet_at_the_first_redirector_that_lives() {
     run(async {

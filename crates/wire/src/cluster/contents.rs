@@ -13,7 +13,7 @@ use crate::proto::contents as proto;
 pub const MAX_CONTENT_READ: u32 = 4 << 20;
 
 /// A read of a range of a blob's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReadContent {
     /// The blob.
     pub oid: Oid,

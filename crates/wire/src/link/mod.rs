@@ -75,7 +75,7 @@ impl Default for Limits {
 }
 
 /// An answer and the bytes that came with it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Answer {
     /// The message; never [`Response::Error`], which is an error.
     pub response: Response,

@@ -144,8 +144,8 @@ impl DeferredResponder {
         }
     }
 
-    /// Forwards the answer of another process.
-    pub(super) fn forward_answer(mut self, answer: Result<Answer>) {
+    /// Forwards the answer of another process, with the checksum that it came with.
+    pub fn forward_answer(mut self, answer: Result<Answer>) {
         match answer {
             Ok(Answer { response, raw, checksum }) => self.finish(response, Body::Checked(raw, checksum)),
             Err(error) => self.fail(&error),

@@ -28,7 +28,7 @@ use wire::proto::{self, groups};
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 76 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8 + 3;
+pub(crate) const VECTORS: usize = 76 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8 + 3 + 1;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -337,6 +337,10 @@ fn messages_about_usage_are_unchanged() {
     let requests = [
         ("get-node-usages", Request::GetNodeUsages(usage::GetNodeUsages { nodes: vec![NODE.0, 5] })),
         ("register-redirector", Request::RegisterRedirector(groups::Register { redirector: Some(redirector()) })),
+        (
+            "register-redirector-contents",
+            Request::RegisterRedirector(groups::Register { redirector: Some(redirector_of_contents()) }),
+        ),
         ("get-groups", Request::GetGroups(groups::GetGroups { group: "shed".to_owned() })),
         ("check-empty", Request::CheckEmpty(usage::CheckEmpty { nodes: vec![NODE.0, 5], revision: 7, class: Some(3) })),
         ("get-space-usages", Request::GetSpaceUsages(usage::GetSpaceUsages { space: "photos".to_owned() })),
@@ -710,6 +714,16 @@ fn records_of_transactions_are_unchanged() {
     }
 }
 
+fn redirector_of_contents() -> groups::Redirector {
+    let contents = groups::Counts {
+        content_reads: 900,
+        contents_kept: 810,
+        contents_kept_bytes: 849_346_560,
+        ..groups::Counts::default()
+    };
+    groups::Redirector { counts: Some(contents), ..redirector() }
+}
+
 fn redirector() -> groups::Redirector {
     let counts = groups::Counts {
         members: 3,
@@ -721,6 +735,10 @@ fn redirector() -> groups::Redirector {
         invalidations: 4,
         staleness_ms: Some(25),
         forged: 2,
+        // Newer.
+        content_reads: 0,
+        contents_kept: 0,
+        contents_kept_bytes: 0,
     };
     let addresses = vec!["shed1:6676".to_owned(), "tls:shed1:6677".to_owned()];
     groups::Redirector { group: "shed".to_owned(), addresses, agent: "mortar 0.1.0".to_owned(), counts: Some(counts) }

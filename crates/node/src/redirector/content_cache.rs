@@ -1,0 +1,173 @@
+//! Ranges of contents that members have read, so that each crosses the link once.
+//!
+//! A range of a state of a content never changes: an identifier of a content is given once, and a change of a part of it makes another
+//! generation. So a kept range needs no coherence. A reader names the state that it wants to read, which it has seen in the slot of
+//! the blob or in its first piece, so it gets bytes of one state wherever they come from.
+//!
+//! The server above gives a range on the connection of the member that asked first, in its name. Members that ask for the same
+//! range meanwhile wait for that answer, and ask in their own names if it is no range of that state.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use model::{Result, SpaceId};
+use protocol::eviction::EvictionPolicy;
+use wire::cluster::ReadContent;
+use wire::link::{Answer, Caller, DeferredResponder};
+use wire::proto::contents;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::group::locked;
+
+/// Memory of a kept range besides its bytes.
+const OVERHEAD_BYTES: usize = 256;
+
+/// A member that reads a range.
+struct Reader {
+    /// To the server above, in its name.
+    above: Caller,
+    reply: DeferredResponder,
+}
+
+impl Reader {
+    /// Asks the server above, and keeps nothing.
+    fn forward(self, read: contents::Read) {
+        self.above.forward(Request::ReadContent(read), Vec::new(), self.reply);
+    }
+}
+
+/// What the reader of a range gets.
+enum Step<R> {
+    /// It is kept.
+    Reply(R, Answer),
+    /// The server above has to be asked.
+    Ask(R),
+    /// It is asked already.
+    Wait,
+}
+
+/// What it has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ContentCounts {
+    /// Ranges of a known state that members asked for.
+    pub(super) reads: u64,
+    /// Those of them that were kept, or that another member had asked for, and their bytes.
+    pub(super) kept: u64,
+    pub(super) kept_bytes: u64,
+}
+
+/// The ranges, and the readers that wait for them. `R` is a reader.
+struct Ranges<R> {
+    kept: HashMap<ReadContent, Answer>,
+    policy: EvictionPolicy<ReadContent>,
+    /// The readers that wait for the answer to the first one.
+    asked: HashMap<ReadContent, Vec<R>>,
+    counts: ContentCounts,
+}
+
+impl<R> Ranges<R> {
+    /// Keeps at most `bytes` bytes, but at least one range.
+    fn new(bytes: usize) -> Self {
+        let (policy, counts) = (EvictionPolicy::new(bytes), ContentCounts::default());
+        Self { kept: HashMap::new(), policy, asked: HashMap::new(), counts }
+    }
+
+    fn look_up(&mut self, range: ReadContent, reader: R) -> Step<R> {
+        self.counts.reads += 1;
+        if let Some(answer) = self.kept.get(&range) {
+            let answer = answer.clone();
+            self.policy.record_use(range);
+            self.count_kept(&answer, 1);
+            return Step::Reply(reader, answer);
+        }
+        if let Some(waiting) = self.asked.get_mut(&range) {
+            waiting.push(reader);
+            return Step::Wait;
+        }
+        self.asked.insert(range, Vec::new());
+        Step::Ask(reader)
+    }
+
+    /// The answer to the first reader has come. Returns the readers that wait for it.
+    fn answered(&mut self, range: ReadContent, answer: Option<&Answer>) -> Vec<R> {
+        let waiting = self.asked.remove(&range).unwrap_or_default();
+        if let Some(answer) = answer {
+            self.count_kept(answer, waiting.len());
+            self.kept.insert(range, answer.clone());
+            self.policy.insert(range, answer.raw.len() + OVERHEAD_BYTES);
+            self.policy.record_use(range);
+            while let Some(evicted) = self.policy.evict(range) {
+                self.kept.remove(&evicted);
+            }
+        }
+        waiting
+    }
+
+    fn count_kept(&mut self, answer: &Answer, readers: usize) {
+        self.counts.kept += readers as u64;
+        self.counts.kept_bytes += (readers * answer.raw.len()) as u64;
+    }
+}
+
+/// The ranges that a redirector keeps, of all spaces.
+pub(crate) struct ContentCache(Mutex<Ranges<Reader>>);
+
+impl ContentCache {
+    /// Keeps at most `bytes` bytes, but at least one range.
+    pub(super) fn new(bytes: usize) -> Self {
+        Self(Mutex::new(Ranges::new(bytes)))
+    }
+
+    pub(super) fn counts(&self) -> ContentCounts {
+        locked(&self.0).counts
+    }
+
+    /// Answers a read of a member of a space that may read it. `above` asks in its name.
+    pub(super) fn read(
+        self: &Arc<Self>,
+        space: SpaceId,
+        read: contents::Read,
+        above: &Caller,
+        reply: DeferredResponder,
+    ) {
+        let reader = Reader { above: above.clone(), reply };
+        // The server above refuses what is malformed, or of another space.
+        let is_kept = |range: &ReadContent| range.expected.is_some() && range.oid.page().space == space;
+        let Some(range) = ReadContent::try_from(read).ok().filter(is_kept) else { return reader.forward(read) };
+        let step = locked(&self.0).look_up(range, reader);
+        match step {
+            Step::Reply(reader, answer) => reader.reply.forward_answer(Ok(answer)),
+            Step::Ask(reader) => self.ask(range, reader),
+            Step::Wait => {}
+        }
+    }
+
+    fn ask(self: &Arc<Self>, range: ReadContent, reader: Reader) {
+        let Reader { above, reply } = reader;
+        let cache = self.clone();
+        above.ask(Request::ReadContent(range.into()), move |answer| cache.answered(range, answer, reply));
+    }
+
+    fn answered(&self, range: ReadContent, answer: Result<Answer>, reply: DeferredResponder) {
+        // What was damaged on the link is not kept; its reader finds that by the checksum.
+        let kept =
+            answer.as_ref().ok().filter(|answer| is_range(answer)).and_then(|answer| answer.clone().check().ok());
+        let waiting = locked(&self.0).answered(range, kept.as_ref());
+        reply.forward_answer(answer);
+        for reader in waiting {
+            match &kept {
+                Some(answer) => reader.reply.forward_answer(Ok(answer.clone())),
+                None => reader.forward(range.into()),
+            }
+        }
+    }
+}
+
+/// Whether an answer has bytes of the state that was asked for, and nothing else.
+fn is_range(answer: &Answer) -> bool {
+    matches!(&answer.response, Response::ContentBytes(contents::Bytes { state: 0, is_read: true }))
+}
+
+#[cfg(test)]
+mod tests;
