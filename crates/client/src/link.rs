@@ -41,6 +41,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long one attempt to connect is waited for before the next peer server is tried, too.
 const HEDGE_DELAY: Duration = Duration::from_millis(300);
+/// How long redirectors are waited for before a peer server is tried, too. The first member of a group needs about twice as many round
+/// trips over the link through a redirector as without one.
+const REDIRECTOR_HEDGE_DELAY: Duration = Duration::from_secs(2);
 /// How long the end of a connection to a server that hangs may take.
 const HANG_UP_TIMEOUT: Duration = Duration::from_millis(100);
 /// How far the clocks of machines may differ, in milliseconds.
@@ -102,6 +105,12 @@ impl Target {
         servers
     }
 
+    /// How long the servers before this one are waited for before it is tried, too.
+    fn hedge_delay(&self, server: &Address) -> Duration {
+        let has_redirectors = self.group.as_ref().is_some_and(|group| !group.redirectors().is_empty());
+        if has_redirectors && self.peers.first() == Some(server) { REDIRECTOR_HEDGE_DELAY } else { HEDGE_DELAY }
+    }
+
     /// The redirectors that come before a server.
     fn better_than(&self, server: &Address) -> Vec<Address> {
         let redirectors = self.group.as_ref().map(Group::redirectors).unwrap_or_default();
@@ -139,7 +148,7 @@ pub(super) async fn connect_to(target: Target, options: ConnectOptions) -> Resul
             async move { fetch_group(&peer, &target, &options).await }
         };
         // Peer servers that refuse the client, or that do not answer, do the same below.
-        if let Ok((_, found)) = first_success(&target.peers, attempt).await {
+        if let Ok((_, found)) = first_success(&target.peers, |_| HEDGE_DELAY, attempt).await {
             group.set_redirectors(found);
         }
     }
@@ -147,7 +156,7 @@ pub(super) async fn connect_to(target: Target, options: ConnectOptions) -> Resul
         let (target, options) = (target.clone(), options.clone());
         async move { fetch_setup(&server, &target, &options).await }
     };
-    match first_success(&target.servers(None), attempt).await {
+    match first_success(&target.servers(None), |server| target.hedge_delay(server), attempt).await {
         Ok((server, setup)) => Ok(start(target.clone(), server, setup, ConnectOptions::clone(&options))),
         Err(errors) => {
             let none = || Error::new(ErrorKind::Invalid, "no peer server is named");
@@ -156,13 +165,14 @@ pub(super) async fn connect_to(target: Target, options: ConnectOptions) -> Resul
     }
 }
 
-/// Tries servers in turn. The next attempt starts when one has failed, or has not succeeded for [`HEDGE_DELAY`]; the first success
-/// ends the others. So a server that hangs delays its client only by that.
+/// Tries servers in turn. The next attempt starts when one has failed, or none has succeeded for the `hedge_delay` of that server; the first
+/// success ends the others. So a server that hangs delays its client only by that.
 ///
 /// # Errors
 /// Each server and why it failed, in the order of the failures.
 async fn first_success<T, F>(
     servers: &[Address],
+    hedge_delay: impl Fn(&Address) -> Duration,
     attempt: impl Fn(Address) -> F,
 ) -> Result<(Address, T), Vec<(Address, Error)>>
 where
@@ -170,16 +180,16 @@ where
     F: Future<Output = Result<T>> + Send + 'static,
 {
     let (mut attempts, mut errors) = (JoinSet::new(), Vec::new());
-    let mut servers = servers.iter().cloned();
+    let mut servers = servers.iter().cloned().peekable();
     loop {
         if let Some(server) = servers.next() {
             let attempt = attempt(server.clone());
             attempts.spawn(async move { (server, attempt.await) });
         }
-        let done = match servers.len() {
-            0 => attempts.join_next().await,
+        let done = match servers.peek() {
+            None => attempts.join_next().await,
             // After the delay, one more is tried.
-            _ => match time::timeout(HEDGE_DELAY, attempts.join_next()).await {
+            Some(next) => match time::timeout(hedge_delay(next), attempts.join_next()).await {
                 Ok(done) => done,
                 Err(_) => continue,
             },
@@ -295,7 +305,7 @@ async fn keep_connected(core: Weak<Core>, target: Arc<Target>, first: Address) {
         };
         // The client may be dropped meanwhile.
         drop(client);
-        match first_success(&servers, attempt).await {
+        match first_success(&servers, |server| target.hedge_delay(server), attempt).await {
             Ok((server, (stream, max_frame))) => {
                 pause = FIRST_PAUSE;
                 match drive_connection(&core, &target, &server, stream, max_frame).await {
@@ -509,6 +519,8 @@ mod tests {
         assert_eq!(order(&target, Some("b:1")), ["a:1", "one:1", "two:2", "b:1"]);
         let better = |server: &str| target.better_than(&server.parse().unwrap()).len();
         assert_eq!((better("a:1"), better("b:1"), better("two:2")), (0, 1, 2));
+        let delays = ["b:1", "one:1", "two:2"].map(|server| target.hedge_delay(&server.parse().unwrap()));
+        assert_eq!(delays, [HEDGE_DELAY, REDIRECTOR_HEDGE_DELAY, HEDGE_DELAY]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -519,7 +531,7 @@ mod tests {
             let is_hanging = server == hanging;
             async move { if is_hanging { future::pending().await } else { Ok(server) } }
         };
-        let found = first_success(&servers, attempt).await;
+        let found = first_success(&servers, |_| HEDGE_DELAY, attempt).await;
         assert_eq!(found.map_err(|errors| errors.len()), Ok((servers[1].clone(), servers[1].clone())));
         assert_eq!(begun.elapsed(), HEDGE_DELAY);
     }
@@ -538,7 +550,7 @@ mod tests {
                 Err(unavailable(&server))
             }
         };
-        let found = first_success(&servers, attempt).await;
+        let found = first_success(&servers, |_| HEDGE_DELAY, attempt).await;
         assert_eq!(found.map_err(|errors| errors.len()), Ok((servers[0].clone(), ())));
     }
 
@@ -546,9 +558,9 @@ mod tests {
     async fn each_server_is_tried_once_in_turn() {
         let (begun, servers) = (time::Instant::now(), servers(3));
         let attempt = |server: Address| async move { Err::<(), _>(unavailable(&server)) };
-        let errors = first_success(&servers, attempt).await.unwrap_err();
+        let errors = first_success(&servers, |_| HEDGE_DELAY, attempt).await.unwrap_err();
         assert_eq!(errors.into_iter().map(|(server, _)| server).collect::<Vec<_>>(), servers);
         assert_eq!(begun.elapsed(), Duration::ZERO, "a failure is not waited for");
-        assert!(first_success(&[], attempt).await.unwrap_err().is_empty());
+        assert!(first_success(&[], |_| HEDGE_DELAY, attempt).await.unwrap_err().is_empty());
     }
 }

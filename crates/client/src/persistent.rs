@@ -167,6 +167,9 @@ impl FieldReader<'_> {
     /// [`ErrorKind::Invalid`] if the value does not fit, [`ErrorKind::Corrupt`] if the record is damaged,
     /// [`ErrorKind::Internal`] if there is no such field.
     pub fn take<T: FieldValue>(&mut self) -> Result<T> {
+        if let Some(value) = self.take_encoded()? {
+            return Ok(value);
+        }
         let value = self.value()?;
         self.convert(value)
     }
@@ -176,10 +179,21 @@ impl FieldReader<'_> {
     /// # Errors
     /// As of [`FieldReader::take`].
     pub fn take_or<T: FieldValue>(&mut self, default: impl FnOnce() -> T) -> Result<T> {
+        if let Some(value) = self.take_encoded()? {
+            return Ok(value);
+        }
         match self.value()? {
             Value::Null if !T::OPTIONAL => Ok(default()),
             value => self.convert(value),
         }
+    }
+
+    /// Takes the next field if the record has it as the struct has it, which is the usual case.
+    fn take_encoded<T: FieldValue>(&mut self) -> Result<Option<T>> {
+        let Some(encoded) = self.record.field(self.layout.field(self.next)?.number)? else { return Ok(None) };
+        let value = T::from_encoded(encoded)?;
+        self.next += usize::from(value.is_some());
+        Ok(value)
     }
 
     fn value(&mut self) -> Result<Value> {

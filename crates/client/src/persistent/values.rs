@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use model::{Date, Decimal, Error, ErrorKind, Oid, Result, Timestamp, Value};
+use model::{Date, Decimal, Error, ErrorKind, Oid, Result, Timestamp, Value, ValueRef};
 
 use super::{Classes, FieldType, Persistent, Ref};
 
@@ -36,6 +36,15 @@ pub trait FieldValue: Sized {
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is of another type, or too large.
     fn from_value(value: Value) -> Result<Self>;
+
+    /// The same from the encoded value, without a [`Value`] between; `None` if it has to be converted, or cannot be.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if the value is damaged.
+    fn from_encoded(value: ValueRef<'_>) -> Result<Option<Self>> {
+        let _ = value;
+        Ok(None)
+    }
 }
 
 fn mismatch(value: &Value, ty: &FieldType) -> Error {
@@ -50,7 +59,7 @@ fn mismatch(value: &Value, ty: &FieldType) -> Error {
 }
 
 macro_rules! plain {
-    ($($ty:ty => $variant:ident),* $(,)?) => {
+    ($($ty:ty => $variant:ident $(, |$encoded:ident| $decoded:expr)?);* $(;)?) => {
         $(impl FieldValue for $ty {
             fn field_type() -> FieldType {
                 FieldType::$variant
@@ -66,19 +75,23 @@ macro_rules! plain {
                     other => Err(mismatch(&other, &Self::field_type())),
                 }
             }
+
+            $(fn from_encoded(value: ValueRef<'_>) -> Result<Option<Self>> {
+                Ok(if let ValueRef::$variant($encoded) = value { Some($decoded) } else { None })
+            })?
         })*
     };
 }
 
 plain! {
-    bool => Bool,
-    i64 => Int64,
-    f64 => Float64,
-    Decimal => Decimal,
-    String => String,
-    Bytes => Bytes,
-    Date => Date,
-    Timestamp => Timestamp,
+    bool => Bool, |value| value;
+    i64 => Int64, |value| value;
+    f64 => Float64, |value| value;
+    Decimal => Decimal;
+    String => String, |value| value.to_owned();
+    Bytes => Bytes, |value| Self::copy_from_slice(value);
+    Date => Date, |value| value;
+    Timestamp => Timestamp, |value| value;
 }
 
 macro_rules! small {
@@ -98,6 +111,10 @@ macro_rules! small {
                     let ty = stringify!($ty);
                     Error::new(ErrorKind::Invalid, format!("it is {number}, which does not fit the program's {ty}"))
                 })
+            }
+
+            fn from_encoded(value: ValueRef<'_>) -> Result<Option<Self>> {
+                Ok(i64::from_encoded(value)?.and_then(|number| Self::try_from(number).ok()))
             }
         })*
     };
@@ -139,6 +156,10 @@ impl FieldValue for Oid {
             other => Err(mismatch(&other, &Self::field_type())),
         }
     }
+
+    fn from_encoded(value: ValueRef<'_>) -> Result<Option<Self>> {
+        Ok(if let ValueRef::Reference(oid) = value { Some(oid) } else { None })
+    }
 }
 
 impl<T: Persistent> FieldValue for Ref<T> {
@@ -159,6 +180,10 @@ impl<T: Persistent> FieldValue for Ref<T> {
             Value::Reference(oid) => Ok(Self::new(oid)),
             other => Err(mismatch(&other, &Self::field_type())),
         }
+    }
+
+    fn from_encoded(value: ValueRef<'_>) -> Result<Option<Self>> {
+        Ok(Oid::from_encoded(value)?.map(Self::new))
     }
 }
 
@@ -183,6 +208,10 @@ impl<T: FieldValue> FieldValue for Option<T> {
             value => T::from_value(value).map(Some),
         }
     }
+
+    fn from_encoded(value: ValueRef<'_>) -> Result<Option<Self>> {
+        Ok(T::from_encoded(value)?.map(Some))
+    }
 }
 
 impl<T: FieldValue> FieldValue for Vec<T> {
@@ -203,6 +232,16 @@ impl<T: FieldValue> FieldValue for Vec<T> {
             Value::List(values) => values.into_iter().map(T::from_value).collect(),
             other => Err(mismatch(&other, &Self::field_type())),
         }
+    }
+
+    fn from_encoded(value: ValueRef<'_>) -> Result<Option<Self>> {
+        let ValueRef::List(elements) = value else { return Ok(None) };
+        let mut decoded = Self::with_capacity(elements.len());
+        for element in elements.iter() {
+            let Some(element) = T::from_encoded(element?)? else { return Ok(None) };
+            decoded.push(element);
+        }
+        Ok(Some(decoded))
     }
 }
 
@@ -247,5 +286,57 @@ impl<K: FieldValue + Ord, V: FieldValue> FieldValue for BTreeMap<K, V> {
             Value::Map(entries) => entries.into_iter().map(entry).collect(),
             other => Err(mismatch(&other, &Self::field_type())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use model::{ClassId, FieldNumber, NodeId, PageId, RecordBuilder, RecordRef, SpaceId};
+
+    use super::*;
+
+    /// What the encoding of a value is read as. With a [`Value`] between it must be the same.
+    fn read<T: FieldValue + PartialEq + Debug>(value: &Value) -> Option<T> {
+        let mut builder = RecordBuilder::new();
+        builder.set_value(FieldNumber(0), value).unwrap();
+        let record = builder.build().unwrap();
+        let encoded = RecordRef::new(&record).unwrap().field(FieldNumber(0)).unwrap().unwrap();
+        let decoded = T::from_encoded(encoded).unwrap();
+        if let Some(decoded) = &decoded {
+            assert_eq!(*decoded, T::from_value(encoded.to_value().unwrap()).unwrap());
+        }
+        decoded
+    }
+
+    #[test]
+    fn an_encoded_value_is_read_as_the_value_is() {
+        let page = PageId { space: SpaceId(1), node: NodeId(2), number: 3 };
+        let oid = Oid::new(ClassId(4), page, 5);
+        assert_eq!(read(&Value::Bool(true)), Some(true));
+        assert_eq!(read(&Value::Int64(-7)), Some(-7_i64));
+        assert_eq!(read(&Value::Int64(-7)), Some(-7_i8));
+        assert_eq!(read(&Value::Float64(0.5)), Some(0.5));
+        assert_eq!(read(&Value::String("a".into())), Some("a".to_owned()));
+        assert_eq!(read(&Value::Bytes(Bytes::from_static(b"b"))), Some(Bytes::from_static(b"b")));
+        assert_eq!(read(&Value::Reference(oid)), Some(oid));
+        assert_eq!(read(&Value::Int64(1)), Some(Some(1_i64)));
+        let list = Value::List(vec![Value::Int64(1), Value::Int64(2)]);
+        assert_eq!(read(&list), Some(vec![1_i64, 2]));
+        assert_eq!(read(&Value::List(vec![list])), Some(vec![vec![1_i64, 2]]));
+        assert_eq!(read(&Value::List(vec![])), Some(Vec::<i64>::new()));
+    }
+
+    #[test]
+    fn what_has_to_be_converted_or_refused_is_not_read_from_its_encoding() {
+        assert_eq!(read::<f64>(&Value::Int64(1)), None, "of an older version of the class");
+        assert_eq!(read::<i8>(&Value::Int64(1_000)), None);
+        assert_eq!(read::<i64>(&Value::String("1".into())), None);
+        assert_eq!(read::<String>(&Value::Bytes(Bytes::from_static(b"b"))), None);
+        assert_eq!(read::<Vec<i64>>(&Value::Set([Value::Int64(1)].into())), None);
+        assert_eq!(read::<Vec<f64>>(&Value::List(vec![Value::Float64(1.0), Value::Int64(2)])), None);
+        assert_eq!(read::<Vec<Option<i64>>>(&Value::List(vec![Value::Int64(1), Value::Null])), None);
+        assert_eq!(read::<f32>(&Value::Float64(0.1)), None);
     }
 }

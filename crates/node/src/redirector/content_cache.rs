@@ -19,6 +19,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::group::locked;
+use super::plant::{ContentBug, planted};
 
 /// Memory of a kept range besides its bytes.
 const OVERHEAD_BYTES: usize = 256;
@@ -74,6 +75,7 @@ impl<R> Ranges<R> {
     }
 
     fn look_up(&mut self, range: ReadContent, reader: R) -> Step<R> {
+        let range = key(range);
         self.counts.reads += 1;
         if let Some(answer) = self.kept.get(&range) {
             let answer = answer.clone();
@@ -81,7 +83,9 @@ impl<R> Ranges<R> {
             self.count_kept(&answer, 1);
             return Step::Reply(reader, answer);
         }
-        if let Some(waiting) = self.asked.get_mut(&range) {
+        if let Some(waiting) = self.asked.get_mut(&range)
+            && !planted(ContentBug::AskedAgain)
+        {
             waiting.push(reader);
             return Step::Wait;
         }
@@ -91,13 +95,22 @@ impl<R> Ranges<R> {
 
     /// The answer to the first reader has come. Returns the readers that wait for it.
     fn answered(&mut self, range: ReadContent, answer: Option<&Answer>) -> Vec<R> {
-        let waiting = self.asked.remove(&range).unwrap_or_default();
+        let range = key(range);
+        if answer.is_none() && planted(ContentBug::FailureRemembered) {
+            return self.asked.get_mut(&range).map(std::mem::take).unwrap_or_default();
+        }
+        let mut waiting = self.asked.remove(&range).unwrap_or_default();
+        if planted(ContentBug::WaitersForgotten) {
+            waiting.clear();
+        }
         if let Some(answer) = answer {
             self.count_kept(answer, waiting.len());
             self.kept.insert(range, answer.clone());
             self.policy.insert(range, answer.raw.len() + OVERHEAD_BYTES);
             self.policy.record_use(range);
-            while let Some(evicted) = self.policy.evict(range) {
+            while !planted(ContentBug::NeverEvicted)
+                && let Some(evicted) = self.policy.evict(range)
+            {
                 self.kept.remove(&evicted);
             }
         }
@@ -150,9 +163,7 @@ impl ContentCache {
     }
 
     fn answered(&self, range: ReadContent, answer: Result<Answer>, reply: DeferredResponder) {
-        // What was damaged on the link is not kept; its reader finds that by the checksum.
-        let kept =
-            answer.as_ref().ok().filter(|answer| is_range(answer)).and_then(|answer| answer.clone().check().ok());
+        let kept = range_of(&answer);
         let waiting = locked(&self.0).answered(range, kept.as_ref());
         reply.forward_answer(answer);
         for reader in waiting {
@@ -164,9 +175,22 @@ impl ContentCache {
     }
 }
 
-/// Whether an answer has bytes of the state that was asked for, and nothing else.
-fn is_range(answer: &Answer) -> bool {
-    matches!(&answer.response, Response::ContentBytes(contents::Bytes { state: 0, is_read: true }))
+/// The answer if it is nothing but bytes of the state that was asked for. What was damaged on the link is not kept; its reader finds that
+/// by the checksum.
+fn range_of(answer: &Result<Answer>) -> Option<Answer> {
+    let answer = answer.as_ref().ok()?;
+    let is_range = matches!(&answer.response, Response::ContentBytes(contents::Bytes { state: 0, is_read: true }));
+    if !is_range && !planted(ContentBug::FailureKept) {
+        return None;
+    }
+    answer.clone().check().ok()
+}
+
+/// The key of a range.
+fn key(range: ReadContent) -> ReadContent {
+    let ReadContent { expected, offset, .. } = range;
+    let expected = expected.filter(|_| !planted(ContentBug::StateIgnored));
+    ReadContent { expected, offset: if planted(ContentBug::PlaceIgnored) { 0 } else { offset }, ..range }
 }
 
 #[cfg(test)]

@@ -19,3 +19,16 @@ model::planted_bugs! {
         DeferredToNone "the reason for the delay of a write is not forwarded"
     }
 }
+
+model::planted_bugs! {
+    /// A bug in the contents that a redirector keeps.
+    pub(crate) enum ContentBug {
+        StateIgnored "a range of another state of the content is returned"
+        PlaceIgnored "a range from another place is returned"
+        AskedAgain "a range that was asked for is asked for again"
+        WaitersForgotten "members that wait for a range get no answer"
+        FailureRemembered "a range is asked for no more after a failure"
+        FailureKept "an answer without the range is returned to others"
+        NeverEvicted "ranges are kept without a limit"
+    }
+}

@@ -1,6 +1,11 @@
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use model::checksum::crc32c;
-use model::{ClassId, ContentId, NodeId, Oid, PageId};
+use model::planted_bug::{PlantedBug as _, assert_noticed};
+use model::{ClassId, ContentId, Error, ErrorKind, NodeId, Oid, PageId};
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
 
 use super::*;
 
@@ -71,11 +76,99 @@ fn memory_is_bounded() {
     assert!(ranges.asked.is_empty() && ranges.kept.len() > 5);
 }
 
-#[test]
-fn an_answer_that_says_more_or_less_than_the_bytes_is_not_kept() {
-    assert!(is_range(&answer(0)));
-    for (state, is_read) in [(1, true), (0, false), (1, false)] {
-        let response = Response::ContentBytes(contents::Bytes { state, is_read });
-        assert!(!is_range(&Answer { response, ..answer(0) }), "{state} {is_read}");
+/// An answer that is no range of the state that was asked for.
+fn failure(random: &mut SmallRng) -> Result<Answer> {
+    let response = |state, is_read| Response::ContentBytes(contents::Bytes { state, is_read });
+    match random.random_range(0..4) {
+        0 => Err(Error::new(ErrorKind::Unavailable, "the connection has ended")),
+        1 => Ok(Answer { response: response(1, true), ..answer(0) }),
+        2 => Ok(Answer { response: response(0, false), ..answer(0) }),
+        _ => Ok(Answer { checksum: 0, ..answer(0) }),
     }
+}
+
+/// Readers, and a server above that answers in any order, or fails.
+struct World {
+    random: SmallRng,
+    ranges: Ranges<u32>,
+    /// What the server above was asked for.
+    asked: Vec<ReadContent>,
+    /// The ranges for which readers wait.
+    waiting: BTreeMap<u32, ReadContent>,
+    last_reader: u32,
+}
+
+impl World {
+    /// The bytes of a range.
+    fn content(range: ReadContent) -> u8 {
+        let generation = range.expected.map_or(0, |(_, generation)| generation);
+        (generation * 10 + range.offset / 1_000) as u8
+    }
+
+    fn finish(&mut self, reader: u32, answer: &Answer) -> std::result::Result<(), String> {
+        let range = self.waiting.remove(&reader).ok_or_else(|| format!("{reader} is answered twice"))?;
+        let is_right = answer.raw[..] == [Self::content(range); 1_000] && range_of(&Ok(answer.clone())).is_some();
+        if is_right { Ok(()) } else { Err(format!("{reader} gets something else than {range:?}")) }
+    }
+
+    fn read(&mut self) -> std::result::Result<(), String> {
+        self.last_reader += 1;
+        let range = range(self.random.random_range(0..3), self.random.random_range(0..3) * 1_000);
+        self.waiting.insert(self.last_reader, range);
+        match self.ranges.look_up(range, self.last_reader) {
+            Step::Reply(reader, answer) => self.finish(reader, &answer),
+            Step::Ask(_) if self.asked.contains(&range) => Err(format!("{range:?} is asked for twice")),
+            Step::Ask(_) => {
+                self.asked.push(range);
+                Ok(())
+            }
+            Step::Wait => Ok(()),
+        }
+    }
+
+    fn answer(&mut self) -> std::result::Result<(), String> {
+        if self.asked.is_empty() {
+            return Ok(());
+        }
+        let range = self.asked.swap_remove(self.random.random_range(0..self.asked.len()));
+        let answered =
+            if self.random.random_ratio(1, 3) { failure(&mut self.random) } else { Ok(answer(Self::content(range))) };
+        // The one that was asked for first.
+        let first = self.waiting.iter().find(|(_, waits)| **waits == range).map(|(reader, _)| *reader);
+        self.waiting.remove(&first.ok_or("an answer without a reader")?);
+        let kept = range_of(&answered);
+        for reader in self.ranges.answered(range, kept.as_ref()) {
+            match &kept {
+                Some(answer) => self.finish(reader, answer)?,
+                // It asks in its own name.
+                None => drop(self.waiting.remove(&reader)),
+            }
+        }
+        match self.ranges.policy.bytes() {
+            0..=5_000 => Ok(()),
+            bytes => Err(format!("{bytes} bytes are kept")),
+        }
+    }
+
+    fn run(seed: u64) -> std::result::Result<(), String> {
+        let (random, ranges) = (SmallRng::seed_from_u64(seed), Ranges::new(5_000));
+        let mut world = Self { random, ranges, asked: Vec::new(), waiting: BTreeMap::new(), last_reader: 0 };
+        for _ in 0..200 {
+            if world.random.random() { world.read()? } else { world.answer()? }
+        }
+        while !world.asked.is_empty() {
+            world.answer()?;
+        }
+        let waiting = world.waiting.len();
+        if waiting == 0 { Ok(()) } else { Err(format!("{waiting} readers wait for ever")) }
+    }
+}
+
+#[test]
+fn each_reader_gets_the_range_that_it_asked_for() {
+    assert_noticed(ContentBug::ALL, || {
+        for seed in 0..200 {
+            World::run(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        }
+    });
 }
