@@ -33,7 +33,7 @@ const NEW_IDENTITY_FILE: &str = "STORE.new";
 /// What `mkfs` leaves in the root of a file system.
 const LOST_AND_FOUND: &str = "lost+found";
 const PRODUCT: &str = "mortar store ";
-const FORMAT: &str = "mortar store 2";
+const FORMAT: &str = "mortar store 3";
 /// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 

@@ -6,9 +6,11 @@
 //! ```text
 //! log/0000000000000007.seg   in use: header, frames
 //! log/spare-3                zeroed or recycled, for later use
+//! log/tail                   which segment is the last, and up to where the log is durable
 //! ```
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -17,16 +19,18 @@ use parking_lot::Mutex;
 use crate::checksum::crc32c;
 use crate::disk::{self, Disk, DiskFile};
 use crate::plant::{Bug, planted};
-use crate::rows::mob::Seq;
+use crate::rows::mob::{LogPosition, Seq};
 
 pub(crate) mod entry;
 pub mod frame;
 pub(crate) mod recover;
+mod tail_record;
 
 #[cfg(test)]
 mod tests;
 
 use frame::StoreId;
+use tail_record::{TailRecord, TailRecordFile};
 
 /// The directory of the log.
 pub(crate) const DIR: &str = "log";
@@ -120,15 +124,44 @@ impl SegmentHeader {
         out
     }
 
-    fn decode(bytes: &[u8], store: &StoreId) -> Option<Self> {
-        let bytes: &[u8; 48] = bytes.first_chunk()?;
+    fn decode(bytes: &[u8], store: &StoreId) -> Result<Self, SegmentFault> {
+        let bytes: &[u8; 48] = bytes.first_chunk().ok_or(SegmentFault::Header)?;
         let long = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        (&bytes[..8] == MAGIC && bytes[8..24] == *store && crc32c(&bytes[..44]) == word(44)).then(|| Self {
-            index: long(24),
-            first: long(32),
-            prev: word(40),
-        })
+        if &bytes[..8] != MAGIC || crc32c(&bytes[..44]) != word(44) || long(32) == 0 {
+            return Err(SegmentFault::Header);
+        }
+        if bytes[8..24] != *store {
+            return Err(SegmentFault::OtherStore);
+        }
+        Ok(Self { index: long(24), first: long(32), prev: word(40) })
+    }
+}
+
+/// Why a file is not the segment that its name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SegmentFault {
+    /// The file does not exist.
+    Missing,
+    /// It has no valid header.
+    Header,
+    /// It is a segment of another store.
+    OtherStore,
+    /// It is a segment with another number.
+    OtherNumber(u64),
+    /// It does not follow the segment before it.
+    OtherHistory,
+}
+
+impl fmt::Display for SegmentFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("is missing"),
+            Self::Header => f.write_str("has no valid header"),
+            Self::OtherStore => f.write_str("belongs to another store"),
+            Self::OtherNumber(number) => write!(f, "is the segment {}", segment_name(*number)),
+            Self::OtherHistory => f.write_str("does not follow the segment before it"),
+        }
     }
 }
 
@@ -170,6 +203,8 @@ pub(crate) struct Segments {
 pub(crate) struct Log {
     segments: Segments,
     tail: Mutex<Tail>,
+    /// Locked after `tail`.
+    tail_record: Mutex<TailRecordFile>,
 }
 
 impl Log {
@@ -184,7 +219,18 @@ impl Log {
         disk.make_dir(DIR)?;
         let segments = Segments::new(disk, store, segment_len);
         let tail = segments.next_segment(SegmentHeader { index: 1, first, prev }, 0)?;
-        Ok(Self { segments, tail: Mutex::new(tail) })
+        Self::with_record(
+            segments,
+            tail,
+            TailRecord { segment: 1, position: LogPosition { seq: first - 1, crc: prev } },
+        )
+    }
+
+    /// An open log, after its tail is recorded durably.
+    fn with_record(segments: Segments, tail: Tail, record: TailRecord) -> Result<Self, LogError> {
+        let mut tail_record = TailRecordFile::open(&*segments.disk, segments.store)?;
+        tail_record.force(record)?;
+        Ok(Self { segments, tail: Mutex::new(tail), tail_record: Mutex::new(tail_record) })
     }
 
     /// Appends a batch and makes it durable.
@@ -194,10 +240,14 @@ impl Log {
     /// error the log must not be appended to again.
     pub(crate) fn append(&self, batch: &FrameBatch, prev: u32) -> Result<(), LogError> {
         let mut tail = self.tail.lock();
+        let mut tail_record = self.tail_record.lock();
         let parts = self.split(&tail, batch, prev);
         let mut fresh = self.segments.prepare(&parts[1..])?;
         for (i, part) in parts.iter().enumerate() {
             if i > 0 {
+                let SegmentHeader { index, first, prev } = part.header;
+                let position = LogPosition { seq: first - 1, crc: prev };
+                tail_record.force(TailRecord { segment: index, position })?;
                 let next = fresh.pop_front().ok_or_else(|| io::Error::other("a segment was not prepared"))?;
                 let old = std::mem::replace(&mut *tail, next);
                 self.segments.pool.lock().sealed.push_back(SealedSegment {
@@ -212,6 +262,10 @@ impl Log {
                 tail.position += part.len() as u64;
                 tail.last = part.last;
             }
+        }
+        if let Some((_, seq, crc)) = batch.frames.last() {
+            let position = LogPosition { seq: *seq, crc: *crc };
+            tail_record.write(TailRecord { segment: tail.index, position })?;
         }
         Ok(())
     }

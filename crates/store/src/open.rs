@@ -28,10 +28,11 @@ use crate::log::{Log, LogError};
 use crate::options::Options;
 use crate::plant::{RecoveryBug, planted};
 use crate::read::layers::{Layers, ReadPosition};
+use crate::read::rows::hex;
 use crate::read::state::ReadState;
 use crate::read::view::View;
-use crate::rows::key::{Key, extent_of, table};
-use crate::rows::mob::{Mob, Row, Seq};
+use crate::rows::key::{self, Key, extent_of, table};
+use crate::rows::mob::{LogPosition, Mob, Row, Seq};
 
 pub(crate) fn in_memory(options: Options) -> Result<Core> {
     let state = ReadState::new(Box::new(MemoryEngine::default()), None, View::new(Mob::for_memory_store()), 0);
@@ -66,25 +67,27 @@ pub(crate) fn open_on(
     options: Options,
     on_damage: OnDamage,
 ) -> Result<Core> {
-    let files = blob_files(&disk, &*engine)?;
+    let installed = installed_position(&*engine, &id)?;
+    let files = blob_files(&disk, &*engine, &id)?;
     let view = View::new(Mob::new());
     let mut salvaged = None;
-    let (log, last, crc) = match installed_seq(&*engine)? {
+    let (log, last, crc) = match installed {
         None => {
             check_new(&*disk, &id)?;
             clear_log(&*disk).map_err(|e| error::io("clearing an unfinished log", e))?;
             let log = Log::create(disk, id, options.segment_bytes, 1, 0).into_model_result()?;
-            let row = (Key::system("installed"), Some(Bytes::from_static(&[0; 8])));
-            engine.write(&mut [Ok(row)].into_iter()).into_model_result()?;
+            let row = |name: &str, value: &[u8]| Ok((Key::system(name), Some(Bytes::copy_from_slice(value))));
+            let rows = [row(key::STORE, &id), row(key::INSTALLED, &LogPosition::default().to_row())];
+            engine.write(&mut rows.into_iter()).into_model_result()?;
             (log, 0, 0)
         }
         Some(installed) => {
             let mut replay = |seq, payload: &[u8]| replay(&view, &*engine, &files, seq, payload);
             let found = recover::open(&disk, id, options.segment_bytes, installed, on_damage, &mut replay)
                 .into_model_result()?;
-            tracing::info!(installed, last = found.last, cut = found.cut, "recovered the log");
+            tracing::info!(installed = installed.seq, last = found.last, cut = found.cut, "recovered the log");
             salvaged = found.salvaged;
-            (found.log, found.last.max(installed), found.crc)
+            (found.log, found.last, found.crc)
         }
     };
     if let Err(error) = files.prepare() {
@@ -101,9 +104,9 @@ pub(crate) fn open_on(
     Ok(core)
 }
 
-pub(crate) fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine) -> Result<BlobFiles> {
+pub(crate) fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: &StoreId) -> Result<BlobFiles> {
     let used = last_blob_file(engine)?;
-    BlobFiles::open(Arc::clone(disk), used).map_err(|e| error::io("opening the blob files", e))
+    BlobFiles::open(Arc::clone(disk), *id, used)
 }
 
 /// The highest number of a blob file that the B-tree mentions.
@@ -196,16 +199,36 @@ pub(crate) fn replay(
 }
 
 /// The position up to which everything is in the B-tree; `None` if the creation of the store did not complete.
-pub(crate) fn installed_seq(engine: &dyn Engine) -> Result<Option<Seq>> {
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if the B-tree belongs to another store than `id`, or if these rows are damaged.
+pub(crate) fn installed_position(engine: &dyn Engine, id: &StoreId) -> Result<Option<LogPosition>> {
+    let damaged = |what: String| Error::new(ErrorKind::Corrupt, format!("{what}; restore from a backup"));
+    let (store, installed) = (system_row(engine, key::STORE)?, system_row(engine, key::INSTALLED)?);
+    let (store, installed) = match (store, installed) {
+        (Some(store), Some(installed)) => (store, installed),
+        (None, None) => return Ok(None),
+        _ => return Err(damaged("a system row of the B-tree is missing".to_owned())),
+    };
+    if store != id[..] && !planted(RecoveryBug::TreeOfAnyStore) {
+        let message = format!(
+            "the B-tree ({TREE_DIR}/) belongs to store {}, and this is store {}: put back the B-tree of this store",
+            hex(&store),
+            hex(id)
+        );
+        return Err(damaged(message));
+    }
+    let position = LogPosition::from_row(&installed);
+    position.map(Some).ok_or_else(|| damaged("the installed position in the B-tree is damaged".to_owned()))
+}
+
+/// The value of a row of the store itself.
+fn system_row(engine: &dyn Engine, name: &str) -> Result<Option<Vec<u8>>> {
     let mut row = None;
-    let key = Key::system("installed");
+    let key = Key::system(name);
     let mut read = |engine: &dyn EngineRead| row = Some(engine.get(&key).map(|row| row.map(<[u8]>::to_vec)));
     engine.read(&mut read).into_model_result()?;
-    let Some(row) = row.transpose().into_model_result()?.flatten() else { return Ok(None) };
-    let row = row.try_into().map_err(|_| {
-        Error::new(ErrorKind::Corrupt, "the installed position in the B-tree is damaged; restore from a backup")
-    })?;
-    Ok(Some(Seq::from_be_bytes(row)))
+    Ok(row.transpose().into_model_result()?.flatten())
 }
 
 /// Removes the log of an interrupted creation. Nothing in it was acknowledged.

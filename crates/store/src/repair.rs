@@ -182,14 +182,15 @@ fn check_tree(dir: &Path) -> Result<()> {
 
 /// Reports what is damaged and what can be kept.
 fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<RepairReport> {
-    let Some(installed) = open::installed_seq(engine)? else {
+    let Some(position) = open::installed_position(engine, &id)? else {
         // Its creation was interrupted; the next opening creates it again.
         return open::check_new(&**disk, &id).map(|()| RepairReport::default());
     };
-    let files = open::blob_files(disk, engine)?;
+    let installed = position.seq;
+    let files = open::blob_files(disk, engine, &id)?;
     let mut last = installed;
     let view = View::new(Mob::new());
-    let damage = recover::inspect(&**disk, id, installed, &mut |seq, payload| {
+    let damage = recover::inspect(&**disk, id, position, &mut |seq, payload| {
         last = seq;
         open::replay(&view, engine, &files, seq, payload)
     });
@@ -198,8 +199,7 @@ fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<Rep
     };
     let view = View::new(Mob::new());
     let mut replay = |seq, payload: &[u8]| open::replay(&view, engine, &files, seq, payload);
-    let Salvaged { kept, seen } =
-        recover::find_salvageable(&**disk, &id, installed, &mut replay).into_model_result()?;
+    let Salvaged { kept, seen } = recover::find_salvageable(&**disk, &id, position, &mut replay).into_model_result()?;
     Ok(RepairReport { damage: Some(describe(damage)), installed, kept, seen, ..RepairReport::default() })
 }
 

@@ -96,6 +96,7 @@ pub(crate) fn run(snapshot: &impl Readable, version: Seq, progress: &dyn Progres
         scrub.chunks()?;
         scrub.extents()?;
         scrub.freed()?;
+        scrub.blob_files()?;
         scrub.rows()?;
         Ok(scrub.report)
     })

@@ -31,7 +31,8 @@ use crate::options::Options;
 use crate::plant::{ContentBug, planted};
 use crate::progress::{self, Amount, Progress};
 use crate::read::rows::hex;
-use crate::rows::key::{DataId, Key};
+use crate::rows::key::{self, DataId, Key};
+use crate::rows::mob::LogPosition;
 use crate::rows::row::{self, CHUNK, ContentHead, Extent, block_checksums, put_extent, put_inline};
 
 /// Rows are written in batches of about this many bytes or rows.
@@ -121,7 +122,7 @@ pub(crate) fn restore_on(
     if header.version >= LAST_VERSION {
         return Err(damaged(format!("its header has the impossible position {}", header.version)));
     }
-    let blobs = RestoredBlobFiles::new(Arc::clone(disk)).map_err(blob_file_error)?;
+    let blobs = RestoredBlobFiles::new(Arc::clone(disk), id).map_err(blob_file_error)?;
     let mut restore = Restore::new(engine, blobs, header.version);
     while reader.read_part(&mut |item| restore.item(&item))? {
         let amount = Amount { items: reader.counts().items(), bytes: reader.bytes_read(), total_bytes: 0 };
@@ -136,7 +137,9 @@ pub(crate) fn restore_on(
         restore.blobs.force().map_err(blob_file_error)?;
     }
     Log::create(Arc::clone(disk), id, options.segment_bytes, header.version + 1, 0).into_model_result()?;
-    restore.put(Key::system("installed"), Bytes::copy_from_slice(&header.version.to_be_bytes()))?;
+    let installed = LogPosition { seq: header.version, crc: 0 };
+    restore.put(Key::system(key::STORE), Bytes::copy_from_slice(&id))?;
+    restore.put(Key::system(key::INSTALLED), Bytes::copy_from_slice(&installed.to_row()))?;
     restore.write()?;
     Ok(BackupSummary::new(&header, &reader.counts(), reader.bytes_read()))
 }
@@ -272,14 +275,15 @@ impl<'a> Restore<'a> {
 /// The blob files of the new store.
 struct RestoredBlobFiles {
     disk: Arc<dyn Disk>,
+    store: StoreId,
     open_files: HashMap<u32, Arc<dyn DiskFile>>,
     written_chunks: ChunkSet,
 }
 
 impl RestoredBlobFiles {
-    fn new(disk: Arc<dyn Disk>) -> io::Result<Self> {
+    fn new(disk: Arc<dyn Disk>, store: StoreId) -> io::Result<Self> {
         disk.make_dir(blob_file::DIR)?;
-        Ok(Self { disk, open_files: HashMap::new(), written_chunks: ChunkSet::default() })
+        Ok(Self { disk, store, open_files: HashMap::new(), written_chunks: ChunkSet::default() })
     }
 
     /// Writes a chunk at its position.
@@ -299,8 +303,9 @@ impl RestoredBlobFiles {
 
     fn write(&mut self, number: u32, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let file = self.file(number)?;
-        file.write_at(offset, bytes)?;
-        file.begin_write_back(offset, bytes.len() as u64);
+        let at = blob_file::position_in_file(offset);
+        file.write_at(at, bytes)?;
+        file.begin_write_back(at, bytes.len() as u64);
         Ok(())
     }
 
@@ -309,8 +314,10 @@ impl RestoredBlobFiles {
             return Ok(Arc::clone(file));
         }
         let name = blob_file::file_name(number);
-        let file =
-            if self.written_chunks.has_file(number) { self.disk.open(&name)? } else { self.disk.create(&name)? };
+        let file = match self.written_chunks.has_file(number) {
+            true => self.disk.open(&name)?,
+            false => blob_file::create(&*self.disk, &self.store, number)?,
+        };
         if self.open_files.len() >= OPEN_FILES {
             for (_, file) in self.open_files.drain() {
                 file.force()?;

@@ -255,7 +255,7 @@ fn a_damaged_content_stops_the_backup_by_name() {
     content(&simulated.store, pattern(2 * CHUNK, 1));
     let id = content(&simulated.store, pattern(2 * CHUNK, 2));
     let file = crate::content::blob_file::file_name(1);
-    simulated.disk.damage(&file, 3 * CHUNK + 5000, |bytes| bytes[0] ^= 1);
+    simulated.disk.damage(&file, 4096 + 3 * CHUNK + 5000, |bytes| bytes[0] ^= 1);
     let error = simulated.store.backup(&mut Vec::new(), &()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains(&format!("content {id} is damaged")), "{error}");

@@ -19,6 +19,7 @@ use crate::disk;
 use crate::error;
 use crate::log::{FrameBatch, LogError};
 use crate::plant::{Bug, FaultBug, planted};
+use crate::rows::mob::LogPosition;
 
 /// How long the log is idle before a marker records that its last frames were forced.
 const MARKER_DELAY: Duration = Duration::from_millis(20);
@@ -207,7 +208,7 @@ impl Core {
         let view = self.state.view.load();
         let frozen = view.frozen.as_ref().filter(|_| !planted(Bug::RollbackForgetsFrozen));
         for mob in [Some(&view.active), frozen].into_iter().flatten() {
-            mob.roll_back(durable);
+            mob.roll_back(LogPosition { seq: durable, crc: prev });
         }
         writer.batch = FrameBatch::default();
         writer.next_seq = durable + 1;

@@ -97,7 +97,7 @@ impl Core {
         let view = self.state.view.load_full();
         let (Some(frozen), Some(durable)) = (view.frozen.clone(), self.durable()) else { return Ok(false) };
         drop(view);
-        if frozen.last() > self.state.visible_seq() {
+        if frozen.end().seq > self.state.visible_seq() {
             return Ok(false);
         }
         let began = Instant::now();
@@ -122,7 +122,7 @@ impl Core {
             .lock()
             .freed
             .extend(freed.into_iter().map(|(file, offset, len)| (last, file, offset, len)));
-        durable.log.free(frozen.last()).map_err(|e| error::io("freeing a log segment", e))?;
+        durable.log.free(frozen.end().seq).map_err(|e| error::io("freeing a log segment", e))?;
         self.counters.record_install(rows, began.elapsed());
         // A buffer that a reader still holds is freed with that reader, and one that a large transaction has filled is not kept.
         if frozen.bytes() <= self.options.mob_bytes
@@ -230,8 +230,9 @@ struct InstallBatch<'a> {
 impl InstallBatch<'_> {
     fn write(&mut self, punched: &[Key]) -> Result<()> {
         let core = self.core;
-        let last = self.frozen.last() + Seq::from(planted(Bug::InstalledTooHigh));
-        let installed = (Key::system("installed"), Some(Bytes::copy_from_slice(&last.to_be_bytes())));
+        let mut end = self.frozen.end();
+        end.seq += Seq::from(planted(Bug::InstalledTooHigh));
+        let installed = (Key::system(key::INSTALLED), Some(Bytes::copy_from_slice(&end.to_row())));
         let mut result = Ok(());
         core.state
             .engine

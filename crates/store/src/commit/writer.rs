@@ -18,7 +18,7 @@ use crate::read::layers::{Layers, ReadPosition};
 use crate::read::view::View;
 use crate::rows::changes::Changes;
 use crate::rows::key::Key;
-use crate::rows::mob::{Mob, Row, Seq};
+use crate::rows::mob::{LogPosition, Mob, Row, Seq};
 use crate::rows::row::Extent;
 
 /// The error of a store in memory that is full.
@@ -283,6 +283,7 @@ impl Core {
     /// Freezes the buffer and wakes the installer. No buffer may be frozen already.
     pub(crate) fn freeze(&self, writer: &mut WriterState, view: &View) {
         assert!(view.frozen.is_none(), "one buffer is frozen at a time");
+        view.active.set_end(LogPosition { seq: writer.next_seq - 1, crc: writer.crc });
         let frozen = Some(Arc::clone(&view.active));
         let active = Arc::new(self.installer.take_spare_mob());
         self.state.view.store(Arc::new(View { active, frozen }));

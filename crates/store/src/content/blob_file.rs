@@ -4,29 +4,46 @@
 //! contains a record that names the chunks. Chunks that no record names any more are punched out, and files without
 //! chunks are removed, except the newest. Each opening of the store starts a new file, so that a sweep can find unnamed
 //! chunks of earlier openings. The file is created during opening, so no transaction waits until its name is durable.
+//!
+//! ```text
+//! file  +------------+---------+----------+-------+-----------------+---------+---------+-----
+//!       | "mortblob" |  store  |  number  |  crc  | zeros to 4096   |  chunk  |  chunk  |  …
+//!       |     8      |   16    |    4     |   4   |                 |         |         |
+//!       +------------+---------+----------+-------+-----------------+---------+---------+-----
+//! ```
+//!
+//! Offsets in the rest of the store count from the first chunk. A file of another store or with another number is refused.
+//! A header that is not valid is only reported: chunks have checksums of their own, and a power failure may leave a file
+//! without a header that has no chunk yet.
 
 use std::io;
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use hashbrown::{HashMap, HashSet};
-use model::Result;
+use model::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
 
 use crate::checksum::crc32c;
 use crate::disk::{Disk, DiskFile};
 use crate::error;
-use crate::plant::{ContentBug, FaultBug, planted};
+use crate::log::frame::StoreId;
+use crate::plant::{ContentBug, FaultBug, RecoveryBug, planted};
 use crate::rows::row::{BLOCK, CHUNK, Extent, RowError, block_checksums, check_blocks};
 
 /// The directory of the blob files.
 pub(crate) const DIR: &str = "blobs";
 /// The length at which a file is followed by the next.
 const FILE_LEN: u64 = 1 << 30;
+/// Bytes before the first chunk.
+const HEADER: u64 = 4096;
+const HEADER_LEN: usize = 32;
+const MAGIC: &[u8; 8] = b"mortblob";
 
 pub(crate) struct BlobFiles {
     disk: Arc<dyn Disk>,
+    store: StoreId,
     append_state: Mutex<AppendState>,
     /// Held while names are forced: no chunk of a new file is durable before.
     names_lock: Mutex<()>,
@@ -55,24 +72,114 @@ pub(crate) fn file_name(file: u32) -> String {
     format!("{DIR}/{file:08x}.blob")
 }
 
+/// Where an offset is in its file.
+pub(crate) fn position_in_file(offset: u64) -> u64 {
+    HEADER + offset
+}
+
+/// Creates a file without chunks. Its header is durable with its first chunk.
+pub(crate) fn create(disk: &dyn Disk, store: &StoreId, number: u32) -> io::Result<Arc<dyn DiskFile>> {
+    let file = disk.create(&file_name(number))?;
+    let mut header = [0; HEADER as usize];
+    header[..HEADER_LEN].copy_from_slice(&encode_header(store, number));
+    file.write_at(0, &header)?;
+    Ok(file)
+}
+
+fn encode_header(store: &StoreId, number: u32) -> [u8; HEADER_LEN] {
+    let mut header = [0; HEADER_LEN];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..24].copy_from_slice(store);
+    header[24..28].copy_from_slice(&number.to_le_bytes());
+    let crc = crc32c(&header[..28]);
+    header[28..].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// What is wrong with the header of a blob file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HeaderFault {
+    /// It is not valid.
+    Damaged,
+    OtherStore,
+    /// The file has another number.
+    OtherNumber(u32),
+}
+
+impl HeaderFault {
+    fn describe(self, number: u32) -> String {
+        let name = file_name(number);
+        match self {
+            Self::Damaged => format!("the header of {name} is damaged"),
+            Self::OtherStore => format!("{name} belongs to another store"),
+            Self::OtherNumber(other) => format!("{name} is the blob file {}", file_name(other)),
+        }
+    }
+}
+
+fn header_fault(file: &dyn DiskFile, store: &StoreId, number: u32) -> io::Result<Option<HeaderFault>> {
+    let mut header = [0; HEADER_LEN];
+    match file.read_at(0, &mut header) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(HeaderFault::Damaged)),
+        read => read?,
+    }
+    if header == encode_header(store, number) {
+        return Ok(None);
+    }
+    let (mut other, mut word) = (*store, [0; 4]);
+    other.copy_from_slice(&header[8..24]);
+    word.copy_from_slice(&header[24..28]);
+    let found = u32::from_le_bytes(word);
+    Ok(Some(match header == encode_header(&other, found) {
+        false => HeaderFault::Damaged,
+        true if other != *store => HeaderFault::OtherStore,
+        true => HeaderFault::OtherNumber(found),
+    }))
+}
+
+/// Refuses files of another store and files with another number.
+fn check_headers(disk: &dyn Disk, store: &StoreId, numbers: &[u32]) -> Result<()> {
+    for number in numbers {
+        let fault = disk.open(&file_name(*number)).and_then(|file| header_fault(&*file, store, *number));
+        match fault.map_err(|e| error::io("opening the blob files", e))? {
+            Some(fault) if fault != HeaderFault::Damaged && !planted(RecoveryBug::BlobsOfAnyStore) => {
+                let what = fault.describe(*number);
+                let message = format!("{what}: put back the file of this store, or restore from a backup");
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 impl BlobFiles {
     /// Opens the blob files. The B-tree contains file numbers up to `used`: a new file gets a higher number, even if
     /// those files are gone.
-    pub(crate) fn open(disk: Arc<dyn Disk>, used: u32) -> io::Result<Self> {
-        disk.make_dir(DIR)?;
-        let last = numbers(&*disk)?.last().copied().unwrap_or(0);
-        // An empty file, left by an opening without large content, is used again.
-        let unused = last > used && disk.open(&file_name(last))?.len()? == 0;
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] naming a file that belongs to another store or has another number.
+    pub(crate) fn open(disk: Arc<dyn Disk>, store: StoreId, used: u32) -> Result<Self> {
+        let fail = |e| error::io("opening the blob files", e);
+        disk.make_dir(DIR).map_err(fail)?;
+        let numbers = numbers(&*disk).map_err(fail)?;
+        check_headers(&*disk, &store, &numbers)?;
+        Self::open_checked(disk, store, numbers.last().copied().unwrap_or(0), used).map_err(fail)
+    }
+
+    fn open_checked(disk: Arc<dyn Disk>, store: StoreId, last: u32, used: u32) -> io::Result<Self> {
+        // A file without chunks, left by an opening without large content, is created again.
+        let unused = last > used && disk.open(&file_name(last))?.len()? <= HEADER;
         let first = if unused { last } else { last.max(used) + 1 };
         let state = AppendState {
-            current: unused.then_some((last, 0)),
-            next: first + u32::from(unused),
+            current: None,
+            next: first,
             written: HashSet::new(),
             failed: HashSet::new(),
-            new_names: unused,
+            new_names: false,
         };
         let (append_state, names_lock, open) = (Mutex::new(state), Mutex::new(()), RwLock::new(HashMap::new()));
-        Ok(Self { disk, append_state, names_lock, open, first })
+        Ok(Self { disk, store, append_state, names_lock, open, first })
     }
 
     /// Creates the file for the first chunks of this opening, and makes its name durable.
@@ -96,8 +203,9 @@ impl BlobFiles {
         }
         let write = || {
             let file = self.file(number)?;
-            file.write_at(offset, chunks)?;
-            file.begin_write_back(offset, chunks.len() as u64);
+            let at = position_in_file(offset);
+            file.write_at(at, chunks)?;
+            file.begin_write_back(at, chunks.len() as u64);
             Ok(())
         };
         write().map_err(|e| {
@@ -121,7 +229,7 @@ impl BlobFiles {
             Some(current) if current.1 <= limit => Ok(current),
             _ => {
                 let number = state.next;
-                let file = self.disk.create(&file_name(number))?;
+                let file = create(&*self.disk, &self.store, number)?;
                 self.open.write().insert(number, file);
                 state.next += 1;
                 state.new_names = true;
@@ -203,11 +311,11 @@ impl BlobFiles {
         let aligned = (first * BLOCK, to.next_multiple_of(BLOCK).min(extent.len as usize));
         let file = self.file(extent.file)?;
         if aligned == (from, to) {
-            file.read_at(extent.offset + from as u64, out)?;
+            file.read_at(position_in_file(extent.offset) + from as u64, out)?;
             verify_blocks(extent, first, out, at)?;
         } else {
             let mut blocks = vec![0; aligned.1 - aligned.0];
-            file.read_at(extent.offset + aligned.0 as u64, &mut blocks)?;
+            file.read_at(position_in_file(extent.offset) + aligned.0 as u64, &mut blocks)?;
             verify_blocks(extent, first, &blocks, at)?;
             out.copy_from_slice(&blocks[from - aligned.0..to - aligned.0]);
         }
@@ -238,7 +346,7 @@ impl BlobFiles {
 
     fn read_run(&self, run: &[Extent], out: &mut [u8], at: u64) -> Result<(), ReadError> {
         let Some(first) = run.first() else { return Ok(()) };
-        self.file(first.file)?.read_at(first.offset, out)?;
+        self.file(first.file)?.read_at(position_in_file(first.offset), out)?;
         for ((extent, chunk), at) in run.iter().zip(out.chunks_exact(CHUNK)).zip((at..).step_by(CHUNK)) {
             // One checksum of the chunk is faster than those of its blocks, which locate the damage.
             if crc32c(chunk) != extent.crc {
@@ -263,7 +371,7 @@ impl BlobFiles {
     }
 
     pub(crate) fn punch_hole(&self, file: u32, offset: u64, len: u64) -> io::Result<()> {
-        match self.file(file).and_then(|file| file.punch_hole(offset, len)) {
+        match self.file(file).and_then(|file| file.punch_hole(position_in_file(offset), len)) {
             // Some file systems do not support holes; the storage is freed with the file.
             Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -298,7 +406,7 @@ impl BlobFiles {
     /// The files of earlier openings with numbers above `swept`, and their lengths.
     pub(crate) fn earlier_files(&self, swept: u32) -> io::Result<Vec<(u32, u64)>> {
         let files = numbers(&*self.disk)?.into_iter().filter(|number| *number < self.first && *number > swept);
-        files.map(|number| Ok((number, self.file(number)?.len()?))).collect()
+        files.map(|number| Ok((number, self.file(number)?.len()?.saturating_sub(HEADER)))).collect()
     }
 
     /// The first file of this opening: this file and later ones may still grow.
@@ -306,10 +414,24 @@ impl BlobFiles {
         self.first
     }
 
-    /// Bytes of all blob files, including holes.
+    /// Bytes of the chunks of all blob files, including holes.
     pub(crate) fn size(&self) -> u64 {
         let numbers = numbers(&*self.disk).unwrap_or_default();
-        numbers.into_iter().filter_map(|number| self.file(number).ok()?.len().ok()).sum()
+        let len = |number| Some(self.file(number).ok()?.len().ok()?.saturating_sub(HEADER));
+        numbers.into_iter().filter_map(len).sum()
+    }
+
+    /// Calls `report` with each file whose header is not valid: its number, and what is wrong.
+    pub(crate) fn check_headers(&self, report: &mut dyn FnMut(u32, String)) -> io::Result<()> {
+        for number in numbers(&*self.disk)? {
+            match self.disk.open(&file_name(number)).and_then(|file| header_fault(&*file, &self.store, number)) {
+                Ok(Some(fault)) => report(number, fault.describe(number)),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => report(number, format!("{} cannot be read: {e}", file_name(number))),
+                Ok(None) => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -249,6 +249,17 @@ impl SimDisk {
         file.dirty.clear();
     }
 
+    /// Cuts a file, as a failed copy would.
+    #[cfg(test)]
+    pub(crate) fn cut(&self, name: &str, len: usize) {
+        let mut state = self.state.lock();
+        let index = state.names[name];
+        let (mut bytes, mut cut) = (state.files[index].current.to_vec(), FileBytes::default());
+        bytes.truncate(len);
+        cut.write(0, &bytes);
+        state.files[index] = FileState { durable: cut.clone(), current: cut, dirty: BTreeSet::new() };
+    }
+
     /// A checksum of all names and files as they are now.
     pub(crate) fn digest(&self) -> u32 {
         let state = self.state.lock();

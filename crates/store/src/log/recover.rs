@@ -5,8 +5,11 @@
 //!
 //! - a *torn tail*: the batch that was being written when the machine stopped. Nothing in it was acknowledged, so it is
 //!   cut, whatever part of it reached the disk; or
-//! - *damage*: a valid later frame says that the bad frame's position had been forced. Then acknowledged transactions
-//!   are lost, and the log refuses to open and names the frame.
+//! - *damage*: a valid later frame, the tail record, or the B-tree says that the bad frame's position had been forced.
+//!   Then acknowledged transactions may be lost, and the log refuses to open and names the frame.
+//!
+//! The log is also refused if its last segment is missing or not the recorded one, if it has a segment of another store,
+//! and if the frame that the B-tree or the tail record names has another checksum there: then it has another history.
 //!
 //! Frames of lower positions are earlier contents of a recycled segment and do not count.
 //!
@@ -18,46 +21,105 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::frame::{self, StoreId};
+use super::tail_record::{self, RecordFault, TailRecord};
 use super::{
-    DIR, Log, LogError, SEGMENT_HEADER, SealedSegment, SegmentHeader, Segments, Tail, segment_name, write_zeros,
+    DIR, Log, LogError, SEGMENT_HEADER, SealedSegment, SegmentFault, SegmentHeader, Segments, Tail, segment_name,
+    write_zeros,
 };
 use crate::disk::{Disk, DiskFile};
 use crate::plant::{Bug, RecoveryBug, planted};
-use crate::rows::mob::Seq;
+use crate::rows::mob::{LogPosition, Seq};
 
-/// Acknowledged transactions that cannot be read.
+/// Why a log cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LogDamage {
-    /// The file with the bad frame.
-    pub(crate) segment: String,
-    /// The offset of the bad frame; 0 if its segment is missing.
-    pub(crate) offset: u64,
-    /// The position that the frame should have.
-    pub(crate) seq: Seq,
-    /// The newest position that a later frame reports as forced.
-    pub(crate) forced: Seq,
-    /// The last position of any valid frame in the log.
-    pub(crate) last: Seq,
+pub(crate) enum LogDamage {
+    /// A frame that had been forced cannot be read.
+    Frame {
+        /// The file with the bad frame.
+        segment: String,
+        /// The offset of the bad frame.
+        offset: u64,
+        /// The position that the frame should have.
+        seq: Seq,
+        /// The newest position that is known to have been forced.
+        forced: Seq,
+    },
+    /// No segment has the first frame after those in the B-tree.
+    NoFrame {
+        /// The first segment, or the directory of the log.
+        segment: String,
+        /// The position of the frame.
+        seq: Seq,
+    },
+    /// The log ends before what is in the B-tree, which only gets forced frames.
+    EndsEarly {
+        /// The file in which it ends.
+        segment: String,
+        /// The offset of its end.
+        offset: u64,
+        /// The position that the next frame would have.
+        seq: Seq,
+        /// The last position in the B-tree.
+        installed: Seq,
+    },
+    /// The frame with this position is not the one that the B-tree or the tail record names.
+    OtherHistory {
+        /// The file with the frame.
+        segment: String,
+        /// The position.
+        seq: Seq,
+        /// What names another frame.
+        than: &'static str,
+    },
+    /// A file is not the segment that it should be.
+    Segment {
+        /// The file.
+        segment: String,
+        /// Why.
+        fault: SegmentFault,
+    },
+    /// The tail record cannot be read.
+    Record(RecordFault),
 }
 
 impl fmt::Display for LogDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.offset == 0 {
-            let Self { seq, segment, .. } = self;
-            return write!(
+        match self {
+            Self::Frame { segment, offset, seq, forced } => write!(
                 f,
-                "{segment} has no frame {seq}: acknowledged transactions from there on cannot be read back"
-            );
+                "frame {seq} at byte {offset} of {segment} is damaged, but frame {forced} had been forced: acknowledged \
+                 transactions {seq}..={forced} cannot be read back"
+            ),
+            Self::NoFrame { segment, seq } => write!(
+                f,
+                "{segment} has no frame {seq}, the first after those in the B-tree: acknowledged transactions from there on \
+                 cannot be read back. Segments are missing, or the B-tree is an older copy"
+            ),
+            Self::EndsEarly { segment, offset, seq, installed } => write!(
+                f,
+                "the log ends before frame {seq} at byte {offset} of {segment}, but the B-tree has the transactions up to \
+                 {installed}: the log is an older copy or damaged, and acknowledged transactions may be lost"
+            ),
+            Self::OtherHistory { segment, seq, than } => write!(
+                f,
+                "frame {seq} in {segment} is another one than {than} names: these files belong to different copies of the store"
+            ),
+            Self::Segment { segment, fault } => write!(f, "{segment} {fault}: put the right file back"),
+            Self::Record(fault) => {
+                write!(
+                    f,
+                    "{} {fault}, so acknowledged transactions at the end of the log may be lost",
+                    tail_record::FILE
+                )
+            }
         }
-        write!(
-            f,
-            "frame {} at byte {} of {} is damaged, but frame {} had been forced: acknowledged transactions {}..={} \
-             cannot be read back",
-            self.seq, self.offset, self.segment, self.forced, self.seq, self.forced
-        )
+    }
+}
+
+impl LogDamage {
+    fn segment(segment: &SegmentFile, fault: SegmentFault) -> LogError {
+        LogError::Damaged(Self::Segment { segment: segment.name.clone(), fault })
     }
 }
 
@@ -104,8 +166,14 @@ struct SegmentFile {
     name: String,
     index: u64,
     len: u64,
-    /// `None` if it has no valid header of this store.
-    header: Option<SegmentHeader>,
+    header: Result<SegmentHeader, SegmentFault>,
+}
+
+impl SegmentFile {
+    /// The position of its first frame, if its header is valid.
+    fn first(&self) -> Option<Seq> {
+        self.header.ok().map(|header| header.first)
+    }
 }
 
 /// The end of the frames that count.
@@ -123,7 +191,7 @@ pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     store: StoreId,
     segment_len: u64,
-    installed: Seq,
+    installed: LogPosition,
     on_damage: OnDamage,
     replay: &mut ReplayFrame<'_>,
 ) -> Result<RecoveredLog, LogError> {
@@ -131,19 +199,9 @@ pub(crate) fn open(
     if on_damage == OnDamage::Salvage {
         return salvage(disk, store, segment_len, &found, installed, replay);
     }
-    let start = first_segment(&found, installed)?;
-    let end = walk(&**disk, &store, &found, start, installed, replay)?;
-    let torn = scan_tail(&**disk, &store, &found, &end, installed)?;
-    if let Some(damage) = torn.damage {
-        return Err(LogError::Damaged(damage));
-    }
-    if end.seq <= installed {
-        let log =
-            restart(disk, store, segment_len, &found, SegmentHeader { index: 0, first: installed + 1, prev: end.crc })?;
-        return Ok(RecoveredLog { log, last: installed, crc: end.crc, cut: true, salvaged: None });
-    }
-    let log = resume(disk, store, segment_len, &found, start, &end, torn.frames)?;
-    Ok(RecoveredLog { log, last: end.seq - 1, crc: end.crc, cut: torn.frames, salvaged: None })
+    let read = read_log(&**disk, &store, &found, installed, replay)?;
+    let log = resume(disk, store, segment_len, &found, &read)?;
+    Ok(RecoveredLog { log, last: read.end.seq - 1, crc: read.end.crc, cut: read.is_torn, salvaged: None })
 }
 
 /// Finds damage without changing anything.
@@ -152,23 +210,113 @@ pub(crate) fn open(
 pub(crate) fn inspect(
     disk: &dyn Disk,
     store: StoreId,
-    installed: Seq,
+    installed: LogPosition,
     replay: &mut ReplayFrame<'_>,
 ) -> Result<Option<LogError>, LogError> {
-    let found = list_segments(disk, &store)?;
-    let walked =
-        first_segment(&found, installed).and_then(|start| walk(disk, &store, &found, start, installed, replay));
-    match walked {
-        Ok(end) => Ok(scan_tail(disk, &store, &found, &end, installed)?.damage.map(LogError::Damaged)),
+    match read_log(disk, &store, &list_segments(disk, &store)?, installed, replay) {
+        Ok(_) => Ok(None),
         Err(damage @ (LogError::Damaged(_) | LogError::Replay { .. })) => Ok(Some(damage)),
         Err(other) => Err(other),
     }
 }
 
+/// A log without damage.
+struct ReadLog {
+    /// The segment with the first frame that is not in the B-tree.
+    start: usize,
+    end: ChainEnd,
+    /// Whether there are frames after the end that must not be mistaken for later ones.
+    is_torn: bool,
+}
+
+/// Reads the log and calls `replay` with every frame above `installed` in order.
+fn read_log(
+    disk: &dyn Disk,
+    store: &StoreId,
+    found: &[SegmentFile],
+    installed: LogPosition,
+    replay: &mut ReplayFrame<'_>,
+) -> Result<ReadLog, LogError> {
+    if let Some(foreign) = found.iter().find(|segment| segment.header == Err(SegmentFault::OtherStore)) {
+        return Err(LogDamage::segment(foreign, SegmentFault::OtherStore));
+    }
+    let start = first_segment(found, installed.seq)?;
+    let record = match tail_record::read(disk, store)? {
+        // The frames before the marker show whether they were forced.
+        _ if planted(RecoveryBug::TailNotRecorded) => None,
+        record => Some(record.map_err(|fault| LogError::Damaged(LogDamage::Record(fault)))?),
+    };
+    let known = Known { installed, record };
+    let end = walk(disk, store, found, start, &known, replay)?;
+    let tail = scan_tail(disk, store, found, &end)?;
+    check_end(found, &end, &known, &tail)?;
+    Ok(ReadLog { start, end, is_torn: tail.has_frames })
+}
+
+/// What is known to be durable.
+struct Known {
+    /// The last frame in the B-tree.
+    installed: LogPosition,
+    record: Option<TailRecord>,
+}
+
+impl Known {
+    /// Checks that a frame is the one of this history.
+    fn check(&self, found: LogPosition, segment: &SegmentFile) -> Result<(), LogError> {
+        let recorded = self.record.map(|record| record.position);
+        for (known, than) in [(Some(self.installed), "the B-tree"), (recorded, tail_record::FILE)] {
+            let differs = known.is_some_and(|known| known.seq == found.seq && known.crc != found.crc);
+            if differs && !planted(RecoveryBug::HistoryNotChecked) {
+                let segment = segment.name.clone();
+                return Err(LogError::Damaged(LogDamage::OtherHistory { segment, seq: found.seq, than }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks that the log reaches everything that is known to be durable.
+fn check_end(found: &[SegmentFile], end: &ChainEnd, known: &Known, tail: &TailScan) -> Result<(), LogError> {
+    if planted(RecoveryBug::DamageIsTornTail) {
+        return Ok(());
+    }
+    let (segment, offset, seq) = (found[end.at].name.clone(), end.position, end.seq);
+    let recorded = known.record.map_or(0, |record| record.position.seq);
+    let forced = tail.forced.max(recorded);
+    if let Some(record) = known.record
+        && let Some(fault) = recorded_segment_fault(found, record.segment)
+    {
+        return Err(LogError::Damaged(LogDamage::Segment { segment: segment_name(record.segment), fault }));
+    }
+    if forced >= seq {
+        return Err(LogError::Damaged(LogDamage::Frame { segment, offset, seq, forced }));
+    }
+    if seq <= known.installed.seq {
+        let installed = known.installed.seq;
+        return Err(LogError::Damaged(LogDamage::EndsEarly { segment, offset, seq, installed }));
+    }
+    match known.record {
+        Some(record) if found[end.at].index < record.segment => Err(LogError::Damaged(LogDamage::Segment {
+            segment: segment_name(record.segment),
+            fault: SegmentFault::OtherHistory,
+        })),
+        _ => Ok(()),
+    }
+}
+
+/// What is wrong with the recorded segment, if anything is.
+fn recorded_segment_fault(found: &[SegmentFile], index: u64) -> Option<SegmentFault> {
+    found.iter().find(|segment| segment.index == index).map_or(Some(SegmentFault::Missing), |s| s.header.err())
+}
+
 /// Whether the log has or had any frame.
 pub(crate) fn is_used(disk: &dyn Disk, store: &StoreId) -> Result<bool, LogError> {
     for segment in list_segments(disk, store)? {
-        let Some(header) = segment.header else { continue };
+        let header = match segment.header {
+            Ok(header) => header,
+            Err(SegmentFault::OtherStore) => return Err(LogDamage::segment(&segment, SegmentFault::OtherStore)),
+            Err(_) => continue,
+        };
         let bytes = read_segment(disk, &segment)?;
         let first = bytes.get(SEGMENT_HEADER as usize..).and_then(|rest| frame::decode(rest, store));
         if header.first > 1 || first.is_some_and(|(frame, _)| frame.seq >= header.first) {
@@ -181,9 +329,9 @@ pub(crate) fn is_used(disk: &dyn Disk, store: &StoreId) -> Result<bool, LogError
 /// The segments from the one with frame `seq` on, and those with damaged headers.
 pub(crate) fn segments_from(disk: &dyn Disk, store: &StoreId, seq: Seq) -> Result<Vec<String>, LogError> {
     let found = list_segments(disk, store)?;
-    let from = found.iter().rposition(|s| s.header.is_some_and(|h| h.first <= seq)).unwrap_or(0);
+    let from = found.iter().rposition(|s| s.first().is_some_and(|first| first <= seq)).unwrap_or(0);
     let all = found.into_iter().enumerate();
-    Ok(all.filter(|(i, s)| *i >= from || s.header.is_none()).map(|(_, s)| s.name).collect())
+    Ok(all.filter(|(i, s)| *i >= from || s.header.is_err()).map(|(_, s)| s.name).collect())
 }
 
 /// The store to which the log belongs, if all readable headers of segments agree.
@@ -196,7 +344,7 @@ pub(crate) fn store_of(disk: &dyn Disk) -> io::Result<Option<StoreId>> {
         }
         let mut id = [0; 16];
         id.copy_from_slice(&first[8..24]);
-        if SegmentHeader::decode(&first, &id).is_some() && *found.get_or_insert(id) != id {
+        if SegmentHeader::decode(&first, &id).is_ok() && *found.get_or_insert(id) != id {
             return Ok(None);
         }
     }
@@ -209,10 +357,10 @@ pub(crate) fn store_of(disk: &dyn Disk) -> io::Result<Option<StoreId>> {
 pub(crate) fn find_salvageable(
     disk: &dyn Disk,
     store: &StoreId,
-    installed: Seq,
+    installed: LogPosition,
     replay: &mut ReplayFrame<'_>,
 ) -> Result<Salvaged, LogError> {
-    let (mut kept, mut crc, mut seen, mut stopped) = (installed, None, installed, false);
+    let (mut kept, mut seen, mut stopped) = (installed, installed.seq, false);
     for segment in list_segments(disk, store)? {
         let bytes = read_segment(disk, &segment)?;
         let mut position = SEGMENT_HEADER as usize;
@@ -222,12 +370,11 @@ pub(crate) fn find_salvageable(
                 continue;
             };
             seen = seen.max(header.seq).max(header.forced);
-            // The frame before the first may be unreadable.
-            let follows = header.seq == kept + 1 && crc.is_none_or(|crc| crc == header.prev);
-            let follows = follows || (header.seq > kept && planted(RecoveryBug::SalvageSkipsGap));
+            let follows = header.seq == kept.seq + 1 && header.prev == kept.crc;
+            let follows = follows || (header.seq > kept.seq && planted(RecoveryBug::SalvageSkipsGap));
             if !stopped && follows {
                 match replay(header.seq, payload) {
-                    Ok(()) => (kept, crc) = (header.seq, Some(header.crc)),
+                    Ok(()) => kept = LogPosition { seq: header.seq, crc: header.crc },
                     Err(LogError::Replay { .. }) => stopped = true,
                     Err(other) => return Err(other),
                 }
@@ -235,7 +382,7 @@ pub(crate) fn find_salvageable(
             position += frame::frame_len(payload.len());
         }
     }
-    Ok(Salvaged { kept, seen })
+    Ok(Salvaged { kept: kept.seq, seen })
 }
 
 /// Continues after the part of a damaged log that is kept.
@@ -244,7 +391,7 @@ fn salvage(
     store: StoreId,
     segment_len: u64,
     found: &[SegmentFile],
-    installed: Seq,
+    installed: LogPosition,
     replay: &mut ReplayFrame<'_>,
 ) -> Result<RecoveredLog, LogError> {
     let salvaged = find_salvageable(&**disk, &store, installed, replay)?;
@@ -264,16 +411,17 @@ fn salvage(
         pool.sealed.extend(found.iter().map(|segment| SealedSegment { index: segment.index, last, len: 0 }));
     }
     adopt_spares(&segments)?;
-    let log = Log { segments, tail: Mutex::new(tail) };
+    let record = TailRecord { segment: index, position: LogPosition { seq: last, crc: 0 } };
+    let log = Log::with_record(segments, tail, record)?;
     Ok(RecoveredLog { log, last, crc: 0, cut: true, salvaged: Some(salvaged) })
 }
 
 /// The segment with the first frame that is not installed.
 fn first_segment(found: &[SegmentFile], installed: Seq) -> Result<usize, LogError> {
-    let start = found.iter().rposition(|s| s.header.is_some_and(|h| h.first <= installed + 1));
+    let start = found.iter().rposition(|s| s.first().is_some_and(|first| first <= installed + 1));
     start.ok_or_else(|| {
         let segment = found.first().map_or_else(|| DIR.to_owned(), |s| s.name.clone());
-        LogError::Damaged(LogDamage { segment, offset: 0, seq: installed + 1, forced: installed + 1, last: installed })
+        LogError::Damaged(LogDamage::NoFrame { segment, seq: installed + 1 })
     })
 }
 
@@ -295,8 +443,11 @@ fn list_segments(disk: &dyn Disk, store: &StoreId) -> Result<Vec<SegmentFile>, L
         let len = file.len()?;
         let mut first = [0; SEGMENT_HEADER as usize];
         let header = match file.read_at(0, &mut first) {
-            Ok(()) => SegmentHeader::decode(&first, store).filter(|h| h.index == index),
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => None,
+            Ok(()) => match SegmentHeader::decode(&first, store) {
+                Ok(header) if header.index != index => Err(SegmentFault::OtherNumber(header.index)),
+                decoded => decoded,
+            },
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(SegmentFault::Header),
             Err(e) => return Err(e.into()),
         };
         found.push(SegmentFile { name, index, len, header });
@@ -317,21 +468,24 @@ fn walk(
     store: &StoreId,
     found: &[SegmentFile],
     start: usize,
-    installed: Seq,
+    known: &Known,
     replay: &mut ReplayFrame<'_>,
 ) -> Result<ChainEnd, LogError> {
     let mut end = ChainEnd { at: start, position: SEGMENT_HEADER, seq: 0, crc: 0 };
-    if let Some(header) = found[start].header {
+    if let Ok(header) = found[start].header {
+        known.check(LogPosition { seq: header.first - 1, crc: header.prev }, &found[start])?;
         (end.seq, end.crc) = (header.first, header.prev);
     }
     loop {
-        let bytes = read_segment(disk, &found[end.at])?;
+        let segment = &found[end.at];
+        let bytes = read_segment(disk, segment)?;
         let mut position = SEGMENT_HEADER as usize;
         while let Some((header, payload)) = bytes.get(position..).and_then(|rest| frame::decode(rest, store)) {
             if header.seq != end.seq || header.prev != end.crc {
                 break;
             }
-            if header.seq > installed + Seq::from(planted(Bug::ReplaySkipsFirst)) {
+            known.check(LogPosition { seq: header.seq, crc: header.crc }, segment)?;
+            if header.seq > known.installed.seq + Seq::from(planted(Bug::ReplaySkipsFirst)) {
                 replay(header.seq, payload)?;
             }
             (end.seq, end.crc) = (header.seq + 1, header.crc);
@@ -340,7 +494,7 @@ fn walk(
         end.position = position as u64;
         let next = found.get(end.at + 1);
         let follows = next.is_some_and(|n| {
-            n.index == found[end.at].index + 1 && n.header.is_some_and(|h| h.first == end.seq && h.prev == end.crc)
+            n.index == segment.index + 1 && n.header.is_ok_and(|h| h.first == end.seq && h.prev == end.crc)
         });
         if !follows {
             return Ok(end);
@@ -352,41 +506,26 @@ fn walk(
 /// What follows the frames that count.
 struct TailScan {
     /// Whether there are frames that must not be mistaken for later ones.
-    frames: bool,
-    damage: Option<LogDamage>,
+    has_frames: bool,
+    /// The newest position that one of them reports as forced.
+    forced: Seq,
 }
 
-/// Scans what follows the frames that count. Installed frames are not lost, even if the log does not have them.
-fn scan_tail(
-    disk: &dyn Disk,
-    store: &StoreId,
-    found: &[SegmentFile],
-    end: &ChainEnd,
-    installed: Seq,
-) -> Result<TailScan, LogError> {
-    let (mut frames, mut forced, mut last) = (false, 0, end.seq - 1);
+/// Scans what follows the frames that count.
+fn scan_tail(disk: &dyn Disk, store: &StoreId, found: &[SegmentFile], end: &ChainEnd) -> Result<TailScan, LogError> {
+    let mut scan = TailScan { has_frames: false, forced: 0 };
     for (i, segment) in found.iter().enumerate().skip(end.at) {
         let bytes = read_segment(disk, segment)?;
         let from = if i == end.at { end.position as usize } else { 0 };
         for (_, header) in frame::scan(bytes.get(from..).unwrap_or_default(), store) {
             if header.seq >= end.seq {
-                frames = true;
-                forced = forced.max(header.forced);
-                last = last.max(header.seq);
+                scan.has_frames = true;
+                scan.forced = scan.forced.max(header.forced);
             }
         }
-        frames |= i > end.at;
+        scan.has_frames |= i > end.at;
     }
-    let lost = if end.seq > installed { forced >= end.seq } else { last > installed };
-    let lost = lost && !planted(RecoveryBug::DamageIsTornTail);
-    let damage = lost.then(|| LogDamage {
-        segment: found[end.at].name.clone(),
-        offset: end.position,
-        seq: end.seq,
-        forced: forced.max(installed),
-        last,
-    });
-    Ok(TailScan { frames, damage })
+    Ok(scan)
 }
 
 /// Removes frames that do not count, forces those that do, and opens the tail.
@@ -395,49 +534,35 @@ fn resume(
     store: StoreId,
     segment_len: u64,
     found: &[SegmentFile],
-    start: usize,
-    end: &ChainEnd,
-    torn: bool,
+    read: &ReadLog,
 ) -> Result<Log, LogError> {
+    let ReadLog { start, end, is_torn } = read;
     let segments = Segments::new(Arc::clone(disk), store, segment_len);
-    for segment in &found[end.at + 1..] {
-        if !planted(RecoveryBug::TornSegmentsKept) {
-            disk.remove(&segment.name)?;
-        }
-    }
     let is_forced = !planted(RecoveryBug::ReplayedFramesNotForced);
-    for segment in found[start..end.at].iter().filter(|_| is_forced) {
+    for segment in found[*start..end.at].iter().filter(|_| is_forced) {
         disk.open(&segment.name)?.force()?;
     }
     let tail = &found[end.at];
     let file: Arc<dyn DiskFile> = disk.open(&tail.name)?;
-    if torn && !planted(RecoveryBug::TornTailKept) {
+    if *is_torn && !planted(RecoveryBug::TornTailKept) {
         write_zeros(&*file, end.position.min(tail.len), tail.len)?;
     }
     if is_forced {
         file.force()?;
     }
-    adopt_segments(&segments, found, start, end.at)?;
+    let last = end.seq - 1;
+    let record = TailRecord { segment: tail.index, position: LogPosition { seq: last, crc: end.crc } };
+    let tail = Tail { file, index: tail.index, position: end.position, capacity: tail.len, last };
+    // The record is durable before the segments after the end are removed.
+    let log = Log::with_record(segments, tail, record)?;
+    for segment in &found[end.at + 1..] {
+        if !planted(RecoveryBug::TornSegmentsKept) {
+            disk.remove(&segment.name)?;
+        }
+    }
+    adopt_segments(&log.segments, found, *start, end.at)?;
     disk.force_names(DIR)?;
-    let tail = Tail { file, index: tail.index, position: end.position, capacity: tail.len, last: end.seq - 1 };
-    Ok(Log { segments, tail: Mutex::new(tail) })
-}
-
-/// Starts a new segment after a log with a damaged end, if all of it is installed.
-fn restart(
-    disk: &Arc<dyn Disk>,
-    store: StoreId,
-    segment_len: u64,
-    found: &[SegmentFile],
-    header: SegmentHeader,
-) -> Result<Log, LogError> {
-    let segments = Segments::new(Arc::clone(disk), store, segment_len);
-    let index = found.last().map_or(0, |last| last.index) + 1;
-    // The new segment is durable before the old ones are removed.
-    let tail = segments.next_segment(SegmentHeader { index, ..header }, 0)?;
-    adopt_segments(&segments, found, found.len(), found.len())?;
-    disk.force_names(DIR)?;
-    Ok(Log { segments, tail: Mutex::new(tail) })
+    Ok(log)
 }
 
 /// Adopts the sealed segments and the spares; removes unneeded segments.
@@ -447,7 +572,7 @@ fn adopt_segments(segments: &Segments, found: &[SegmentFile], start: usize, tail
         segments.disk.remove(&segment.name)?;
     }
     for (i, segment) in found[start..tail].iter().enumerate() {
-        let last = found[start + i + 1].header.map_or(0, |h| h.first - 1);
+        let last = found[start + i + 1].first().map_or(0, |first| first - 1);
         pool.sealed.push_back(SealedSegment { index: segment.index, last, len: segment.len });
     }
     drop(pool);

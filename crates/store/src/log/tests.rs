@@ -1,5 +1,6 @@
 use super::frame::encode;
 use super::recover::{LogDamage, OnDamage, open};
+use super::tail_record::RecordFault;
 use super::*;
 use model::planted_bug::assert_noticed;
 
@@ -16,13 +17,15 @@ struct World {
     next: Seq,
     forced: Seq,
     crc: u32,
+    /// The checksum of each frame.
+    crcs: Vec<u32>,
 }
 
 impl World {
     fn new() -> Self {
         let disk = SimDisk::new();
         let log = Log::create(Arc::new(disk.clone()), STORE, SEGMENT, 1, 0).unwrap();
-        Self { disk, log, next: 1, forced: 0, crc: 0 }
+        Self { disk, log, next: 1, forced: 0, crc: 0, crcs: vec![0] }
     }
 
     fn batch(&mut self, payloads: &[usize]) -> FrameBatch {
@@ -32,9 +35,15 @@ impl World {
             let write = |out: &mut Vec<u8>| out.extend_from_slice(&payload);
             self.crc = encode(&mut batch.bytes, &STORE, self.next, self.forced, self.crc, write).unwrap();
             batch.frames.push((batch.bytes.len(), self.next, self.crc));
+            self.crcs.truncate(self.next as usize);
+            self.crcs.push(self.crc);
             self.next += 1;
         }
         batch
+    }
+
+    fn at(&self, seq: Seq) -> LogPosition {
+        LogPosition { seq, crc: self.crcs[seq as usize] }
     }
 
     fn append(&mut self, payloads: &[usize]) -> Result<(), LogError> {
@@ -46,7 +55,7 @@ impl World {
     }
 }
 
-fn reopen(disk: &SimDisk, installed: Seq) -> Result<(Vec<Seq>, recover::RecoveredLog), LogError> {
+fn reopen(disk: &SimDisk, installed: LogPosition) -> Result<(Vec<Seq>, recover::RecoveredLog), LogError> {
     let mut seen = Vec::new();
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let recovered = open(&disk, STORE, SEGMENT, installed, OnDamage::Refuse, &mut |seq, payload| {
@@ -75,7 +84,7 @@ fn frames_come_back_in_order_over_segments() {
     }
     world.append(&[3 * SEGMENT as usize]).unwrap();
     world.append(&[5]).unwrap();
-    let (seen, recovered) = reopen(&world.disk.crash(1), 0).unwrap();
+    let (seen, recovered) = reopen(&world.disk.crash(1), world.at(0)).unwrap();
     assert_eq!(seen, (1..=62).collect::<Vec<_>>());
     assert_eq!((recovered.last, recovered.cut), (62, false));
 }
@@ -86,7 +95,7 @@ fn freed_segments_are_used_again_and_their_old_frames_do_not_count() {
     for round in 0..40 {
         world.append(&[900]).unwrap();
         world.log.free(world.forced.saturating_sub(2)).unwrap();
-        let (seen, _) = reopen(&world.disk.crash(round), world.forced - 1).unwrap();
+        let (seen, _) = reopen(&world.disk.crash(round), world.at(world.forced - 1)).unwrap();
         assert_eq!(seen, [world.forced]);
     }
     assert!(world.log.size() <= 5 * SEGMENT, "{} bytes", world.log.size());
@@ -99,13 +108,14 @@ fn a_batch_that_was_torn_in_the_middle_is_cut() {
     let prev = world.crc;
     let batch = world.batch(&[100; 5]);
     world.log.append(&batch, prev).unwrap();
-    // The first frame of the second batch did not reach the disk; nothing in the batch was acknowledged.
+    // The first frame of the second batch did not reach the disk; nothing in the batch was acknowledged or recorded.
+    record_tail(&world.disk, TailRecord { segment: 1, position: world.at(3) });
     let at = 64 + 3 * frame::frame_len(100);
     world.disk.damage(FIRST, at, |bytes| bytes[..20].fill(0));
-    let (seen, recovered) = reopen(&world.disk, 0).unwrap();
+    let (seen, recovered) = reopen(&world.disk, world.at(0)).unwrap();
     assert_eq!((seen, recovered.last, recovered.cut), (vec![1, 2, 3], 3, true));
     // The next opening finds no trace of what was cut.
-    assert!(!reopen(&world.disk, 0).unwrap().1.cut);
+    assert!(!reopen(&world.disk, world.at(0)).unwrap().1.cut);
 }
 
 #[test]
@@ -114,22 +124,16 @@ fn damage_to_what_was_forced_is_refused_by_name() {
     world.append(&[100; 3]).unwrap();
     world.append(&[100]).unwrap();
     let at = 64 + frame::frame_len(100);
-    for zeroed in [false, true] {
-        let disk = world.disk.crash(1);
+    for (zeroed, recorded) in [(false, true), (true, true), (false, false)] {
+        let disk = world.disk.image();
         disk.damage(FIRST, at, |bytes| if zeroed { bytes[..512].fill(0) } else { bytes[40] ^= 1 });
-        let expected = LogDamage {
-            segment: FIRST.to_owned(),
-            offset: at as u64,
-            seq: 2,
-            forced: if zeroed { 0 } else { 3 },
-            last: 4,
-        };
-        if zeroed {
-            // The frames that say that earlier ones were forced are gone too.
-            assert_eq!(reopen(&disk, 0).unwrap().0, [1]);
-        } else {
-            assert_eq!(damage(reopen(&disk, 0)), expected);
+        if !recorded {
+            // The record is as old as after a power failure; a later frame says that the damaged one was forced.
+            record_tail(&disk, TailRecord { segment: 1, position: world.at(0) });
         }
+        let forced = if recorded { 4 } else { 3 };
+        let expected = LogDamage::Frame { segment: FIRST.to_owned(), offset: at as u64, seq: 2, forced };
+        assert_eq!(damage(reopen(&disk, world.at(0))), expected, "zeroed {zeroed}, recorded {recorded}");
     }
 }
 
@@ -140,8 +144,8 @@ fn a_zeroed_page_with_forced_frames_after_it_is_refused_by_name() {
         world.append(&[100]).unwrap();
     }
     world.disk.damage(FIRST, 512, |bytes| bytes[..512].fill(0));
-    let damage = damage(reopen(&world.disk, 0));
-    assert_eq!((damage.seq, damage.forced, damage.last), (4, 29, 30));
+    let expected = LogDamage::Frame { segment: FIRST.to_owned(), offset: 64 + 3 * 136, seq: 4, forced: 30 };
+    assert_eq!(damage(reopen(&world.disk, world.at(0))), expected);
 }
 
 #[test]
@@ -152,23 +156,115 @@ fn a_lost_segment_is_refused_by_name() {
     }
     let missing = "log/0000000000000003.seg";
     world.disk.remove(missing).unwrap();
-    assert_eq!(damage(reopen(&world.disk, 0)).seq, 9);
+    let lost = damage(reopen(&world.disk, world.at(0)));
+    assert!(matches!(lost, LogDamage::Frame { seq: 9, forced: 20, .. }), "{lost:?}");
     // If all of it is installed, nothing is lost.
-    assert_eq!(reopen(&world.disk, 13).unwrap().0, [14, 15, 16, 17, 18, 19, 20]);
+    assert_eq!(reopen(&world.disk, world.at(13)).unwrap().0, [14, 15, 16, 17, 18, 19, 20]);
+}
+
+/// Replaces the tail record, as if nothing later had been recorded.
+fn record_tail(disk: &SimDisk, record: TailRecord) {
+    disk.remove(tail_record::FILE).unwrap();
+    TailRecordFile::open(disk, STORE).unwrap().force(record).unwrap();
 }
 
 #[test]
-fn a_log_that_ends_before_the_installed_position_begins_again_without_its_old_segments() {
+fn a_log_that_ends_before_the_installed_position_is_refused() {
     let mut world = World::new();
-    for _ in 0..20 {
+    for _ in 0..10 {
         world.append(&[900]).unwrap();
     }
-    world.disk.remove("log/0000000000000005.seg").unwrap();
-    let (seen, recovered) = reopen(&world.disk, 20).unwrap();
-    assert!(seen.is_empty() && recovered.last == 20);
-    let names = world.disk.list("log").unwrap();
-    assert_eq!(names.iter().filter(|name| name.ends_with(".seg")).count(), 1, "{names:?}");
-    assert!(reopen(&world.disk, 20).unwrap().0.is_empty());
+    let older = world.disk.image();
+    for _ in 0..10 {
+        world.append(&[900]).unwrap();
+    }
+    for installed in [11, 15, 20] {
+        let refused = damage(reopen(&older, world.at(installed)));
+        assert!(matches!(refused, LogDamage::EndsEarly { seq: 11, .. }), "{refused:?}");
+    }
+    assert!(reopen(&older, world.at(10)).unwrap().0.is_empty());
+}
+
+#[test]
+fn a_last_segment_that_is_missing_replaced_or_cut_is_refused_by_name() {
+    let mut world = World::new();
+    for _ in 0..10 {
+        world.append(&[900]).unwrap();
+    }
+    let last = world.disk.list("log").unwrap().into_iter().rfind(|name| name.ends_with(".seg")).unwrap();
+    let last = format!("log/{last}");
+    let (older, index) = (world.disk.bytes(FIRST), world.log.tail.lock().index);
+    world.append(&[900]).unwrap();
+    assert_eq!(world.log.tail.lock().index, index);
+    let expect = |change: &dyn Fn(&SimDisk), fault| {
+        let disk = world.disk.image();
+        change(&disk);
+        for installed in [0, 5, 9] {
+            let refused = damage(reopen(&disk, world.at(installed)));
+            match fault {
+                Some(fault) => assert_eq!(refused, LogDamage::Segment { segment: last.clone(), fault }),
+                None => {
+                    assert!(matches!(&refused, LogDamage::Frame { segment, .. } if *segment == last), "{refused:?}")
+                }
+            }
+        }
+    };
+    let replace = |disk: &SimDisk, bytes: &[u8]| disk.damage(&last, 0, |all| all.copy_from_slice(bytes));
+    expect(&|disk| disk.remove(&last).unwrap(), Some(SegmentFault::Missing));
+    expect(&|disk| replace(disk, &[0; SEGMENT as usize]), Some(SegmentFault::Header));
+    expect(&|disk| replace(disk, &older), Some(SegmentFault::OtherNumber(1)));
+    let foreign = SegmentHeader { index, first: 9, prev: 1 }.encode(b"another one, yes");
+    expect(
+        &|disk| disk.damage(&last, 0, |bytes| bytes[..64].copy_from_slice(&foreign)),
+        Some(SegmentFault::OtherStore),
+    );
+    // Its frames are gone: zeros, an older copy of the file, or a shorter file.
+    for frames in 0..3 {
+        let from = SEGMENT_HEADER as usize + frames * frame::frame_len(900);
+        expect(&|disk| disk.damage(&last, from, |bytes| bytes.fill(0)), None);
+        expect(&|disk| disk.cut(&last, from), None);
+    }
+}
+
+#[test]
+fn a_log_of_another_history_is_refused() {
+    let mut world = World::new();
+    for _ in 0..10 {
+        world.append(&[900]).unwrap();
+    }
+    for seq in 1..=10 {
+        let installed = LogPosition { seq, crc: world.at(seq).crc ^ 1 };
+        let refused = damage(reopen(&world.disk, installed));
+        assert!(matches!(refused, LogDamage::OtherHistory { than: "the B-tree", .. }), "{refused:?}");
+        let disk = world.disk.image();
+        record_tail(&disk, TailRecord { segment: world.log.tail.lock().index, position: installed });
+        let refused = damage(reopen(&disk, world.at(0)));
+        assert!(matches!(refused, LogDamage::OtherHistory { than: tail_record::FILE, .. }), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_log_without_its_tail_record_is_refused() {
+    let mut world = World::new();
+    world.append(&[900]).unwrap();
+    world.disk.remove(tail_record::FILE).unwrap();
+    assert_eq!(damage(reopen(&world.disk, world.at(0))), LogDamage::Record(RecordFault::Missing));
+}
+
+/// A segment of another store after the end would otherwise be removed.
+#[test]
+fn a_segment_of_another_store_is_refused_wherever_it_is_and_stays() {
+    let mut world = World::new();
+    world.append(&[900]).unwrap();
+    for index in [0, 2, 9] {
+        let disk = world.disk.image();
+        let header = SegmentHeader { index, first: 1, prev: 0 }.encode(b"another one, yes");
+        disk.create(&segment_name(index)).unwrap().write_at(0, &header).unwrap();
+        let segment = segment_name(index);
+        let expected = LogDamage::Segment { segment: segment.clone(), fault: SegmentFault::OtherStore };
+        assert_eq!(damage(reopen(&disk, world.at(0))), expected);
+        assert_eq!(disk.bytes(&segment)[..], header);
+    }
 }
 
 #[test]
@@ -178,7 +274,8 @@ fn a_log_without_the_frames_after_the_installed_ones_is_refused() {
         world.append(&[900]).unwrap();
     }
     world.disk.remove(FIRST).unwrap();
-    assert_eq!(damage(reopen(&world.disk, 2)).seq, 3);
+    let lost = damage(reopen(&world.disk, world.at(2)));
+    assert!(matches!(lost, LogDamage::NoFrame { seq: 3, .. }), "{lost:?}");
 }
 
 /// Regression: when there was no room for the second of two segments, the first one was left. Later frames in the old
@@ -197,7 +294,7 @@ fn no_segment_of_a_batch_that_did_not_fit_is_left() {
             world.append(&[100]).unwrap();
         }
         for installed in 0..=6 {
-            let (seen, recovered) = reopen(&world.disk.crash(room as u64), installed).unwrap();
+            let (seen, recovered) = reopen(&world.disk.crash(room as u64), world.at(installed)).unwrap();
             assert_eq!(seen, (installed + 1..=6).collect::<Vec<_>>(), "room for {room} bytes");
             assert_eq!(recovered.last, 6);
         }
@@ -211,11 +308,11 @@ fn a_full_disk_leaves_the_log_as_it_was() {
     world.disk.set_free_bytes(Some(1000));
     let (crc, next) = (world.crc, world.next);
     assert!(matches!(world.append(&[900; 9]), Err(LogError::Full(_))));
-    assert_eq!(reopen(&world.disk.crash(3), 0).unwrap().0, [1, 2, 3]);
+    assert_eq!(reopen(&world.disk.crash(3), world.at(0)).unwrap().0, [1, 2, 3]);
     world.disk.set_free_bytes(None);
     (world.crc, world.next) = (crc, next);
     world.append(&[900; 9]).unwrap();
-    assert_eq!(reopen(&world.disk.crash(4), 0).unwrap().0, (1..=12).collect::<Vec<_>>());
+    assert_eq!(reopen(&world.disk.crash(4), world.at(0)).unwrap().0, (1..=12).collect::<Vec<_>>());
 }
 
 #[test]
@@ -227,10 +324,10 @@ fn an_appended_batch_survives_every_crash_and_a_torn_one_is_cut_as_a_whole() {
         world.disk.stop_after(stop);
         let done = world.append(&[700; 9]).is_ok();
         let disk = world.disk.crash(seed);
-        let (seen, _) = reopen(&disk, 0).unwrap();
+        let (seen, _) = reopen(&disk, world.at(0)).unwrap();
         assert!(seen.len() >= if done { 16 } else { 7 }, "stop {stop}, seed {seed}: {seen:?}");
         assert_eq!(seen, (1..=seen.len() as u64).collect::<Vec<_>>());
-        let (again, recovered) = reopen(&disk, 0).unwrap();
+        let (again, recovered) = reopen(&disk, world.at(0)).unwrap();
         assert_eq!(
             (again, recovered.cut),
             (seen, false),
@@ -248,8 +345,8 @@ fn replayed_frames_are_durable_even_if_the_process_stopped_before_forcing_them()
         let _ = world.append(&[700; 9]);
         // The process stops and the machine runs on: the operating system still has the unforced bytes.
         let disk = world.disk.crash_of_process();
-        let (seen, _) = reopen(&disk, 0).unwrap();
-        assert_eq!(reopen(&disk.crash(seed), 0).unwrap().0, seen, "seed {seed}");
+        let (seen, _) = reopen(&disk, world.at(0)).unwrap();
+        assert_eq!(reopen(&disk.crash(seed), world.at(0)).unwrap().0, seen, "seed {seed}");
     }
 }
 
@@ -261,4 +358,7 @@ fn planted_bugs_of_the_log_are_noticed() {
     assert_noticed(&[RecoveryBug::TornSegmentsKept], torn);
     let replayed = replayed_frames_are_durable_even_if_the_process_stopped_before_forcing_them;
     assert_noticed(&[RecoveryBug::ReplayedFramesNotForced], replayed);
+    let last = a_last_segment_that_is_missing_replaced_or_cut_is_refused_by_name;
+    assert_noticed(&[RecoveryBug::TailNotRecorded], last);
+    assert_noticed(&[RecoveryBug::HistoryNotChecked], a_log_of_another_history_is_refused);
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use model::{ContentId, Error, ErrorKind, Result, limits};
 use smallvec::SmallVec;
 
+use crate::content::blob_file;
 use crate::error::{self, IntoModelResult, corrupt, no_content};
 use crate::read::Readable;
 use crate::read::layers::{FillError, Layers, StoredContent};
@@ -155,7 +156,7 @@ fn chunk_in_file(
     let file = file?.flatten();
     Ok(file.filter(|_| extent.len as usize == CHUNK).map(|file| Piece::File {
         file,
-        offset: extent.offset,
+        offset: blob_file::position_in_file(extent.offset),
         len: u64::from(extent.len),
         crc32c: extent.crc,
     }))

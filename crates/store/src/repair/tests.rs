@@ -117,7 +117,9 @@ fn a_repair_that_is_interrupted_anywhere_can_be_repeated() {
         drop(world);
         let last = segments(&disk).pop().unwrap();
         disk.damage(&last, 4096, |bytes| bytes[..4096].fill(0));
-        if SimulatedStore::open(disk.clone(), engine.image()).is_ok() {
+        // The record of the tail may be older after a power failure.
+        let disk = disk.crash(seed);
+        if SimulatedStore::open(disk.image(), engine.image()).is_ok() {
             continue;
         }
         let before = disk.steps();
@@ -264,11 +266,11 @@ fn the_identity_is_recovered_from_the_log() {
         assert_eq!(fs::read(&store_file).unwrap(), text);
         check(&Store::open(dir, options()).unwrap(), &acknowledged, u64::MAX);
     }
-    for other in [1, 3] {
+    for other in [2, 4] {
         fs::write(&store_file, format!("mortar store {other}\nsomething else\n")).unwrap();
         for error in [Store::open(dir, options()).err(), Store::repair(dir, true, options(), &()).err()] {
             let (error, expected) =
-                (error.unwrap(), format!("says \"mortar store {other}\"; this version reads \"mortar store 2\""));
+                (error.unwrap(), format!("says \"mortar store {other}\"; this version reads \"mortar store 3\""));
             assert!(error.kind() == ErrorKind::Unsupported && error.message().contains(&expected), "{error}");
         }
     }

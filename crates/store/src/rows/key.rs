@@ -35,6 +35,11 @@ pub(crate) mod table {
     pub(crate) const ROW: u8 = b'k';
 }
 
+/// The system row with the last frame of the log that is in the B-tree.
+pub(crate) const INSTALLED: &str = "installed";
+/// The system row with the identity of the store to which the B-tree belongs.
+pub(crate) const STORE: &str = "store";
+
 impl Clone for Key {
     /// Copies the inline array as a whole, which is faster than copying byte by byte.
     fn clone(&self) -> Self {

@@ -25,6 +25,29 @@ use crate::rows::slab::Slabs;
 /// A position in the log: the number of a transaction.
 pub(crate) type Seq = u64;
 
+/// A frame of the log. Frames form a chain of checksums, so equal positions with equal checksums have the same history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogPosition {
+    pub(crate) seq: Seq,
+    /// The checksum of the frame.
+    pub(crate) crc: u32,
+}
+
+impl LogPosition {
+    /// The encoding in a row of the B-tree.
+    pub(crate) fn to_row(self) -> [u8; 12] {
+        let mut row = [0; 12];
+        row[..8].copy_from_slice(&self.seq.to_be_bytes());
+        row[8..].copy_from_slice(&self.crc.to_be_bytes());
+        row
+    }
+
+    pub(crate) fn from_row(row: &[u8]) -> Option<Self> {
+        let (seq, crc) = row.split_first_chunk::<8>()?;
+        Some(Self { seq: Seq::from_be_bytes(*seq), crc: u32::from_be_bytes(crc.try_into().ok()?) })
+    }
+}
+
 /// A changed row.
 #[derive(Clone, Debug)]
 pub(crate) enum Row {
@@ -98,6 +121,8 @@ pub(crate) struct Mob {
     hash: foldhash::fast::RandomState,
     bytes: AtomicUsize,
     last: AtomicU64,
+    /// The last frame of the log before the buffer was frozen. Every change up to there is in this buffer or installed.
+    end: Mutex<LogPosition>,
 }
 
 impl Mob {
@@ -121,7 +146,18 @@ impl Mob {
             hash: foldhash::fast::RandomState::default(),
             bytes: AtomicUsize::new(0),
             last: AtomicU64::new(0),
+            end: Mutex::default(),
         }
+    }
+
+    /// Notes the last frame before the buffer is frozen.
+    pub(crate) fn set_end(&self, end: LogPosition) {
+        *self.end.lock() = end;
+    }
+
+    /// The last frame before the buffer was frozen.
+    pub(crate) fn end(&self) -> LogPosition {
+        *self.end.lock()
     }
 
     /// Removes all rows and keeps the memory for reuse: growing the tables while transactions wait would delay them.
@@ -132,6 +168,7 @@ impl Mob {
         *self.tables.get_mut() = 0;
         *self.bytes.get_mut() = 0;
         *self.last.get_mut() = 0;
+        *self.end.get_mut() = LogPosition::default();
     }
 
     fn hash(&self, key: &[u8]) -> u64 {
@@ -305,10 +342,17 @@ impl Mob {
     }
 
     /// Removes every version above `last`: those of transactions whose force failed.
-    pub(crate) fn roll_back(&self, last: Seq) {
+    pub(crate) fn roll_back(&self, last: LogPosition) {
+        {
+            let mut end = self.end.lock();
+            if end.seq > last.seq {
+                *end = last;
+            }
+        }
         if planted(Bug::RollbackKeepsRows) {
             return;
         }
+        let last = last.seq;
         let mut freed = 0;
         for shard in &self.shards {
             shard.write().retain(|(key, versions)| {
@@ -345,11 +389,6 @@ impl Mob {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.last.load(Ordering::Acquire) == 0
-    }
-
-    /// The newest position in the buffer, 0 if it is empty.
-    pub(crate) fn last(&self) -> Seq {
-        self.last.load(Ordering::Acquire)
     }
 }
 
@@ -421,10 +460,10 @@ mod tests {
         mob.insert(key("a"), 1, Row::Value(Bytes::from_static(&[1])), 0);
         mob.insert(key("a"), 2, Row::Tombstone, 1);
         mob.insert(key("b"), 2, Row::Value(Bytes::from_static(&[2])), 1);
-        mob.roll_back(1);
+        mob.roll_back(LogPosition { seq: 1, crc: 0 });
         assert_eq!(value(mob.get(&key("a"), || 9)), Some(1));
         assert_eq!(keys(&mob), [key("a")]);
-        assert_eq!(mob.last(), 1);
+        assert_eq!(mob.last.load(Ordering::Acquire), 1);
     }
 
     #[test]
@@ -456,7 +495,7 @@ mod tests {
             assert!(mob.bytes() <= most, "{} of {most} after step {step}", mob.bytes());
         }
         let all = mob.bytes();
-        mob.roll_back(32);
+        mob.roll_back(LogPosition { seq: 32, crc: 0 });
         assert!(mob.bytes() >= 32 * 1024 && mob.bytes() < all);
         mob.insert(key("a"), 33, Row::Tombstone, 32);
         mob.insert(key("a"), 34, Row::Tombstone, 33);

@@ -165,6 +165,26 @@ impl Scrub<'_> {
         Ok(())
     }
 
+    /// Blob files with chunks have valid headers. A file without chunks may have lost its header in a power failure.
+    pub(super) fn blob_files(&mut self) -> Result<()> {
+        let Some(files) = self.layers.files else { return Ok(()) };
+        let mut faults = Vec::new();
+        if let Err(error) = files.check_headers(&mut |number, what| faults.push((number, what))) {
+            self.report_damage(None, format!("the blob files cannot be listed: {error}"));
+        }
+        for (number, what) in faults {
+            let mut is_used = false;
+            self.scan_table(&Key::extents_of(number), "extents", |_, _, _| {
+                is_used = true;
+                Ok(())
+            })?;
+            if is_used {
+                self.report_damage(None, what);
+            }
+        }
+        Ok(())
+    }
+
     /// Freed extents are not in use.
     pub(super) fn freed(&mut self) -> Result<()> {
         self.scan_table(&Key::table(table::FREED), "freed extents", |scrub, key, _| {

@@ -97,6 +97,7 @@ impl World {
 fn damaged_bytes_are_reported_by_content_and_range_and_the_rest_is_checked() {
     let world = World::new();
     for at in [9000, 2 * CHUNK + 100, 4 * CHUNK + 100] {
+        let at = blob_file::position_in_file(at as u64) as usize;
         world.simulated.disk.damage(&blob_file::file_name(1), at, |bytes| bytes[0] ^= 1);
     }
     let (large, other) = (world.large, world.other);

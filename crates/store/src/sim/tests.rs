@@ -65,7 +65,7 @@ fn a_crash_keeps_what_was_acknowledged_and_loses_or_tears_the_rest() {
             }
         }
         // The machine stops during the force of the last three changes.
-        machine.stop_after(seed as usize % 3);
+        machine.stop_after(seed as usize % 4);
         let forced = machine.force().is_ok();
         let acknowledged = replies.lock().iter().filter(|(_, reply)| reply.is_ok()).count();
         assert_eq!((replies.lock().len(), acknowledged), (6, if forced { 6 } else { 3 }));

@@ -134,7 +134,7 @@ fn damage_to_any_page_of_the_log_is_cut_at_the_tail_or_refused_by_name() {
                     Err(error) => {
                         assert_eq!(error.kind(), ErrorKind::Corrupt);
                         let message = error.message();
-                        assert!(message.contains("frame") && message.contains(".seg"), "{message}");
+                        assert!(message.contains(".seg") || message.contains("log/tail"), "{message}");
                         refused += 1;
                     }
                 }
@@ -142,7 +142,7 @@ fn damage_to_any_page_of_the_log_is_cut_at_the_tail_or_refused_by_name() {
         }
     }
     assert!(refused > 30, "{refused} were refused");
-    assert!(cut <= 4, "{cut} were cut, although a marker follows");
+    assert_eq!(cut, 0, "nothing acknowledged is cut");
 }
 
 #[test]

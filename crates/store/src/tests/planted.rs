@@ -19,7 +19,7 @@ use crate::{RowChanges, RowSequence, Snapshot};
 /// Steps of a run.
 const STEPS: usize = 250;
 /// Number of runs. Each passes without a planted bug, and at least one fails with it.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 120;
 
 type Rows = BTreeMap<Vec<u8>, Bytes>;
 /// The number of the change, and its position or the kind of its error.

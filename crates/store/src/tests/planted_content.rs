@@ -63,7 +63,7 @@ fn damaged_chunks_are_not_read() {
     assert_noticed(&READ, || {
         let world = SimulatedStore::new();
         let id = content(&world.store, pattern(2 * CHUNK, 1));
-        world.disk.damage(&file_name(1), CHUNK + 100, |bytes| bytes[0] ^= 1);
+        world.disk.damage(&file_name(1), 4096 + CHUNK + 100, |bytes| bytes[0] ^= 1);
         for (offset, len) in [(0, 2 * CHUNK), (CHUNK, CHUNK), (CHUNK + 50, 100)] {
             let read = world.store.read_content(id, offset as u64, len as u64);
             assert_eq!(read.unwrap_err().kind(), ErrorKind::Corrupt, "{len} bytes from {offset}");
@@ -201,7 +201,7 @@ fn a_scrub_finds_damaged_chunks_and_wrong_records() {
         let unused = (Key::extent(1, 5 * CHUNK as u64), Some(Bytes::copy_from_slice(&(CHUNK as u32).to_le_bytes())));
         world.engine.write(&mut [Ok(unused)].into_iter()).unwrap();
         assert_eq!(world.store.scrub(&()).unwrap().damaged, 2);
-        world.disk.damage(&file_name(1), CHUNK + 100, |bytes| bytes[0] ^= 1);
+        world.disk.damage(&file_name(1), 4096 + CHUNK + 100, |bytes| bytes[0] ^= 1);
         assert_eq!(world.store.scrub(&()).unwrap().damaged, 3);
     });
 }

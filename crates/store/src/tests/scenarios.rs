@@ -257,7 +257,7 @@ fn a_damaged_chunk_beneath_a_write_does_not_stop_the_installer() {
     let id = content(&world.store, pattern(CHUNK, 1));
     commit(&world.store, [write(id, 10, "ten")]);
     let other = content(&world.store, "other");
-    world.disk.damage("blobs/00000001.blob", 20_000, |bytes| bytes[0] ^= 1);
+    world.disk.damage("blobs/00000001.blob", 4096 + 20_000, |bytes| bytes[0] ^= 1);
     world.store.install().unwrap();
     assert_eq!(bytes(&world.store, other), b"other");
     // Damaged blocks stay damaged; the others can be read.
@@ -299,17 +299,23 @@ fn damage_to_an_installed_frame_does_not_hide_the_frames_behind_it() {
 /// Regression: a log that was cut before the installed position continued there, with frames that did not follow each
 /// other.
 #[test]
-fn a_log_that_ends_before_the_installed_position_can_continue() {
+fn a_log_that_ends_before_the_installed_position_continues_after_a_repair() {
     let world = half_installed();
     let log = world.disk.bytes("log/0000000000000001.seg");
     let at = log.windows(600).position(|bytes| bytes == pattern(600, 3)).unwrap();
     world.store.install().unwrap();
     world.disk.damage("log/0000000000000001.seg", at, |bytes| bytes.fill(0));
-    let world = world.crash(1).unwrap();
-    assert_eq!(ids(&world.store).len(), 10);
-    content(&world.store, "new");
-    let world = world.crash(2).unwrap();
-    assert_eq!(ids(&world.store).len(), 11);
+    let (disk, engine) = (world.disk.crash(1), world.engine.image());
+    drop(world);
+    let error = SimulatedStore::open(disk.clone(), engine.clone()).err().unwrap();
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("frame"), "{error}");
+    let boxed = Box::new(engine.clone());
+    let core = crate::open::open_on(Arc::new(disk.clone()), boxed, [7; 16], small_options(), OnDamage::Salvage);
+    let store = Store::start(core.unwrap()).unwrap();
+    assert_eq!(ids(&store).len(), 10);
+    content(&store, "new");
+    drop(store);
+    assert_eq!(ids(&SimulatedStore::open(disk.crash(2), engine).unwrap().store).len(), 11);
 }
 
 /// A disk on which forcing the names of blob files fails during opening, and later takes as long as the test wants.
