@@ -1,7 +1,7 @@
 //! The operations on a cluster in this process, beside the control.
 
 use clap::ValueEnum;
-use client::{ConnectOptions, Embedded};
+use client::{ConnectOptions, Embedded, IsolationLevel};
 
 use super::control::Control;
 use super::design::{Design, Size};
@@ -11,7 +11,7 @@ use super::model::{AtomicPart, Connection};
 use super::objects::{Database, Objects};
 use super::operation::Operation;
 use super::space::Space;
-use super::traversal::Counts;
+use super::traversal::{Counts, Traversal, UpdatedField, Updates};
 
 /// A cluster with a tiny database of two modules, and the control.
 struct World {
@@ -161,4 +161,25 @@ async fn small_size_has_the_results_of_java() {
         let counts = operation.run(&control, &design, 1).await.unwrap();
         assert_eq!(counts, Counts { visited, updated: 0 }, "{operation}");
     }
+}
+
+#[tokio::test]
+async fn a_path_leads_to_one_composite_part_of_the_module() {
+    let world = World::start().await;
+    let space = world.connect(false).await;
+    let transaction = space.begin(IsolationLevel::Optimistic);
+    let module = transaction.module(2).await.unwrap();
+    let traversal = Traversal::updating(Updates::FirstCompositePart, UpdatedField::Position);
+    let mut branches = Vec::new();
+    let choose = |count: usize| {
+        branches.push(count);
+        count - 1
+    };
+    let counts = traversal.run_one(&transaction, module, choose).await.unwrap();
+    assert_eq!(branches, [world.design.fanout, world.design.fanout, world.design.components]);
+    let parts = world.design.atomic_parts as u64;
+    assert_eq!(counts, Counts { visited: parts, updated: parts });
+    let found = Traversal::composite_parts(&transaction, module).await.unwrap();
+    let most = world.design.composite_parts.min(world.design.base_assemblies() * world.design.components);
+    assert!(found.len() > world.design.components && found.len() <= most, "{} composite parts", found.len());
 }
