@@ -110,12 +110,15 @@ impl Cluster {
         i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process has an identifier")
     }
 
-    /// Sends a signal to the process with this name.
+    /// Sends a signal to the process with this name, whether `up` or [`Cluster::restart`] has started it.
     ///
     /// # Panics
     /// If there is no such process, or it has ended.
     pub fn signal(&self, name: &str, signal: Signal) {
-        kill_process(self.pid(name), signal).expect("the process can be signalled");
+        match self.restarted.iter().find(|(restarted, _)| restarted == name) {
+            Some((_, child)) => send(child, signal),
+            None => kill_process(self.pid(name), signal).expect("the process can be signalled"),
+        }
     }
 
     /// Kills the process with this name, whether `up` or [`Cluster::restart`] has started it, and waits until it has ended.

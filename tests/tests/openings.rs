@@ -46,6 +46,13 @@ fn copy(from: &Path, to: &Path) {
     assert!(copied.code == 0 || copied.stderr.contains("No such file"), "{}", copied.stderr);
 }
 
+/// Copies the directory of a running brick, which is stopped meanwhile: a copy of files that change would be a damaged one.
+fn copy_of_running(world: &Cluster, brick: &str, to: &Path) {
+    world.signal(brick, Signal::STOP);
+    copy(&world.data().join(brick), to);
+    world.signal(brick, Signal::CONT);
+}
+
 fn replace(directory: &Path, by: &Path) {
     fs::remove_dir_all(directory).unwrap();
     copy(by, directory);
@@ -108,7 +115,7 @@ fn copy_within_one_opening_is_refused_by_what_a_peer_server_saw() {
     let (data, old) = (world.data().join("brick-1"), world.data().join("old"));
     for round in 0..rounds() {
         put(&world, &format!("/first-{round}"));
-        copy(&data, &old);
+        copy_of_running(&world, "brick-1", &old);
         put(&world, &format!("/later-{round}"));
         world.kill("brick-1");
         let new = world.data().join("new");
@@ -233,7 +240,7 @@ fn older_brick_ends_when_a_peer_server_returns_that_saw_more() {
     let mut world = Cluster::start(&["--bricks", "1", "--peers", "1", "--io-threads", "2"]);
     let (data, old, new) = (world.data().join("brick-1"), world.data().join("old"), world.data().join("new"));
     put(&world, "/first");
-    copy(&data, &old);
+    copy_of_running(&world, "brick-1", &old);
     put(&world, "/later");
     world.signal("peer-1", Signal::STOP);
     world.kill("brick-1");
@@ -254,7 +261,7 @@ fn older_brick_ends_when_a_peer_server_returns_that_saw_more() {
 fn older_catalogue_is_refused_until_its_loss_is_accepted() {
     let mut world = Cluster::start(&["--bricks", "1", "--peers", "1", "--io-threads", "2"]);
     let (data, old, new) = (world.data().join("meta"), world.data().join("old"), world.data().join("new"));
-    copy(&data, &old);
+    copy_of_running(&world, "meta", &old);
     for round in 0..rounds() {
         world.run(&["space", "create", &format!("later-{round}")]).ok();
         world.kill("meta");
@@ -300,7 +307,7 @@ fn lost_changes_of_a_brick_are_accepted_explicitly() {
     for number in 0..8 {
         put(&world, &format!("/first-{number}"));
     }
-    copy(&data, &old);
+    copy_of_running(&world, "brick-1", &old);
     for number in 0..8 {
         put(&world, &format!("/later-{number}"));
     }

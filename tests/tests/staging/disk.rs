@@ -6,7 +6,10 @@ use std::path::Path;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// Bytes of all blob files in a data directory, without holes.
+/// The header of a blob file.
+const HEADER_BYTES: u64 = 4096;
+
+/// Bytes of all blob files in a data directory, without holes and headers.
 pub(crate) fn blob_bytes(data: &Path) -> u64 {
     files(data).iter().map(|(_, bytes)| bytes).sum()
 }
@@ -17,7 +20,7 @@ pub(crate) fn files(data: &Path) -> Vec<(String, u64)> {
     let mut files: Vec<(String, u64)> = entries
         .filter_map(|entry| {
             // An empty file may be removed meanwhile.
-            let bytes = bytes_without_holes(&File::open(entry.path()).ok()?);
+            let bytes = bytes_without_holes(&File::open(entry.path()).ok()?).saturating_sub(HEADER_BYTES);
             (bytes > 0).then(|| (entry.file_name().to_string_lossy().into_owned(), bytes))
         })
         .collect();
