@@ -1,6 +1,7 @@
 //! Servers that a benchmark starts and stops, on loopback addresses and in their own directories.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -34,6 +35,15 @@ pub(crate) struct Memory {
     pub(crate) resident: u64,
     /// Resident pages without a backing file.
     pub(crate) anonymous: u64,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 impl Address {

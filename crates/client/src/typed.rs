@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::persistent::{Persistent, Ref};
 use bytes::Bytes;
+use indexmap::map::Entry;
 use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, RecordRef, Result, ValueRef};
 use protocol::locks::LockMode;
 use wire::proto::request::Request;
@@ -170,12 +171,16 @@ impl Transaction {
         }
         let Some(object) = object else { return Ok(None) };
         let slot = StructEntry::<T>::of(oid, object, shape)?;
-        // Another task may have loaded it meanwhile.
-        if let Some(known) = self.known_entry::<T>(oid)? {
-            return Ok(Some(known));
+        loop {
+            if let Entry::Vacant(place) = self.changes()?.loaded.entry(oid) {
+                place.insert(slot.clone());
+                return Ok(Some(slot));
+            }
+            // Another task has loaded it meanwhile.
+            if let Some(known) = self.known_entry::<T>(oid)? {
+                return Ok(Some(known));
+            }
         }
-        self.changes()?.loaded.insert(oid, slot.clone());
-        Ok(Some(slot))
     }
 
     /// Calls `with` for the struct of an object that the transaction has already, if it is of this type.

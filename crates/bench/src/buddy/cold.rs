@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::costs::{self, milliseconds};
-use super::model::{Commit, Costs};
+use super::model::Costs;
 use super::site::{Scale, Store};
 use super::workload::{Breakdown, Level, Member, Times, run_all, sum};
-use super::{benefit_rows, percent_less, time_row};
+use super::{at_most_row, base_row, benefit_rows, percent_less};
 use crate::Result;
-use crate::figure::{Better, Figure, Row, Shape};
+use crate::figure::{Figure, Row, Shape};
 use crate::progress;
 use crate::run::Run;
 
@@ -17,6 +17,8 @@ const CLIENTS: [usize; 3] = [3, 5, 10];
 const AT_40_MS: [(usize, f64, f64, f64); 3] = [(3, 39.0, 48.0, 66.0), (5, 46.0, 58.0, 76.0), (10, 56.0, 66.0, 84.0)];
 /// Ten clients from 20 ms on: strictly serializable, and at group snapshots. In percent.
 const TEN_CLIENTS: (f64, f64) = (66.0, 84.0);
+/// The most copies of the module that a group may move over the link.
+const COPIES: f64 = 1.2;
 
 /// What clients with empty caches have measured.
 struct Cold {
@@ -147,11 +149,7 @@ pub(super) fn benefit(run: &Run) -> Result<Figure> {
 /// The benefit that the model gives, in percent.
 fn modelled(costs: &Costs, round_trip: Duration, base: &Cold, group: &Cold, level: Level) -> f64 {
     let (round_trip, misses) = (milliseconds(round_trip), base.times.misses());
-    let commit = match level {
-        Level::Strict => Commit::OverTheLink,
-        Level::Snapshot => Commit::AtTheSite,
-    };
-    percent_less(costs.group(round_trip, misses, group.sharing, commit), costs.base(round_trip, misses))
+    percent_less(costs.group(round_trip, misses, group.sharing, level), costs.base(round_trip, misses))
 }
 
 /// Where the time of a transaction goes, in a group and without a redirector.
@@ -165,30 +163,20 @@ pub(super) fn breakdown_rows(point: &str, group: &Breakdown, base: &Breakdown) -
     ];
     // Base has no peer fetches, and a group may have no fetches at all.
     let is_measured = |(_, group, base): &(&str, f64, f64)| *group > 0.0 || *base > 0.0;
-    let row = |(part, group, base)| time_row(format!("{part}, {point}"), &format!("{part}, ms"), point, group, base);
+    let row =
+        |(part, group, base)| base_row(format!("{part}, {point}"), (&format!("{part}, ms"), point), "ms", group, base);
     parts.into_iter().filter(is_measured).map(row).collect()
 }
 
 /// What has crossed the link.
 fn link_rows(point: &str, group: &Cold, base: &Cold, module: u64) -> Vec<Row> {
-    let row = |what: &str, unit, (group, base): (f64, f64), target_ratio| Row {
-        case: format!("{what}, {point}"),
-        panel: what.to_owned(),
-        point: point.to_owned(),
-        unit,
-        better: Better::Lower,
-        rival_name: super::BASE.to_owned(),
-        mortar: vec![group],
-        rival: vec![base],
-        target_ratio,
-    };
     let copies = |cold: &Cold| cold.bytes as f64 / module as f64;
     let messages = |cold: &Cold| cold.messages as f64 / cold.times.transactions as f64;
-    let mut rows = vec![
-        row("copies of the module over the link", "copies", (copies(group), copies(base)), None),
-        row("messages over the link", "messages a transaction", (messages(group), messages(base)), None),
-    ];
-    // No more than 1.2 copies.
-    rows[0].target_ratio = Some(copies(base) / 1.2);
-    rows
+    let (moved, sent) = ("copies of the module over the link", "messages over the link");
+    let case = |what: &str| format!("{what}, {point}");
+    vec![
+        base_row(case(moved), (moved, point), "copies", copies(group), copies(base)),
+        at_most_row(case(moved), (moved, point), "copies", copies(group), COPIES),
+        base_row(case(sent), (sent, point), "messages a transaction", messages(group), messages(base)),
+    ]
 }

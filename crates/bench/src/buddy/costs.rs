@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 use client::AdminClient;
 
 use super::model::Costs;
-use super::site::{Scale, Store};
-use super::time_row;
+use super::site::{Scale, Site, Store};
 use super::workload::{Level, Member, Times, run_all, sum};
+use super::{at_most_row, base_row};
 use crate::Result;
-use crate::figure::{Better, Figure, Row, Shape};
+use crate::figure::{Figure, Shape};
 use crate::mortar::server::runtime;
 use crate::process::Address;
+use crate::progress;
 use crate::run::Run;
 
 /// Round trips of a request that does nothing.
@@ -43,9 +44,7 @@ fn fetch_time(times: &Times) -> f64 {
 
 /// Measures the parameters of the model, with one client at a time and no delay.
 pub(super) fn measure_costs(store: &Store, scale: Scale) -> Result<Costs> {
-    let alone = |site: &super::site::Site| {
-        Member::connect(store, site, 0, Level::Strict)?.read(scale.transactions, Duration::ZERO)
-    };
+    let alone = |site: &Site| Member::connect(store, site, 0, Level::Strict)?.read(scale.transactions, Duration::ZERO);
     let base = alone(&store.site(Duration::ZERO)?)?;
     let site = store.group_site(Duration::ZERO, "costs")?;
     // The first client stays, and helps the second one.
@@ -61,7 +60,7 @@ pub(super) fn measure_costs(store: &Store, scale: Scale) -> Result<Costs> {
         commit_group: group.breakdown().commit,
         compute: base.breakdown().compute,
     };
-    crate::progress::line(format_args!("buddy: {}", costs.text()));
+    progress::line(format_args!("buddy: {}", costs.text()));
     Ok(costs)
 }
 
@@ -76,7 +75,6 @@ pub(super) fn bytes_of_module(store: &Store) -> Result<u64> {
 
 /// The mean time of a request that does nothing, in milliseconds.
 fn crossing_time(address: &Address) -> Result<f64> {
-    let Address::Tcp(address) = address else { return Err("a redirector listens on TCP here".into()) };
     runtime()?.block_on(async {
         let client = AdminClient::connect(&format!("mortar://{address}/main")).await?;
         let begun = Instant::now();
@@ -115,41 +113,22 @@ pub(super) fn measure(run: &Run) -> Result<Figure> {
             ("commit of a transaction that writes", group.write_commit, base.write_commit),
         ] {
             let point = format!("{what}, {clients} clients");
-            figure.rows.push(time_row(format!("{point} at the same time"), "ms", &point, group, base));
+            figure.rows.push(base_row(format!("{point} at the same time"), ("ms", &point), "ms", group, base));
         }
     }
     let costs = measure_costs(&store, scale)?;
     let site = store.group_site(Duration::ZERO, "crossing")?;
     let redirector = site.redirector.as_ref().ok_or("a site without a redirector")?;
-    for (what, time, required) in
-        [("redirector crossing", crossing_time(&redirector.address)?, 0.15), ("peer fetch", costs.redirect, 0.5)]
+    let crossing = crossing_time(&redirector.address)?;
+    for (what, time, required) in [("redirector crossing", crossing, 0.15), ("peer fetch", costs.redirect, 0.5)] {
+        figure.rows.push(at_most_row(format!("{what}, one client"), ("ms", what), "ms", time, required));
+    }
+    for (what, group, base) in
+        [("server fetch", costs.fetch_group, costs.fetch_base), ("commit", costs.commit_group, costs.commit_base)]
     {
-        figure.rows.push(required_row(what, time, required));
+        figure.rows.push(base_row(format!("{what}, one client"), ("ms", what), "ms", group, base));
     }
-    figure.rows.push(time_row(
-        "server fetch, one client".into(),
-        "ms",
-        "server fetch",
-        costs.fetch_group,
-        costs.fetch_base,
-    ));
-    figure.rows.push(time_row("commit, one client".into(), "ms", "commit", costs.commit_group, costs.commit_base));
     Ok(figure)
-}
-
-/// A time that must be at most `required`.
-fn required_row(what: &str, time: f64, required: f64) -> Row {
-    Row {
-        case: format!("{what}, one client"),
-        panel: "ms".into(),
-        point: what.to_owned(),
-        unit: "ms",
-        better: Better::Lower,
-        rival_name: "required".into(),
-        mortar: vec![time],
-        rival: vec![required],
-        target_ratio: Some(1.0),
-    }
 }
 
 /// Mean times in milliseconds.
@@ -159,7 +138,7 @@ struct MeanTimes {
     write_commit: f64,
 }
 
-fn commits_and_fetches(store: &Store, scale: Scale, clients: usize, site: &super::site::Site) -> Result<MeanTimes> {
+fn commits_and_fetches(store: &Store, scale: Scale, clients: usize, site: &Site) -> Result<MeanTimes> {
     let mut members = Member::connect_many(store, site, clients, Level::Strict)?;
     let reads = sum(run_all(&mut members, |_, member| member.read(scale.transactions, Duration::ZERO))?);
     let writes = run_all(&mut members, |_, member| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cold::breakdown_rows;
 use super::costs::{self, milliseconds};
-use super::model::{Commit, Costs};
+use super::model::Costs;
 use super::site::{Redirector, Scale, Site, Store};
 use super::workload::{Level, Member, Times, run_all, sum};
 use super::{benefit_rows, percent_less};
@@ -123,17 +123,14 @@ fn run_together(members: &mut [Member], transactions: usize, round_trip: Duratio
 fn modelled(costs: &Costs, round_trip: Duration, base: &Hot, group: &Hot, (groups, level): (Groups, Level)) -> f64 {
     let round_trip = milliseconds(round_trip);
     let misses = if groups == Groups::Writer { 0.0 } else { group.times.misses() };
-    let commit = match level {
-        Level::Strict => Commit::OverTheLink,
-        Level::Snapshot => Commit::AtTheSite,
-    };
-    percent_less(costs.group(round_trip, misses, group.sharing, commit), costs.base(round_trip, base.times.misses()))
+    percent_less(costs.group(round_trip, misses, group.sharing, level), costs.base(round_trip, base.times.misses()))
 }
 
 const ABOUT: &str = "Three readers and a writer, which changes all atomic parts of a composite part in every second of its transactions. All \
                      caches are full at the beginning. In the reader group the readers have a redirector and the writer has another one; in the \
                      writer group two readers and the writer share one. Base is the same program without redirectors. Times are the means of the \
-                     readers' transactions, in the writer group of those at the writer's site. At group snapshots only the readers use them. The model has the costs of buddy-t1 and t2, and the misses of each system.";
+                     readers' transactions, in the writer group of those at the writer's site. At group snapshots only the readers use them. The model has \
+                     the costs of buddy-t1 and t2, and the misses of each system.";
 
 /// Figures 10 and 11: where the time goes at 40 and 80 ms.
 pub(super) fn breakdown(run: &Run) -> Result<Figure> {

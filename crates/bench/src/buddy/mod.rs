@@ -30,17 +30,33 @@ pub(crate) const FIGURES: [(&str, Measure); 5] = [
 /// The transactions of a group, and the system that runs them without a redirector.
 const BASE: &str = "Base: without a redirector";
 
-/// A row of times in milliseconds.
-fn time_row(case: String, panel: &str, point: &str, mortar: f64, base: f64) -> Row {
+/// A row of one run of which less is better, beside the same program without a redirector.
+fn base_row(case: String, (panel, point): (&str, &str), unit: &'static str, mortar: f64, base: f64) -> Row {
+    new_row(case, (panel, point), (unit, Better::Lower), mortar, (BASE, base))
+}
+
+/// A row of one run that must be at most `required`.
+fn at_most_row(case: String, (panel, point): (&str, &str), unit: &'static str, mortar: f64, required: f64) -> Row {
+    let row = new_row(case, (panel, point), (unit, Better::Lower), mortar, ("required", required));
+    Row { target_ratio: Some(1.0), ..row }
+}
+
+fn new_row(
+    case: String,
+    (panel, point): (&str, &str),
+    (unit, better): (&'static str, Better),
+    mortar: f64,
+    (rival_name, rival): (&str, f64),
+) -> Row {
     Row {
         case,
         panel: panel.to_owned(),
         point: point.to_owned(),
-        unit: "ms",
-        better: Better::Lower,
-        rival_name: BASE.to_owned(),
+        unit,
+        better,
+        rival_name: rival_name.to_owned(),
         mortar: vec![mortar],
-        rival: vec![base],
+        rival: vec![rival],
         target_ratio: None,
     }
 }
@@ -54,25 +70,12 @@ fn benefit_rows(
     rivals: &[(&str, Option<f64>)],
     required: Option<f64>,
 ) -> Vec<Row> {
-    let row = |(name, value): &(&str, Option<f64>)| {
-        Some(Row {
-            case: case.to_owned(),
-            panel: panel.to_owned(),
-            point: point.to_owned(),
-            unit: "% less time",
-            better: Better::Higher,
-            rival_name: (*name).to_owned(),
-            mortar: vec![measured],
-            rival: vec![(*value)?],
-            target_ratio: None,
-        })
+    let row = |name, value| {
+        new_row(case.to_owned(), (panel, point), ("% less time", Better::Higher), measured, (name, value))
     };
-    let required = required.map(|percent| ("required", Some(percent)));
-    let mut rows: Vec<Row> = rivals.iter().chain(&required).filter_map(row).collect();
-    if let (Some(_), Some(row)) = (required, rows.last_mut()) {
-        row.target_ratio = Some(1.0);
-    }
-    rows
+    let shown = rivals.iter().filter_map(|(name, value)| Some(row(name, (*value)?)));
+    let required = required.map(|percent| Row { target_ratio: Some(1.0), ..row("required", percent) });
+    shown.chain(required).collect()
 }
 
 /// How much less time than `base` something takes, in percent.

@@ -42,14 +42,14 @@ impl Scale {
     /// A module of the medium size of OO7 with this number of composite parts.
     fn design(self) -> Design {
         let medium = Design::new(Size::Medium, 1);
-        // A tree of 243 base assemblies for a hundred composite parts: as the paper's, each part is used about five times.
+        // A tree of 243 base assemblies: about seven uses of each of a hundred composite parts, the paper's about four.
         Design { composite_parts: self.composite_parts, levels: 6, ..medium }
     }
 
     pub(super) fn text(self) -> String {
         format!(
             "one module of OO7 with {} composite parts of 200 atomic parts (the paper: 500), {} transactions a client (the paper: 1,000), \
-             so each client misses as many pages in a transaction as the paper's",
+             so each client misses as many pages in a transaction as the paper's; one run of each",
             self.composite_parts, self.transactions
         )
     }
@@ -96,7 +96,7 @@ impl Store {
     pub(super) fn site(&self, round_trip: Duration) -> Result<Site> {
         let link = LinkConfig { delay: round_trip / 2, ..LinkConfig::default() };
         let listen = "127.0.0.1:0".parse()?;
-        let relay = Relay::start(Config { link, ..Config::new(listen, self.address().parse()?) })?;
+        let relay = Relay::start(Config { link, ..Config::new(listen, self.server.tcp.to_string().parse()?) })?;
         Ok(Site { url: format!("mortar://{}/main", relay.address()), redirector: None, relay })
     }
 
@@ -104,23 +104,15 @@ impl Store {
     pub(super) fn group_site(&self, round_trip: Duration, group: &str) -> Result<Site> {
         let site = self.site(round_trip)?;
         let address = Address::free_tcp()?;
-        let Address::Tcp(socket) = &address else { return Err("a redirector listens on TCP here".into()) };
         let mut command = Command::new(binary()?);
-        command.args(["node", "--role", "redirector", "--group", group, "--listen", &socket.to_string()]);
+        command.args(["node", "--role", "redirector", "--group", group, "--listen", &address.to_string()]);
         command.args(["--upstream", &format!("mortar://{}", site.relay.address())]);
         let log = self.server.directory.path().join(format!("redirector-{group}.log"));
         let server = Server::start("a redirector", &mut command, &log, std::slice::from_ref(&address))?;
-        let store_url = format!("mortar://{}/main", self.address());
+        let store_url = format!("mortar://{}/main", self.server.tcp);
         let redirector = Redirector { _server: server, address, group: group.to_owned(), store_url };
         redirector.wait_registered()?;
         Ok(Site { url: format!("{}?group={group}", site.url), redirector: Some(redirector), ..site })
-    }
-
-    fn address(&self) -> String {
-        match &self.server.tcp {
-            Address::Tcp(address) => address.to_string(),
-            Address::Unix(path) => format!("unix:{}", path.display()),
-        }
     }
 }
 

@@ -43,7 +43,7 @@ impl RunningCluster {
         let start = |name: &str, role: &str, arguments: &[&str]| {
             let address = Address::free_tcp()?;
             let mut command = Command::new(binary()?);
-            command.args(["--json", "node", "--role", role, "--listen", &address_text(&address)]).args(arguments);
+            command.args(["--json", "node", "--role", role, "--listen", &address.to_string()]).args(arguments);
             command.current_dir(&path);
             let log = path.join(format!("{name}.log"));
             let server = Server::start(name, &mut command, &log, std::slice::from_ref(&address))?;
@@ -51,7 +51,7 @@ impl RunningCluster {
             Ok::<_, crate::BoxedError>((server, address))
         };
         let (meta, meta_at) = start("meta", "meta", &["--memory"])?;
-        let meta_url = format!("mortar://{}", address_text(&meta_at));
+        let meta_url = format!("mortar://{meta_at}");
         let mut started = Vec::new();
         for number in 1..=bricks {
             let (name, data) = (format!("brick-{number}"), format!("data-{number}"));
@@ -104,7 +104,7 @@ impl RunningCluster {
     /// A client of a peer server, numbered modulo their count.
     pub(super) async fn connect_to(&self, peer: usize) -> Result<Client> {
         let (_, address) = &self.peers[peer % self.peers.len()];
-        Ok(Client::connect(&format!("mortar://{}/main", address_text(address))).await?)
+        Ok(Client::connect(&format!("mortar://{address}/main")).await?)
     }
 
     /// The addresses of the peer servers.
@@ -182,11 +182,4 @@ fn wait_ready(log: &Path) -> Result<()> {
         std::thread::sleep(Duration::from_millis(50));
     }
     Err(format!("a process is not ready after ten seconds:\n{}", fs::read_to_string(log)?).into())
-}
-
-fn address_text(address: &Address) -> String {
-    match address {
-        Address::Tcp(address) => address.to_string(),
-        Address::Unix(path) => path.display().to_string(),
-    }
 }

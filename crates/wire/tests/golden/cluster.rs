@@ -338,8 +338,8 @@ fn messages_about_usage_are_unchanged() {
         ("get-node-usages", Request::GetNodeUsages(usage::GetNodeUsages { nodes: vec![NODE.0, 5] })),
         ("register-redirector", Request::RegisterRedirector(groups::Register { redirector: Some(redirector()) })),
         (
-            "register-redirector-contents",
-            Request::RegisterRedirector(groups::Register { redirector: Some(redirector_of_contents()) }),
+            "register-redirector-newer-counts",
+            Request::RegisterRedirector(groups::Register { redirector: Some(redirector_with_newer_counts()) }),
         ),
         ("get-groups", Request::GetGroups(groups::GetGroups { group: "shed".to_owned() })),
         ("check-empty", Request::CheckEmpty(usage::CheckEmpty { nodes: vec![NODE.0, 5], revision: 7, class: Some(3) })),
@@ -714,14 +714,15 @@ fn records_of_transactions_are_unchanged() {
     }
 }
 
-fn redirector_of_contents() -> groups::Redirector {
-    let contents = groups::Counts {
+fn redirector_with_newer_counts() -> groups::Redirector {
+    let counts = groups::Counts {
+        forged: 2,
         content_reads: 900,
         contents_kept: 810,
         contents_kept_bytes: 849_346_560,
         ..groups::Counts::default()
     };
-    groups::Redirector { counts: Some(contents), ..redirector() }
+    groups::Redirector { counts: Some(counts), ..redirector() }
 }
 
 fn redirector() -> groups::Redirector {
@@ -734,8 +735,8 @@ fn redirector() -> groups::Redirector {
         updates: 17,
         invalidations: 4,
         staleness_ms: Some(25),
-        forged: 2,
         // Newer.
+        forged: 0,
         content_reads: 0,
         contents_kept: 0,
         contents_kept_bytes: 0,
