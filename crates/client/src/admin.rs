@@ -1,5 +1,6 @@
 //! The client of administrators: users, spaces, classes, members, backups of any server.
 
+mod cuts;
 mod link;
 pub(crate) mod reports;
 
@@ -18,6 +19,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::tls;
 
+pub use self::cuts::{ArchiveStream, CutPart, take_cut};
 use self::link::Link;
 use crate::client_core::unexpected_answer_error;
 use crate::url::split_group;
@@ -407,23 +409,15 @@ impl AdminClient {
         mut out: impl AsyncWrite + Unpin,
         mut progress: impl FnMut(Progress),
     ) -> Result<BackupSummary> {
-        let mut answers = self.link.stream(Request::Backup(proto::Backup {})).await?;
+        let mut archive = self.read_archive(proto::Backup::default()).await?;
         let mut done = 0;
-        loop {
-            let answer = answers.next().await?;
-            match answer.response {
-                Response::BackupPiece(_) => {
-                    out.write_all(&answer.raw).await.map_err(write_failed)?;
-                    done += answer.raw.len() as u64;
-                    progress(Progress { done, total: 0 });
-                }
-                Response::BackupDone(summary) => {
-                    out.flush().await.map_err(write_failed)?;
-                    return Ok(BackupSummary { bytes: summary.bytes });
-                }
-                _ => return Err(unexpected_answer_error()),
-            }
+        while let Some(piece) = archive.next().await? {
+            out.write_all(&piece).await.map_err(write_failed)?;
+            done += piece.len() as u64;
+            progress(Progress { done, total: 0 });
         }
+        out.flush().await.map_err(write_failed)?;
+        Ok(BackupSummary { bytes: done })
     }
 
     /// Has the server read and check all that it stores. Dropping the future ends it.

@@ -55,7 +55,10 @@ mod url;
 mod watch;
 
 pub use admin::reports::{BackupSummary, Progress, ScrubReport, SpaceUsage, Status, Usage};
-pub use admin::{AdminClient, AdminOptions, QuotaLimit, RedirectorInfo, SpaceChange, SpaceInfo, SpaceOptions};
+pub use admin::{
+    AdminClient, AdminOptions, ArchiveStream, CutPart, QuotaLimit, RedirectorInfo, SpaceChange, SpaceInfo,
+    SpaceOptions, take_cut,
+};
 pub use bytes::Bytes;
 pub use client::{Attempts, Client};
 pub use client_derive::Persistent;

@@ -25,7 +25,7 @@ use crate::{
 };
 use rows::Rows;
 use state::{EmbeddedState, PreparedWrite};
-use store::Store;
+use store::{RowChanges, Store};
 
 /// A delay of the session clock that counts as a stall.
 const STALL_THRESHOLD: Duration = Duration::from_millis(500);
@@ -71,6 +71,44 @@ impl Embedded {
     /// Outside of a tokio runtime.
     pub fn open(store: &Store) -> Result<Self> {
         Self::with_rows(Box::new(store.clone()))
+    }
+
+    /// Makes the catalogue in a store that of another lineage: with these entries, or its own ones, but without those of sessions, because no
+    /// process of the cluster lives yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if rows are damaged; those of the store.
+    pub fn begin_lineage(store: &Store, state: Option<MetaSnapshot>) -> Result<()> {
+        let mut changes = RowChanges::new();
+        let mut put = |(name, value): rows::RowChange| match value {
+            Some(value) => changes.put(&name, value),
+            None => changes.remove(&name),
+        };
+        match state {
+            Some(state) => {
+                let mut last_row = 0;
+                for (key, entry) in state.entries.into_iter().filter(|(_, entry)| entry.session.is_none()) {
+                    last_row += 1;
+                    put(rows::entry(last_row, &key, &entry));
+                }
+                put(rows::header(state.revision, last_row, 0));
+            }
+            None => {
+                let mut removed = Vec::new();
+                store.load(&mut |name, value| {
+                    match rows::parse(name, value)? {
+                        rows::Row::Session { id, .. } => removed.push(rows::session(id, None)),
+                        rows::Row::Entry { row, entry, .. } if entry.session.is_some() => {
+                            removed.push(rows::entry_removal(row));
+                        }
+                        rows::Row::Entry { .. } | rows::Row::Header { .. } => {}
+                    }
+                    Ok(())
+                })?;
+                removed.into_iter().for_each(put);
+            }
+        }
+        store.commit_rows(changes).map(drop)
     }
 
     /// Whether a store contains a catalogue.

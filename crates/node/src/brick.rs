@@ -12,6 +12,7 @@ mod changed_rows;
 mod cold_reads;
 mod content_reads;
 mod content_rows;
+mod cuts;
 mod entries;
 mod entry_rows;
 pub(crate) mod guards;
@@ -53,6 +54,7 @@ use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
 use crate::openings::LocalOpening;
 use crate::server::{self, AdmittedConnection, Config, Metric, ServerCounters, Thread, server_handle};
+use cuts::Cuts;
 pub use node_driver::PageRead;
 pub(crate) use node_driver::STAGING_LEASE_MS;
 use nodes::Nodes;
@@ -95,6 +97,7 @@ impl Brick {
 pub(crate) struct BrickRole {
     /// Permits for jobs that may take hours.
     long_jobs: Arc<Semaphore>,
+    cuts: Arc<Cuts>,
     nodes: Arc<Nodes>,
     /// The forced position of the store, for the answers of all connections.
     position: PositionSource,
@@ -105,7 +108,8 @@ impl BrickRole {
         let long_jobs = Arc::new(Semaphore::new(long_job::AT_A_TIME));
         let source = nodes.store.clone();
         let position: PositionSource = Arc::new(move || source.position());
-        Self { long_jobs, nodes, position }
+        let cuts = Arc::new(Cuts::new(nodes.store.clone()));
+        Self { long_jobs, cuts, nodes, position }
     }
 }
 

@@ -19,6 +19,8 @@ mod blocking;
 mod brick;
 mod brick_links;
 pub mod catalog_messages;
+pub mod catalogue_archive;
+pub mod cluster_archive;
 pub mod cluster_view;
 pub mod local_cluster;
 pub mod member;
@@ -30,6 +32,7 @@ mod plant;
 pub mod process;
 pub mod purpose;
 mod redirector;
+pub mod restore;
 mod server;
 
 /// The machines that the servers are driven by, for the simulator: inputs and outputs, without I/O, clocks and threads.

@@ -97,6 +97,16 @@ pub async fn brick_of(realm: &ClusterView, store: &Store, addresses: &[Address])
     Ok(brick.id)
 }
 
+/// Makes the store of a brick that of a brick with the same number in another cluster.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) fn set_cluster(store: &Store, cluster: &str, brick: BrickId) -> Result<()> {
+    let mut changes = RowChanges::new();
+    changes.put(IDENTITY_ROW, Bytes::from(format!("1 {cluster} {brick}")));
+    store.commit_rows(changes).map(drop)
+}
+
 /// The number of the brick that a store belongs to; `None` if it belongs to none.
 ///
 /// # Errors

@@ -41,11 +41,7 @@ impl Purpose {
     /// [`ErrorKind::Invalid`] if it belongs to another kind; the errors of reading and writing it.
     pub fn check(self, store: &Store) -> Result<()> {
         match Self::detect(store)? {
-            None if self == Self::Whole => {
-                let mut changes = RowChanges::new();
-                changes.put(WHOLE_ROW, Bytes::from_static(b"1"));
-                store.commit_rows(changes).map(drop)
-            }
+            None if self == Self::Whole => Self::mark_whole(store),
             Some(found) if found != self => {
                 let what =
                     format!("this data directory is {found}, not {self}: name the right one; nothing was changed");
@@ -53,6 +49,16 @@ impl Purpose {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Marks a store as that of a whole cluster.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) fn mark_whole(store: &Store) -> Result<()> {
+        let mut changes = RowChanges::new();
+        changes.put(WHOLE_ROW, Bytes::from_static(b"1"));
+        store.commit_rows(changes).map(drop)
     }
 
     fn detect(store: &Store) -> Result<Option<Self>> {

@@ -10,6 +10,7 @@
 //! | [`locks`] | which transactions hold objects, and which wait for them | V2, W1 |
 //! | [`entries`] | which guards protect the entries of collections | V2 |
 //! | [`commit`] | how a transaction commits at all its participants | L1, V4, C1 to C5, G1, W1 |
+//! | [`cut`] | the states of several stores at one consistent moment | K1 |
 //! | [`directory`] | which holders have which pages, and which changes they have not acknowledged | D1, D2, D4 |
 //! | [`lease`], [`upstream`] | how long copies may be used without contact to the node above | D4 |
 //! | [`page_cache`] | which objects of its copies a client may use | P1 to P4, D3, G2, G3 |
@@ -35,6 +36,7 @@ pub mod brick;
 pub mod cache_node;
 pub mod clock;
 pub mod commit;
+pub mod cut;
 pub mod directory;
 pub mod entries;
 pub mod eviction;

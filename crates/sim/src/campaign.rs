@@ -36,6 +36,8 @@ pub(crate) struct Totals {
     pub(crate) simulated_ms: u64,
     pub(crate) operations: u64,
     pub(crate) succeeded: u64,
+    /// Cuts from which clusters were restored.
+    pub(crate) cuts: u64,
     /// Of all threads together.
     pub(crate) busy_ms: u64,
     pub(crate) elapsed_ms: u64,
@@ -49,10 +51,10 @@ impl Totals {
 
     /// In one line.
     pub(crate) fn line(&self) -> String {
-        let Self { seeds, runs, events, simulated_ms, operations, succeeded, elapsed_ms, .. } = *self;
+        let Self { seeds, runs, events, simulated_ms, operations, succeeded, cuts, elapsed_ms, .. } = *self;
         let grouped = screen::grouped;
         format!(
-            "{} seeds, {} runs in {}: {} events ({} a second and core), {} simulated, {} operations, {} of them ok",
+            "{} seeds, {} runs in {}: {} events ({} a second and core), {} simulated, {} operations, {} of them ok, {} cuts restored",
             grouped(seeds),
             grouped(runs),
             screen::duration(elapsed_ms),
@@ -60,7 +62,8 @@ impl Totals {
             grouped(self.events_a_second()),
             screen::duration(simulated_ms),
             grouped(operations),
-            grouped(succeeded)
+            grouped(succeeded),
+            grouped(cuts)
         )
     }
 }
@@ -160,6 +163,7 @@ impl SeedResult {
         totals.simulated_ms += self.first.count.simulated_ms * self.runs;
         totals.operations += self.first.history.operations.len() as u64;
         totals.succeeded += self.first.succeeded() as u64;
+        totals.cuts += self.first.count.cuts;
     }
 
     fn failed(&self) -> Option<FailedSeed> {

@@ -119,6 +119,8 @@ pub enum ProcessName {
     Client(usize),
     /// The meta-server, if there is one.
     Meta,
+    /// The process that takes cuts, if the plan has any.
+    Admin,
 }
 
 impl fmt::Display for ProcessName {
@@ -129,6 +131,7 @@ impl fmt::Display for ProcessName {
             Self::Redirector(number) => write!(f, "r{number}"),
             Self::Client(number) => write!(f, "c{number}"),
             Self::Meta => f.write_str("meta"),
+            Self::Admin => f.write_str("admin"),
         }
     }
 }
@@ -408,6 +411,8 @@ pub enum Action {
     Move(u32, usize),
     /// Cancels the move of a logical node.
     CancelMove(u32),
+    /// Takes a cut through the stores of all bricks, which hold for at most this time, in milliseconds. A cluster is restored from it.
+    Backup(u64),
     /// Waits, in milliseconds.
     Wait(u64),
 }
@@ -462,6 +467,14 @@ impl Plan {
         self.cluster.topology.allows_moves() && self.actions.iter().any(|(_, action)| is_move(action))
     }
 
+    /// Whether cuts are taken: of clusters with disks whose logs can be held.
+    #[must_use]
+    pub fn has_cuts(&self) -> bool {
+        let Cluster { bare, rows_at_once, .. } = self.cluster;
+        let is_cut = |action: &Action| matches!(action, Action::Backup(_));
+        self.replicas() == 0 && !bare && !rows_at_once && self.actions.iter().any(|(_, action)| is_cut(action))
+    }
+
     /// Whether the plan contains faults.
     #[must_use]
     pub fn has_faults(&self) -> bool {
@@ -474,6 +487,7 @@ impl Plan {
                     | Action::Install(_)
                     | Action::Reindex(_)
                     | Action::Evolve(_)
+                    | Action::Backup(_)
                     | Action::Wait(_)
             )
         };

@@ -225,7 +225,7 @@ fn count(plan: &mut Plan, kind: ProcessName) -> &mut usize {
         ProcessName::Brick(_) => &mut plan.cluster.bricks,
         ProcessName::Peer(_) => &mut plan.cluster.peers,
         ProcessName::Redirector(_) => &mut plan.cluster.redirectors,
-        ProcessName::Meta => unreachable!("there is one meta-server, or none"),
+        ProcessName::Meta | ProcessName::Admin => unreachable!("there is one {kind}, or none"),
     }
 }
 

@@ -111,6 +111,10 @@ impl Faults {
 
 /// How long clients begin operations, in milliseconds.
 const DURATION_MS: u64 = 25_000;
+/// Makes the random choices of backups other ones than those of the rest of a plan.
+const CUT_SEED: u64 = 0x6375_7473;
+/// How long bricks hold for a cut at most, in milliseconds: some holds end before all bricks hold.
+const HOLDS_MS: [u64; 4] = [10, 50, 1_000, 2_000];
 /// Numbers on each page, after the lists.
 const NUMBERS: u16 = 2;
 /// Accounts of each logical node.
@@ -229,8 +233,38 @@ impl PlanBuilder {
                 actions.push((Some(self.random_time()), Action::Evolve(page)));
             }
         }
+        self.add_cuts(&mut actions, seed);
         actions.sort_by_key(|(at, _)| *at);
         Plan { seed, cluster: self.cluster, noise, actions, demand }
+    }
+
+    /// Backups in half of the runs, some with faults of the process that takes them. They do not change what else follows from the seed.
+    fn add_cuts(&self, actions: &mut Vec<(Option<u64>, Action)>, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed ^ CUT_SEED);
+        if self.workload == Workload::Slow || rng.random_bool(0.5) {
+            return;
+        }
+        for _ in 0..rng.random_range(1..=3) {
+            let at = rng.random_range(1..DURATION_MS);
+            let hold_ms = *HOLDS_MS.choose(&mut rng).unwrap_or(&1_000);
+            actions.push((Some(at), Action::Backup(hold_ms)));
+            let (soon, ms) = (at + rng.random_range(0..100), rng.random_range(10..3_000));
+            let brick = ProcessName::Brick(rng.random_range(1..=self.cluster.bricks));
+            match rng.random_range(0..5) {
+                0 if self.faults != Faults::None => actions.push((Some(soon), Action::Freeze(ProcessName::Admin, ms))),
+                1 if matches!(self.faults, Faults::Network | Faults::All) => {
+                    actions.push((Some(soon), Action::Block(ProcessName::Admin, brick, ms)));
+                }
+                2 if matches!(self.faults, Faults::Network | Faults::All) => {
+                    actions.push((Some(soon), Action::Block(brick, ProcessName::Admin, ms)));
+                }
+                3 if matches!(self.faults, Faults::Crashes | Faults::All) => {
+                    actions.push((Some(soon), Action::Crash(brick, rng.random_range(0..4))));
+                    actions.push((Some(soon + ms), Action::Restart(brick)));
+                }
+                _ => {}
+            }
+        }
     }
 
     fn random_time(&mut self) -> u64 {

@@ -31,6 +31,7 @@ mod cache_node;
 mod catalog;
 mod client;
 mod clock;
+mod cuts;
 mod directories;
 mod disk;
 mod driven_brick;
@@ -48,6 +49,7 @@ use appends::ReportedAppend;
 use catalog::PlacementCatalog;
 use client::ClientProcess;
 use clock::LocalClock;
+use cuts::{AdminProcess, CutRead};
 use disk::{Disk, Page};
 use driven_brick::DrivenBrick;
 use group_member::{GroupLog, GroupMemberProcess};
@@ -83,6 +85,7 @@ enum ProcessMachine {
     Peer(Box<PeerProcess>),
     Redirector(Box<RedirectorProcess>),
     Client(Box<ClientProcess>),
+    Admin(Box<AdminProcess>),
 }
 
 /// A brick with its disk.
@@ -193,6 +196,8 @@ pub struct RunCounters {
     pub simulated_ms: u64,
     /// Calls that gateways rejected because of their backlog.
     pub turned_away: u64,
+    /// Cuts from which clusters were restored.
+    pub cuts: u64,
 }
 
 /// The cluster. Made from a plan, it runs to its end in [`World::run`].
@@ -225,6 +230,8 @@ pub struct World {
     history: History,
     /// Appends of which clients were told the offsets.
     appends: Vec<ReportedAppend>,
+    /// What clusters had that were restored from cuts.
+    cuts: Vec<CutRead>,
     last_operation: u64,
     oracle: Oracle,
     count: RunCounters,
@@ -238,7 +245,15 @@ impl World {
     /// A cluster at the start of its run.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
-        let mut world = Self {
+        let mut world = Self::empty(plan);
+        world.oracle.solo = world.plan.demand == Demand::Solo;
+        world.build();
+        world
+    }
+
+    /// A cluster without processes.
+    fn empty(plan: Plan) -> Self {
+        Self {
             now: 0,
             processes: Vec::new(),
             members: BTreeMap::new(),
@@ -258,6 +273,7 @@ impl World {
             stalled: BTreeMap::new(),
             history: History::default(),
             appends: Vec::new(),
+            cuts: Vec::new(),
             last_operation: 0,
             oracle: Oracle::default(),
             count: RunCounters::default(),
@@ -265,10 +281,7 @@ impl World {
             healing: false,
             trace: None,
             plan,
-        };
-        world.oracle.solo = world.plan.demand == Demand::Solo;
-        world.build();
-        world
+        }
     }
 
     /// Records a transcript.
@@ -329,6 +342,9 @@ impl World {
                 _ => vec![Self::uplink(&redirector_pids, number)],
             };
             self.add(ProcessName::Client(number), uplinks);
+        }
+        if self.plan.has_cuts() {
+            self.add(ProcessName::Admin, Vec::new());
         }
         for pid in 0..self.processes.len() {
             self.start(pid);
@@ -422,6 +438,7 @@ impl World {
         process.map = GroupMap::default();
         let role = match process.place {
             ProcessName::Meta if !has_groups => ProcessMachine::Catalog,
+            ProcessName::Admin => ProcessMachine::Admin(Box::default()),
             ProcessName::Meta => ProcessMachine::Meta(Box::new(meta)),
             ProcessName::Brick(number) if has_groups => {
                 let logs = std::mem::take(&mut process.logs);
@@ -664,7 +681,10 @@ impl World {
             Some(ProcessMachine::Brick(process)) => {
                 process.brick.poll(now);
             }
-            Some(ProcessMachine::Driven(driven)) => driven.brick.poll(now),
+            Some(ProcessMachine::Driven(driven)) => {
+                driven.cuts.poll(now);
+                driven.brick.poll(now);
+            }
             Some(ProcessMachine::GroupMember(host)) => host.poll(now),
             Some(ProcessMachine::Meta(meta)) => meta.poll(now),
             Some(ProcessMachine::CacheNode(middle)) => middle.poll(now),
@@ -674,6 +694,7 @@ impl World {
                 self.poll_queries(pid);
             }
             Some(ProcessMachine::Client(client)) => client.poll(now),
+            Some(ProcessMachine::Admin(admin)) => admin.poll(now),
             Some(ProcessMachine::Catalog) | None => return,
         }
         self.drain_process(pid);
@@ -690,11 +711,12 @@ impl World {
             Some(ProcessMachine::Peer(_)) => self.drain_peer(pid),
             Some(ProcessMachine::Redirector(_)) => self.drain_redirector(pid),
             Some(ProcessMachine::Client(_)) => self.drain_client(pid),
+            Some(ProcessMachine::Admin(_)) => self.drain_admin(pid),
             Some(ProcessMachine::Catalog) | None => return,
         }
         let process = &self.processes[pid];
         let deadline = match &process.machine {
-            Some(ProcessMachine::Driven(driven)) => Some(driven.brick.deadline()),
+            Some(ProcessMachine::Driven(driven)) => Some(driven.brick.deadline().min(driven.cuts.deadline())),
             Some(ProcessMachine::Brick(process)) => Some(process.brick.deadline()),
             Some(ProcessMachine::GroupMember(host)) => Some(host.deadline()),
             Some(ProcessMachine::Meta(meta)) => meta.deadline(process.clock.show(self.now)),
@@ -707,6 +729,7 @@ impl World {
                 by_clock.chain(by_run).chain(peer.driver.deadline()).min()
             }
             Some(ProcessMachine::Client(client)) => client.deadline(),
+            Some(ProcessMachine::Admin(admin)) => admin.deadline(),
             Some(ProcessMachine::Catalog) | None => None,
         };
         let Some(deadline) = deadline else { return };

@@ -42,13 +42,14 @@ fn choice(bug: Bug) -> Choice {
         "G1" | "G2" | "G3" => (Some(Workload::Snapshots), Some(Faults::All)),
         "R3" | "V3" => (Some(Workload::Slow), None),
         "W1" => (Some(Workload::Hot), None),
+        "K1" => (Some(Workload::Wide), Some(Faults::All)),
         "C1" | "C2" | "C3" | "C4" | "C5" | "L1" => (None, Some(Faults::All)),
         _ => (None, None),
     };
     let topology = match bug.rule() {
         "R1" | "R2" | "R4" => Some(Topology::Group),
         // Where bricks may have several logical nodes.
-        "C5" => Some(Topology::Peer),
+        "C5" | "K1" => Some(Topology::Peer),
         _ => None,
     };
     Choice { topology, workload, faults }
@@ -105,9 +106,14 @@ fn missed(bugs: &[Bug], choice: impl Fn(Bug) -> Choice + Sync) -> Vec<Bug> {
 const OF_CACHE_NODES_ONLY: [Bug; 4] =
     [Bug::ForgedCopyTaken, Bug::ForgerAskedAgain, Bug::LateHelperAsked, Bug::UpdateNotBuffered];
 
+/// Bugs of which `protocol::cut` has tests: they need a request that is repeated after the end of a hold, and a second hold in the moment of the
+/// release.
+const OF_CUTS_ONLY: [Bug; 2] = [Bug::CutTakenTwice, Bug::RestartNotNoticed];
+
 #[test]
 fn every_planted_bug_is_noticed() {
-    let here = |bug: &Bug| !bug.is_of_groups() && !OF_CACHE_NODES_ONLY.contains(bug);
+    let elsewhere = [&OF_CACHE_NODES_ONLY[..], &OF_CUTS_ONLY].concat();
+    let here = |bug: &Bug| !bug.is_of_groups() && !elsewhere.contains(bug);
     let bugs: Vec<Bug> = Bug::ALL.iter().copied().filter(here).collect();
     assert!(bugs.len() >= 40, "{} bugs are few", bugs.len());
     let missed = missed(&bugs, choice);

@@ -48,6 +48,7 @@ pub mod sim;
 mod status;
 mod store;
 
+pub use backup::restore::RestoreTarget;
 pub use backup::{BackupSummary, check_archive};
 pub use commit::contents::ContentChange;
 pub use commit::row_changes::{RowChanges, RowReply, RowSequence};
@@ -61,7 +62,7 @@ pub use repair::RepairReport;
 
 pub use scrub::{Damage, ScrubReport};
 pub use status::Status;
-pub use store::{Snapshot, Store};
+pub use store::{Hold, Snapshot, Store};
 
 use model::checksum;
 

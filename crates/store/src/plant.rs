@@ -102,3 +102,10 @@ model::planted_bugs! {
         DirectoryNotLocked "a directory is opened twice"
     }
 }
+
+model::planted_bugs! {
+    /// A bug in holding a store for a cut (K1).
+    pub enum CutBug {
+        LogNotHeld "changes become durable while the store is held"
+    }
+}

@@ -17,6 +17,8 @@ use std::sync::Arc;
 use model::Result;
 use parking_lot::Mutex;
 
+use crate::backup::restore::restore_on;
+use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
 use crate::engine::Engine;
 use crate::engine::memory::MemoryEngine;
@@ -50,6 +52,17 @@ impl fmt::Debug for DiskImage {
 }
 
 impl DiskImage {
+    /// The disk of a store that is restored from an archive.
+    ///
+    /// # Errors
+    /// As [`Store::restore`].
+    pub fn restore(mut archive: &[u8], options: Options) -> Result<Self> {
+        let image = Self::default();
+        let disk: Arc<dyn Disk> = Arc::new(image.files.clone());
+        restore_on(&disk, &image.tree, STORE_ID, &options, &mut archive, &())?;
+        Ok(image)
+    }
+
     /// A checksum of all files and all rows of the B-tree. Equal images have equal checksums.
     #[must_use]
     pub fn digest(&self) -> u32 {

@@ -8,15 +8,17 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use model::{ContentId, Error, ErrorKind, Result, UploadId};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::backup::{self, BackupSummary};
 use crate::commit::Core;
 use crate::commit::row_changes::{RowChanges, RowReply};
 use crate::engine::EnginePin;
 use crate::error;
+use crate::log::FrameBatch;
 use crate::open;
 use crate::options::Options;
+use crate::plant::{CutBug, planted};
 use crate::progress::Progress;
 use crate::read::layers::{Layers, ReadPosition};
 use crate::read::rows::RowValue;
@@ -52,6 +54,12 @@ pub struct Snapshot {
     view: Arc<View>,
     engine: Box<dyn EnginePin>,
     pin: Pin<Arc<PinTable>>,
+}
+
+/// Keeps a store from making anything durable while it exists: see [`Store::hold`].
+#[must_use]
+pub struct Hold<'a> {
+    _no_force: Option<MutexGuard<'a, FrameBatch>>,
 }
 
 impl Drop for OpenStore {
@@ -221,6 +229,14 @@ impl Snapshot {
     pub fn version(&self) -> u64 {
         self.pin.seq
     }
+
+    /// Writes an archive of the snapshot, with which [`Store::restore`] makes a new store.
+    ///
+    /// # Errors
+    /// As [`Store::backup`].
+    pub fn backup(&self, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
+        backup::write(self, (self.store.core().id, self.version()), out, progress)
+    }
 }
 
 impl Store {
@@ -325,6 +341,24 @@ impl Store {
         }
     }
 
+    /// Waits for the force under way, and takes a snapshot of what is durable then. Nothing more becomes durable or visible, and no change
+    /// is answered, before the [`Hold`] is dropped: changes that are submitted meanwhile wait. So a hold should be short.
+    ///
+    /// The hold and the calls that force the log themselves, such as [`Store::force`], must not be on the same thread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] in memory, where changes are durable at once; those of [`Store::snapshot`].
+    pub fn hold(&self) -> Result<(Hold<'_>, Snapshot)> {
+        let core = self.core();
+        if !core.is_durable() {
+            let what = "a store in memory has no log that could be held";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let no_force = core.pipeline.force_lock.lock();
+        let hold = Hold { _no_force: Some(no_force).filter(|_| !planted(CutBug::LogNotHeld)) };
+        Ok((hold, self.snapshot()?))
+    }
+
     /// Whether a row can probably be read without waiting for the disk. The answer is a hint, and costs a system call for each level of
     /// the B-tree; if it is false, the disk has begun to read.
     #[must_use]
@@ -401,8 +435,7 @@ impl Store {
     /// [`ErrorKind::Corrupt`] naming a content or row whose checksum does not match; [`ErrorKind::Io`] and [`ErrorKind::Full`]
     /// from `out`; [`ErrorKind::Unavailable`] if `progress` stopped the backup.
     pub fn backup(&self, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
-        let snapshot = self.snapshot()?;
-        backup::write(&snapshot, (self.core().id, snapshot.version()), out, progress)
+        self.snapshot()?.backup(out, progress)
     }
 
     /// Restores an archive into a directory that is empty or does not exist.

@@ -12,6 +12,7 @@ pub(crate) mod audit;
 mod contents;
 mod crash;
 mod faults;
+mod holding;
 mod identity;
 mod planted;
 mod planted_content;

@@ -254,7 +254,7 @@ fn reading_stops_at_the_limit_of_unanswered_requests() {
 fn slow_reader_of_a_stream_blocks_its_writer() {
     run(async {
         let world = unix(Limits::default(), None);
-        let mut answers = world.caller.stream(Request::Backup(proto::Backup {})).unwrap();
+        let mut answers = world.caller.stream(Request::Backup(proto::Backup::default())).unwrap();
         for _ in 0..40 {
             assert_eq!(answers.next().await.unwrap().raw.len(), 1 << 20);
         }

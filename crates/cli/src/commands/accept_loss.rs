@@ -114,7 +114,7 @@ pub(super) async fn accept_brick_loss(args: AcceptLoss, output: &mut Output) -> 
         return Err(Failure::usage(format!("nothing shows that brick {brick} went back in time: start it")));
     }
     if args.yes {
-        loss.accept(&view, &store).await?;
+        loss.accept(view.editor()?, &store).await?;
     }
     store.close()?;
     let known = loss.known.and_then(|known| known.latest()).into_iter();

@@ -1,8 +1,11 @@
-//! `mortar backup` and `mortar restore`: writes the whole store as one archive, and restores it.
+//! `mortar backup` and `mortar restore`: writes the whole cluster as one archive, and restores it.
+
+mod cluster;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +13,14 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use client::AdminClient;
 use model::ErrorKind;
+use node::cluster_archive::PartName;
 use serde::Serialize;
-use store::{Amount, Options, Store};
-use tokio::io::AsyncWriteExt;
+use store::{Amount, Options};
 use tokio::signal;
 
+use self::cluster::ArchiveOutput;
 use super::dev::explain_open;
 use crate::connection::{CommandContext, DATA};
 use crate::failure::{Exit, Failure, Result};
@@ -31,9 +36,10 @@ Examples:
 const RESTORE: &str = "\
 Examples:
   mortar restore monday.mortar --data restored      then: mortar dev --data restored
+                                                    and as many bricks more as are wanted: mortar node --role brick
   zstd -dc monday.mortar.zst | mortar restore - --data restored";
 
-/// Write a backup of a cluster in one process, its catalogue included, while it serves
+/// Write a backup of a cluster, its catalogue included, while it serves: one consistent moment of all bricks
 #[derive(Args)]
 #[command(after_help = BACKUP)]
 pub(crate) struct Backup {
@@ -44,7 +50,7 @@ pub(crate) struct Backup {
     overwrite: bool,
 }
 
-/// Make a data directory from a backup; no server may run on it
+/// Make a data directory from a backup, for `mortar dev`; no server may run on it
 #[derive(Args)]
 #[command(after_help = RESTORE)]
 pub(crate) struct Restore {
@@ -61,6 +67,7 @@ struct ArchiveReport {
     action: &'static str,
     bytes: u64,
     seconds: f64,
+    bricks: u64,
 }
 
 impl Report for ArchiveReport {
@@ -68,9 +75,10 @@ impl Report for ArchiveReport {
         let time = Duration::from_secs_f64(self.seconds);
         writeln!(
             out,
-            "{} {} in {}, {}/s",
+            "{} {} of {} in {}, {}/s",
             self.action,
             HumanBytes(self.bytes),
+            if self.bricks == 1 { "1 brick".to_owned() } else { format!("{} bricks", self.bricks) },
             HumanDuration(time),
             HumanBytes(rate(self.bytes, time))
         )
@@ -86,62 +94,57 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
         return Err(Failure::conflict(format!("{} exists", args.file.display()))
             .hint("Choose another name, or replace it with --overwrite."));
     }
-    let client = only_brick(session).await?;
+    let bricks = session.bricks().await?;
+    let bricks = bricks.into_iter().map(|(brick, client)| (PartName::Brick(brick.map_or(0, |brick| brick.0)), client));
+    let (names, clients): (Vec<PartName>, Vec<AdminClient>) = bricks.unzip();
     let progress = Progress::start("backing up", &session.output);
     let shown = progress.clone();
-    let report = move |now: client::Progress| shown.set_done(now.done, 0);
-    let done = if is_stream(&args.file) {
-        client.backup_with(tokio::io::stdout(), report).await.map_err(Failure::from)
-    } else {
-        backup_to_file(&client, &args.file, report).await
-    };
+    let report = move |bytes| shown.set_done(bytes, 0);
+    let (archive, part) = open_archive(&args.file)?;
+    let done = cluster::backup(&names, &clients, archive, report).await;
     progress.end();
-    let summary = done?;
-    let report = ArchiveReport { action: "backed up", bytes: summary.bytes, seconds: progress.elapsed().as_secs_f64() };
+    let bytes = done?;
     if is_stream(&args.file) {
         // The standard output is the archive and contains nothing else.
         return Ok(());
     }
-    session.output.print(&report)
-}
-
-/// The brick of a cluster that has one.
-async fn only_brick(session: &CommandContext) -> Result<client::AdminClient> {
-    let mut bricks = session.bricks().await?;
-    match (bricks.pop(), bricks.len()) {
-        (Some((_, client)), 0) => Ok(client),
-        (_, others) => Err(Failure::from(model::Error::new(
-            ErrorKind::Unsupported,
-            format!("a cluster of {} bricks cannot be backed up as one yet", others + 1),
-        ))
-        .hint("A brick that was drained is removed by `mortar brick remove`. `mortar export` writes blobs as files.")),
+    if let Some(part) = part {
+        part.appear_at(&args.file)?;
     }
+    let (seconds, bricks) = (progress.elapsed().as_secs_f64(), clients.len() as u64);
+    session.output.print(&ArchiveReport { action: "backed up", bytes, seconds, bricks })
 }
 
-async fn backup_to_file(
-    client: &client::AdminClient,
-    path: &Path,
-    tell: impl FnMut(client::Progress),
-) -> Result<client::BackupSummary> {
+/// Opens what an archive is written to; also the file that becomes the archive, if there is one.
+fn open_archive(path: &Path) -> Result<(ArchiveOutput, Option<PartFile>)> {
+    if is_stream(path) {
+        return Ok((Box::new(io::stdout()), None));
+    }
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     let part = PartFile(PathBuf::from(part));
-    let cannot = |error| Failure::file(format!("cannot write {}", path.display()), &error);
-    let mut options = tokio::fs::OpenOptions::new();
+    let mut options = fs::OpenOptions::new();
     // An archive is as confidential as the data.
     options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&part.0).await.map_err(cannot)?;
-    let summary = client.backup_with(&mut file, tell).await?;
-    file.flush().await.map_err(cannot)?;
-    file.sync_all().await.map_err(cannot)?;
-    fs::rename(&part.0, path).map_err(cannot)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(cannot)?;
-    Ok(summary)
+    let file = options.open(&part.0);
+    let file = file.map_err(|error| Failure::file(format!("cannot write {}", path.display()), &error))?;
+    Ok((Box::new(file), Some(part)))
 }
 
-/// A file that is removed unless it was renamed.
+/// A file that is removed unless it becomes the archive.
 struct PartFile(PathBuf);
+
+impl PartFile {
+    fn appear_at(self, path: &Path) -> Result {
+        let appear = || {
+            File::open(&self.0)?.sync_all()?;
+            fs::rename(&self.0, path)?;
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            File::open(directory)?.sync_all()
+        };
+        appear().map_err(|error| Failure::file(format!("cannot write {}", path.display()), &error))
+    }
+}
 
 impl Drop for PartFile {
     fn drop(&mut self) {
@@ -167,7 +170,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
         progress.set_done(amount.bytes, 0);
         if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let done = Store::restore(&args.data, &mut archive, Options::default(), &tell);
+    let done = node::restore::restore(&args.data, &mut archive, &Options::default(), &tell);
     progress.end();
     let summary = match done {
         Err(_) if stopped.load(Ordering::Relaxed) => {
@@ -180,6 +183,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
         action: "restored",
         bytes: summary.archive_bytes,
         seconds: progress.elapsed().as_secs_f64(),
+        bricks: summary.bricks,
     })
 }
 

@@ -108,6 +108,20 @@ impl CatalogEditor {
         })
     }
 
+    /// Gives the cluster another number: no process of the cluster that it was joins it. Returns the new parameters.
+    ///
+    /// # Errors
+    /// [`CatalogError::NotSetUp`], [`CatalogError::Newer`].
+    pub async fn begin_lineage(&self) -> Result<Edited<Parameters>> {
+        let cluster = Parameters::generate().cluster;
+        edit!(self, |draft| {
+            let known: Parameters = draft.get(&Path::Parameters).await?.ok_or(CatalogError::NotSetUp)?;
+            let parameters = Parameters { cluster: cluster.clone(), ..known };
+            draft.put(&Path::Parameters, &parameters)?;
+            parameters
+        })
+    }
+
     /// The parameters of the cluster.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use model::{Error, ErrorKind, Result};
-use store::{Amount, Store};
+use store::{Amount, BackupSummary};
 use tokio::sync::Semaphore;
 use tracing::{error, warn};
 use wire::link::{DeferredResponder, Responder};
@@ -56,16 +56,34 @@ fn run(
     }
 }
 
-/// Streams an archive of the store.
-pub(crate) fn backup(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>) {
+/// Streams an archive that `write` writes.
+pub(crate) fn backup(
+    write: impl FnOnce(&mut dyn Write) -> Result<BackupSummary> + Send + 'static,
+    places: &Arc<Semaphore>,
+    reply: Responder<'_>,
+) {
     run("backup", places, reply, move |deferred| {
         let mut pieces = Pieces { deferred, piece: BytesMut::with_capacity(PIECE) };
-        let summary = store.backup(&mut pieces, &())?;
-        pieces
-            .flush()
-            .map_err(|error| Error::new(ErrorKind::Unavailable, "the backup was not taken").caused_by(error))?;
+        let summary = write(&mut pieces)?;
+        pieces.flush().map_err(not_taken)?;
         Ok(Response::BackupDone(proto::BackupDone { bytes: summary.archive_bytes }))
     });
+}
+
+/// Sends an archive that is in memory. It blocks while the client is slow.
+pub(crate) fn send_archive(archive: &[u8], deferred: DeferredResponder) {
+    let mut pieces = Pieces { deferred: &deferred, piece: BytesMut::with_capacity(PIECE) };
+    match pieces.write_all(archive).and_then(|()| pieces.flush()) {
+        Ok(()) => {
+            let bytes = archive.len() as u64;
+            deferred.send(Response::BackupDone(proto::BackupDone { bytes }), Vec::new());
+        }
+        Err(error) => deferred.fail(&not_taken(error)),
+    }
+}
+
+fn not_taken(error: io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "the backup was not taken").caused_by(error)
 }
 
 /// Reports the progress of a scrub of a brick, and then its result. Wrong counts of objects are corrected.

@@ -4,9 +4,13 @@
 //! allocation but the store's. What may block goes to threads that may ([`crate::blocking`]).
 
 use std::sync::Arc;
+use std::thread;
 
-use meta::Embedded;
+use meta::{Embedded, Prefix};
 use model::{Error, ErrorKind, Oid, Result};
+use protocol::cut::{CutNumber, EndedHold};
+use protocol::lease::Ms;
+use tracing::warn;
 use wire::cluster::{
     BuildIndex, CopyRows, ListEntries, ListEntriesOf, ListNodeObjects, LookUp, Message, ReadContent, Reserve, Scan,
     content_id, object_read_to_proto, read_to_proto, upload_place,
@@ -21,11 +25,13 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::content_reads::{FoundRange, RangeBytes};
+use super::cuts::{HeldPart, NotHeld};
 use super::nodes::Nodes;
 use super::page_rows::StoredObject;
 use super::resident::make_resident;
 use super::{BrickRole, long_job};
 use crate::blocking;
+use crate::catalogue_archive;
 use crate::server::{Kind, Thread};
 
 /// Answers the requests of one connection.
@@ -87,10 +93,14 @@ impl Service for BrickConnection {
                 });
             }
             Request::CopyRows(copy) => self.copy_rows(copy, reply),
-            Request::Backup(_) => match self.check_backup() {
-                Ok(()) => long_job::backup(self.nodes().store.clone(), &self.thread.server.role.long_jobs, reply),
-                Err(error) => reply.fail(&error),
-            },
+            Request::Backup(backup) => self.backup(&backup, reply),
+            Request::Cut(cut) => self.take_cut(cut, reply),
+            Request::ReleaseCut(release) => {
+                let EndedHold { run, lasted } = self.thread.server.role.cuts.release(CutNumber(release.number));
+                // A brick that was opened elsewhere meanwhile has shown something else.
+                let lasted = lasted && self.nodes().is_current();
+                reply.send(Response::CutReleased(proto::CutReleased { run: run.0, lasted }));
+            }
             Request::Scrub(_) => {
                 long_job::scrub(self.nodes().clone(), &self.thread.server.role.long_jobs, reply);
             }
@@ -112,12 +122,68 @@ impl Service for BrickConnection {
 }
 
 impl BrickConnection {
+    /// Streams an archive of the store as it is, of the part of a cut, or of the catalogue.
+    fn backup(&self, backup: &proto::Backup, reply: Responder<'_>) {
+        let role = &self.thread.server.role;
+        if backup.catalogue {
+            let store = self.nodes().cluster_view.editor().map(|editor| editor.store().clone());
+            let deferred = reply.defer();
+            tokio::spawn(async move {
+                let read = async { catalogue_archive::encode(&store?.read(Prefix::all()).await?) };
+                match read.await {
+                    Ok(archive) => blocking::run(move || long_job::send_archive(&archive, deferred)),
+                    Err(error) => deferred.fail(&error),
+                }
+            });
+            return;
+        }
+        let part = match backup.cut {
+            Some(number) => role.cuts.take_part(CutNumber(number)).map(Some),
+            None => self.check_backup().map(|()| None),
+        };
+        match part {
+            Ok(Some(part)) => long_job::backup(move |out| part.backup(out, &()), &role.long_jobs, reply),
+            Ok(None) => {
+                let store = self.nodes().store.clone();
+                long_job::backup(move |out| store.backup(out, &()), &role.long_jobs, reply);
+            }
+            Err(error) => reply.fail(&error),
+        }
+    }
+
+    /// Holds the store for a cut.
+    fn take_cut(&self, proto::Cut { number, hold_ms }: proto::Cut, reply: Responder<'_>) {
+        let (nodes, cuts) = (self.nodes().clone(), self.thread.server.role.cuts.clone());
+        let deferred = reply.defer();
+        let held = move || {
+            let has_catalogue = match nodes.check_current().and_then(|()| Embedded::exists_in(&nodes.store)) {
+                Ok(has) => has,
+                Err(error) => return deferred.fail(&error),
+            };
+            cuts.take(CutNumber(number), Ms::from(hold_ms), move |part| match part {
+                Ok(HeldPart { run, position }) => {
+                    let held = proto::CutHeld { run: run.0, position, has_catalogue };
+                    deferred.send(Response::CutHeld(held), Vec::new());
+                }
+                Err(NotHeld::Refused(last, why)) => {
+                    let refused = proto::CutRefused { last: last.0, why: why.to_string() };
+                    deferred.send(Response::CutRefused(refused), Vec::new());
+                }
+                Err(NotHeld::Failed(error)) => deferred.fail(&error),
+            });
+        };
+        if let Err(error) = thread::Builder::new().name("mortar-cut".to_owned()).spawn(held) {
+            // The request was answered with an error when it was dropped with the job.
+            warn!(%error, "a thread for a cut cannot be started");
+        }
+    }
+
     /// A brick without the catalogue of its cluster would go back in time with a backup, and the cluster would not.
     fn check_backup(&self) -> Result<()> {
         if Embedded::exists_in(&self.nodes().store)? {
             return Ok(());
         }
-        let what = "this brick cannot be backed up alone, because the catalogue of its cluster is elsewhere";
+        let what = "this brick cannot be backed up alone, because the catalogue of its cluster is elsewhere: connect to a peer server";
         Err(Error::new(ErrorKind::Unsupported, what))
     }
 

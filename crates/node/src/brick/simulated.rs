@@ -77,6 +77,14 @@ impl SimulatedDisk {
         }
         Ok(Self { image: machine.crash(0), appended: AppendedChanges::new() })
     }
+
+    /// The disk of a brick that is restored from an archive: see [`SimulatedBrick::archive`].
+    ///
+    /// # Errors
+    /// If the archive is damaged.
+    pub fn restore(archive: &[u8]) -> Result<Self> {
+        Ok(Self { image: DiskImage::restore(archive, options())?, appended: AppendedChanges::new() })
+    }
 }
 
 impl fmt::Debug for SimulatedDisk {
@@ -345,6 +353,16 @@ impl<C: Clone> SimulatedBrick<C> {
         }
         self.handle_events();
         self.carry_out_managed();
+    }
+
+    /// An archive of what is durable.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn archive(&self) -> Result<Vec<u8>> {
+        let mut archive = Vec::new();
+        self.effects.machine.store().backup(&mut archive, &())?;
+        Ok(archive)
     }
 
     /// Moves what is durable from the log to the B-tree, if there is room.

@@ -238,6 +238,8 @@ impl Service for MetaConnection {
             Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
             // Every kind is listed, so that a new request of the schema does not compile before it is handled.
             Request::Backup(_)
+            | Request::Cut(_)
+            | Request::ReleaseCut(_)
             | Request::Scrub(_)
             | Request::Up(_)
             | Request::Down(_)

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use meta::catalog::BrickId;
+use meta::catalog::{BrickId, CatalogEditor};
 use meta::opening::{Opening, OpeningHistory, OpeningRecord, WitnessedPosition};
 use model::{Error, ErrorKind, NodeId, Result};
 use protocol::commit::Record;
@@ -98,6 +98,16 @@ impl BrickLoss {
         Ok(Self { brick, position: store.position(), last: history.last(), known, witnesses, nodes, history })
     }
 
+    /// What goes on with a brick whose store was restored from an archive: nothing that exists elsewhere counts any more.
+    ///
+    /// # Errors
+    /// Those of the catalogue and the store.
+    pub async fn of_copy(editor: &CatalogEditor, store: &Store, brick: BrickId, nodes: Vec<NodeId>) -> Result<Self> {
+        let history = kept_rows::history(store)?;
+        let (known, position) = (editor.opening(brick).await?, store.position());
+        Ok(Self { brick, position, last: history.last(), known, witnesses: Vec::new(), nodes, history })
+    }
+
     /// The highest position of the log that is known under an opening that the directory has or lacks.
     #[must_use]
     pub fn highest_position(&self) -> u64 {
@@ -120,8 +130,7 @@ impl BrickLoss {
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the brick was opened elsewhere meanwhile; those of the catalogue and the store.
-    pub async fn accept(&self, view: &Arc<ClusterView>, store: &Store) -> Result<Opening> {
-        let editor = view.editor()?;
+    pub async fn accept(&self, editor: &CatalogEditor, store: &Store) -> Result<Opening> {
         let others = self.known.into_iter().flat_map(|known| [known.base, known.claimed]).flatten();
         let seen = self.witnesses.iter().map(|one| one.seen.forced.opening);
         let openings: Vec<Opening> = others.chain(seen).collect();

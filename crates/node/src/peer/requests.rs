@@ -202,6 +202,8 @@ pub(super) fn row(request: Request) -> Row {
         // Other servers.
         Request::Scrub(_)
         | Request::Backup(_)
+        | Request::Cut(_)
+        | Request::ReleaseCut(_)
         | Request::CopyRows(_)
         | Request::GetMoveIns(_)
         | Request::GetNodeUsages(_)

@@ -135,7 +135,12 @@ impl Service for MemberConnection {
             // A member asks whether this redirector hangs, not whether the server above does.
             Request::Ping(_) => reply.send(Response::Done(proto::Done {})),
             Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
-            Request::Backup(_) | Request::Scrub(_) | Request::MetaGetRun(_) | Request::MetaWatch(_) => {
+            Request::Backup(_)
+            | Request::Cut(_)
+            | Request::ReleaseCut(_)
+            | Request::Scrub(_)
+            | Request::MetaGetRun(_)
+            | Request::MetaWatch(_) => {
                 let what = "a redirector does not forward this: connect to the store itself";
                 reply.fail(&Error::new(ErrorKind::Unsupported, what));
             }

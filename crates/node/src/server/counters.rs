@@ -38,6 +38,8 @@ kinds! {
     GetStatus get_status,
     Backup backup,
     Scrub scrub,
+    Cut cut,
+    ReleaseCut release_cut,
     Up up,
     Down down,
     Call call,

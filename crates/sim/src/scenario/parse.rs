@@ -11,7 +11,7 @@ use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan
 const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, seed, snapshots, bare, rows-at-once, cold-reads, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
-                       unstall, room, clock, mute, evict, install, reindex, evolve, move, cancel-move, wait";
+                       unstall, room, clock, mute, evict, install, reindex, evolve, move, cancel-move, backup, wait";
 /// What a client may do.
 const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
 /// How far a clock may be off, in milliseconds, and how fast or slow it may be, in parts of a million.
@@ -273,6 +273,7 @@ impl Header {
                 Action::Move(node, self.brick(line)?)
             }
             "cancel-move" => Action::CancelMove(self.node(line.word("a logical node such as 1")?)?),
+            "backup" => Action::Backup(line.ms("how long bricks hold at most")?),
             "wait" => Action::Wait(line.ms("how long")?),
             client if client.starts_with('c') && client[1..].bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.operation_of(client, line)?
@@ -293,6 +294,9 @@ impl Header {
         let Cluster { bricks, peers, redirectors, clients, .. } = self.cluster;
         if word == "meta" {
             return Ok(ProcessName::Meta);
+        }
+        if word == "admin" {
+            return Ok(ProcessName::Admin);
         }
         let none = || format!("`{word}` is no process: b1 is a brick, p1 a peer server, r1 a redirector, c1 a client");
         let at = word.char_indices().nth(1).map_or(word.len(), |(at, _)| at);

@@ -88,6 +88,7 @@ pub fn print_action(action: &Action) -> String {
         Action::Evolve(page) => format!("evolve {page}"),
         Action::Move(node, brick) => format!("move {node} b{brick}"),
         Action::CancelMove(node) => format!("cancel-move {node}"),
+        Action::Backup(hold_ms) => format!("backup {hold_ms}"),
         Action::Wait(ms) => format!("wait {ms}"),
     }
 }

@@ -68,6 +68,7 @@ impl World {
             Action::Evolve(page) => self.evolve(page),
             Action::Move(node, brick) => self.request_move(node, brick),
             Action::CancelMove(node) => self.cancel_move(node),
+            Action::Backup(hold_ms) => self.begin_cut(hold_ms),
         }
     }
 
@@ -145,6 +146,7 @@ impl World {
                 | ProcessMachine::Peer(_)
                 | ProcessMachine::Redirector(_)
                 | ProcessMachine::Meta(_)
+                | ProcessMachine::Admin(_)
                 | ProcessMachine::Catalog,
             )
             | None => {}
@@ -373,6 +375,7 @@ impl World {
         }
         self.history.operations.sort_by_key(|operation| operation.number);
         self.history.split_sets();
+        self.add_cut_reads();
         let finals = self.finals();
         let orders: BTreeMap<String, Vec<i64>> =
             self.oracle.orders.iter().map(|(key, values)| (key.to_string(), values.clone())).collect();
@@ -391,7 +394,7 @@ impl World {
     }
 
     /// The final content of each object: a list, or all numbers that it ever contained.
-    fn finals(&self) -> BTreeMap<String, Vec<i64>> {
+    pub(super) fn finals(&self) -> BTreeMap<String, Vec<i64>> {
         let mut finals = BTreeMap::new();
         for (key, state) in self.objects() {
             let values = match Content::decode(&state) {
@@ -439,7 +442,7 @@ impl World {
         objects
     }
 
-    fn check_demand(&self) -> Result<(), RunFailure> {
+    pub(super) fn check_demand(&self) -> Result<(), RunFailure> {
         let numbers = |slots: u16| {
             let objects = self.objects().into_iter().filter(move |(key, _)| key.page == 1 && key.slot < slots);
             objects.filter_map(|(key, state)| Content::number(&state).map(|number| (key, number)))

@@ -64,6 +64,7 @@ impl World {
                     | ProcessMachine::Brick(_)
                     | ProcessMachine::GroupMember(_)
                     | ProcessMachine::Meta(_)
+                    | ProcessMachine::Admin(_)
                     | ProcessMachine::Catalog,
                 )
                 | None,
@@ -231,6 +232,7 @@ impl World {
             }
             (Datagram::Query(message), Some(_)) => self.handle_query(from, to, message),
             (Datagram::Placement(message), Some(_)) => self.handle_placement(from, to, message),
+            (Datagram::Cut(message), Some(_)) => self.handle_cut_message(from, to, *message),
             (Datagram::Fetch, Some(ProcessMachine::Meta(meta))) => {
                 let map = meta.map().clone();
                 self.send_datagram(to, from, Datagram::Map(map));
@@ -368,5 +370,6 @@ fn describe_datagram(message: &Datagram) -> String {
         Datagram::Group(node, _, message) => format!("[{}] {message:?}", node.0),
         Datagram::Placement(message) => format!("{message:?}"),
         Datagram::Query(message) => format!("{message:?}"),
+        Datagram::Cut(message) => format!("{message:?}"),
     }
 }

@@ -49,6 +49,7 @@ pub(super) enum PlacementMessage {
 }
 
 /// The placement of all logical nodes.
+#[derive(Clone)]
 pub(super) struct PlacementCatalog {
     epoch: u64,
     nodes: BTreeMap<NodeId, catalog::NodePlacement>,
@@ -71,6 +72,11 @@ impl PlacementCatalog {
         let mut catalog = Self { epoch: 1, nodes, maps: Vec::new(), wanted: BTreeMap::new() };
         catalog.maps.push(Arc::new(catalog.snapshot()));
         catalog
+    }
+
+    /// The number of the brick that serves each logical node.
+    pub(super) fn bricks(&self) -> impl Iterator<Item = (NodeId, usize)> {
+        self.nodes.iter().map(|(node, placed)| (*node, placed.brick.0 as usize))
     }
 
     fn snapshot(&self) -> PlacementSnapshot {

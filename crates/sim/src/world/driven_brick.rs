@@ -9,6 +9,7 @@ use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use node::drivers::brick::{BrickOutput, BrickSettings, CrashImage, PageRead, SimulatedBrick, SimulatedDisk};
 use protocol::commit::Request;
+use protocol::cut::{CutNumber, CutParticipant, Run};
 use protocol::ident::{HlcTimestamp, Version};
 use protocol::page_cache::PageImage;
 use protocol::tree::Down;
@@ -43,6 +44,10 @@ pub(super) struct DrivenBrick {
     forcing: Option<usize>,
     /// Messages that have arrived while the brick was busy, and their senders. It handles them together.
     arrived: Vec<(BrickClient, Message)>,
+    /// When its log is held for a cut, who asked for that, and the part of the last cut.
+    pub(super) cuts: CutParticipant,
+    pub(super) asked_cut: Option<(Pid, CutNumber)>,
+    pub(super) part: Option<(CutNumber, Vec<u8>)>,
 }
 
 impl DrivenBrick {
@@ -51,7 +56,14 @@ impl DrivenBrick {
     /// # Errors
     /// If the store has lost what was durable.
     pub(super) fn open(disk: SimulatedDisk, settings: BrickSettings) -> model::Result<Self> {
-        Ok(Self { brick: SimulatedBrick::open(disk, settings)?, forcing: None, arrived: Vec::new() })
+        let cuts = CutParticipant::new(Run(settings.first_job));
+        let brick = SimulatedBrick::open(disk, settings)?;
+        Ok(Self { brick, forcing: None, arrived: Vec::new(), cuts, asked_cut: None, part: None })
+    }
+
+    /// Whether no force is under way.
+    pub(super) fn is_still(&self) -> bool {
+        self.forcing.is_none()
     }
 
     /// A disk with the initial pages of a run.
@@ -160,6 +172,7 @@ impl World {
         if let Err(error) = driven.brick.force(count) {
             self.oracle.report(format!("L1: {} cannot be read: {error}", self.processes[pid].place));
         }
+        self.take_asked_part(pid);
         let (_, slowest) = self.net.noise.delay_ms;
         let late = self.net.chance(pid, (0, MAX_REPORT_DELAY_MS.min(slowest - slowest.min(1))));
         let life = self.processes[pid].incarnation;
@@ -250,7 +263,8 @@ impl World {
         let Some(driven) = self.driven_mut(pid) else { return };
         let invariants = driven.brick.check_invariants();
         let unforced = driven.brick.unforced_count();
-        let begins = driven.forcing.is_none() && unforced > 0;
+        // A store that holds for a cut forces nothing.
+        let begins = driven.forcing.is_none() && unforced > 0 && driven.cuts.deadline() == u64::MAX;
         if begins {
             driven.forcing = Some(unforced);
             let life = self.processes[pid].incarnation;

@@ -12,6 +12,7 @@ use protocol::tree::Down;
 use wire::cluster::Message;
 
 use super::catalog::PlacementMessage;
+use super::cuts::CutMessage;
 use super::group_member::Entry;
 use super::query::QueryMessage;
 use crate::plan::Noise;
@@ -38,6 +39,8 @@ pub(super) enum Datagram {
     Placement(Box<PlacementMessage>),
     /// About a query.
     Query(Box<QueryMessage>),
+    /// About a cut.
+    Cut(CutMessage),
     /// Between the members of a group.
     Group(NodeId, MemberId, Box<GroupMessage<Entry>>),
 }

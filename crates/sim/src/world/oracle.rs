@@ -75,6 +75,16 @@ impl Oracle {
         }
     }
 
+    /// Records the state of a page of a restored cluster.
+    pub(super) fn begin_at(&mut self, page: PageId, version: Version, objects: Objects) {
+        self.history.entry(page).or_default().insert(version, objects);
+    }
+
+    /// All pages that have ever had objects or changes.
+    pub(super) fn pages(&self) -> impl Iterator<Item = PageId> {
+        self.history.keys().copied()
+    }
+
     /// Reports a violated rule; the first report counts.
     pub(super) fn report(&mut self, wrong: String) {
         self.failure.get_or_insert(RunFailure::Rule(wrong));

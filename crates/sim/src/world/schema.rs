@@ -41,6 +41,7 @@ pub(super) struct SchemaVersion {
 }
 
 /// The classes and indexes of the space.
+#[derive(Clone)]
 pub(super) struct SpaceSchema {
     indexes: Vec<SetIndex>,
     /// The classes, each with the one that it extends.

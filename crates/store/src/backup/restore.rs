@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -51,22 +51,8 @@ pub(crate) fn restore(
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
     let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
-    disk::create_private_dir(dir).map_err(fail)?;
-    let _lock = directory::lock(dir)?;
-    check_empty(dir)?;
-    directory::prepare_directory(dir, options.allow_loose_permissions)?;
+    let _lock = begin_restoring(dir, options)?;
     let path = dir.join(RESTORING);
-    let mark = || {
-        let mut mark = disk::private_file().create(true).truncate(true).open(&path)?;
-        writeln!(
-            mark,
-            "A backup is being restored here. This directory is no store before that has ended.\n\
-             If no restore is running, it was interrupted: remove the directory and restore again."
-        )?;
-        mark.sync_all()?;
-        File::open(dir)?.sync_all()
-    };
-    mark().map_err(fail)?;
     let restored = restore_into(dir, from, options, progress);
     if restored.is_err() {
         // The directory was empty before the restore.
@@ -82,6 +68,93 @@ pub(crate) fn restore(
     let summary = restored?;
     removed?;
     Ok(summary)
+}
+
+/// A directory into which several stores are restored, one of which becomes the store of the directory itself. Nothing in it can be opened by a
+/// server before [`RestoreTarget::finish`]; without that, the directory is empty again when this is dropped.
+pub struct RestoreTarget {
+    dir: PathBuf,
+    _lock: File,
+    /// The directories in it, by their names.
+    made: Vec<String>,
+    is_finished: bool,
+}
+
+impl RestoreTarget {
+    /// Locks and marks a directory that is empty or does not exist.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](model::ErrorKind::Invalid) if it is not empty; [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) if a
+    /// process uses it; those of the file system.
+    pub fn begin(dir: &Path, options: &Options) -> Result<Self> {
+        let lock = begin_restoring(dir, options)?;
+        Ok(Self { dir: dir.to_owned(), _lock: lock, made: Vec::new(), is_finished: false })
+    }
+
+    /// The place for the store with this name.
+    pub fn place(&mut self, name: &str) -> PathBuf {
+        self.made.push(name.to_owned());
+        self.dir.join(name)
+    }
+
+    /// Makes the store with this name that of the directory itself, and removes the mark. All stores must be closed.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn finish(mut self, first: &str) -> Result<()> {
+        let from = self.dir.join(first);
+        let fail = |e: io::Error| error::io(&format!("restoring to {}", self.dir.display()), e);
+        let take_in = || {
+            for part in [directory::TREE_DIR, blob_file::DIR, crate::log::DIR] {
+                if from.join(part).exists() {
+                    fs::rename(from.join(part), self.dir.join(part))?;
+                }
+            }
+            File::open(&self.dir)?.sync_all()?;
+            // The identity makes it a store.
+            fs::rename(from.join(directory::IDENTITY_FILE), self.dir.join(directory::IDENTITY_FILE))?;
+            fs::remove_dir_all(&from)?;
+            fs::remove_file(self.dir.join(RESTORING))?;
+            File::open(&self.dir)?.sync_all()
+        };
+        take_in().map_err(fail)?;
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for RestoreTarget {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        for name in &self.made {
+            let _ = fs::remove_dir_all(self.dir.join(name));
+        }
+        // After an error of this the directory says that a restore was interrupted.
+        let _ = fs::remove_file(self.dir.join(RESTORING));
+    }
+}
+
+/// Locks a directory that is empty or does not exist, and marks it.
+fn begin_restoring(dir: &Path, options: &Options) -> Result<File> {
+    let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
+    disk::create_private_dir(dir).map_err(fail)?;
+    let lock = directory::lock(dir)?;
+    check_empty(dir)?;
+    directory::prepare_directory(dir, options.allow_loose_permissions)?;
+    let mark = || {
+        let mut mark = disk::private_file().create(true).truncate(true).open(dir.join(RESTORING))?;
+        writeln!(
+            mark,
+            "A backup is being restored here. This directory is no store before that has ended.\n\
+             If no restore is running, it was interrupted: remove the directory and restore again."
+        )?;
+        mark.sync_all()?;
+        File::open(dir)?.sync_all()
+    };
+    mark().map_err(fail)?;
+    Ok(lock)
 }
 
 fn restore_into(dir: &Path, from: &mut dyn Read, options: &Options, progress: &dyn Progress) -> Result<BackupSummary> {

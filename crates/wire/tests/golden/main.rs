@@ -123,7 +123,7 @@ fn requests_are_unchanged() {
         ),
         ("list-spaces", Request::ListSpaces(proto::ListSpaces {})),
         ("get-status", Request::GetStatus(proto::GetStatus {})),
-        ("backup", Request::Backup(proto::Backup {})),
+        ("backup", Request::Backup(proto::Backup::default())),
         ("scrub", Request::Scrub(proto::Scrub {})),
     ];
     for (name, request) in requests {

@@ -1,0 +1,119 @@
+//! The archive of a cluster: the parts of one cut, which come from all bricks at the same time.
+
+use std::io::{self, Write};
+
+use client::{AdminClient, Bytes, CutPart};
+use model::{Error, ErrorKind};
+use node::cluster_archive::{ClusterArchiveWriter, PartName};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::failure::{Failure, Result};
+
+/// Pieces that wait until they are written, of all parts together. A piece has 256 KiB.
+const QUEUED_PIECES: usize = 64;
+
+/// What an archive is written to.
+pub(super) type ArchiveOutput = Box<dyn Write + Send>;
+
+/// More bytes of the part with this place in the archive; `None`: it is complete.
+type Piece = (usize, Option<Bytes>);
+
+/// Writes the archive of a cluster with these bricks. Returns its bytes; tells them after each piece.
+pub(super) async fn backup(
+    names: &[PartName],
+    clients: &[AdminClient],
+    out: ArchiveOutput,
+    report: impl Fn(u64) + Send + 'static,
+) -> Result<u64> {
+    let (parts, catalogue) = match take_cut(clients).await {
+        Ok((parts, catalogue)) => (parts.into_iter().map(Some).collect(), catalogue),
+        // A brick in memory holds no log. If it has the catalogue, its snapshot is of one moment.
+        Err(error) if error.kind() == ErrorKind::Unsupported && clients.len() == 1 => (vec![None], None),
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            let hint = "Bricks in memory keep nothing; a cluster of several can be backed up only if all are on disk.";
+            return Err(Failure::from(error).hint(hint));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    // The first brick of an archive gets the catalogue at its restore.
+    let mut order: Vec<usize> = (0..clients.len()).collect();
+    order.sort_by_key(|brick| !parts[*brick].is_some_and(|part: CutPart| part.has_catalogue));
+    let names: Vec<PartName> = order.iter().map(|brick| names[*brick]).collect();
+    let (pieces, queue) = mpsc::channel(QUEUED_PIECES);
+    let writing = tokio::task::spawn_blocking(move || write(out, &names, catalogue.as_deref(), queue, &report));
+    let mut streams = JoinSet::new();
+    for (place, brick) in order.into_iter().enumerate() {
+        let (client, part, pieces) = (clients[brick].clone(), parts[brick], pieces.clone());
+        streams.spawn(stream(client, part, place, pieces));
+    }
+    drop(pieces);
+    let mut streamed = Ok(());
+    while let Some(ended) = streams.join_next().await {
+        let panicked = |_| Err(Error::new(ErrorKind::Internal, "a part of the backup has panicked"));
+        streamed = streamed.and(ended.unwrap_or_else(panicked));
+        if streamed.is_err() {
+            streams.abort_all();
+        }
+    }
+    let written = writing.await.unwrap_or_else(|_| Err(io::Error::other("the writer of the archive has panicked")));
+    streamed?;
+    written.map_err(|error| Failure::file("cannot write the archive", &error))
+}
+
+/// Takes a cut, and reads the catalogue at its moment unless a brick's part has it.
+async fn take_cut(clients: &[AdminClient]) -> model::Result<(Vec<CutPart>, Option<Vec<u8>>)> {
+    let read_catalogue = async |parts: &[CutPart]| match clients.first() {
+        Some(first) if parts.iter().all(|part| !part.has_catalogue) => first.read_catalogue().await.map(Some),
+        _ => Ok(None),
+    };
+    client::take_cut(clients, read_catalogue).await
+}
+
+/// Sends the archive of a brick to the writer.
+async fn stream(
+    client: AdminClient,
+    part: Option<CutPart>,
+    place: usize,
+    pieces: mpsc::Sender<Piece>,
+) -> model::Result<()> {
+    let mut archive = client.read_part(part).await?;
+    let gone = |_| Error::new(ErrorKind::Io, "the archive is not written any more");
+    while let Some(bytes) = archive.next().await? {
+        pieces.send((place, Some(bytes))).await.map_err(gone)?;
+    }
+    pieces.send((place, None)).await.map_err(gone)
+}
+
+/// Writes what comes.
+fn write(
+    out: ArchiveOutput,
+    names: &[PartName],
+    catalogue: Option<&[u8]>,
+    mut queue: mpsc::Receiver<Piece>,
+    report: &impl Fn(u64),
+) -> io::Result<u64> {
+    let mut archive = ClusterArchiveWriter::begin(out)?;
+    if let Some(catalogue) = catalogue {
+        let part = archive.begin_part(PartName::Catalogue)?;
+        archive.write(part, catalogue)?;
+        archive.end_part(part)?;
+    }
+    let parts = names.iter().map(|name| archive.begin_part(*name)).collect::<io::Result<Vec<_>>>()?;
+    let mut open = parts.len();
+    while let Some((place, bytes)) = queue.blocking_recv() {
+        match bytes {
+            Some(bytes) => archive.write(parts[place], &bytes)?,
+            None => {
+                archive.end_part(parts[place])?;
+                open -= 1;
+            }
+        }
+        report(archive.bytes());
+    }
+    if open > 0 {
+        // The error of the part says why.
+        return Err(io::Error::other("a part of the archive is not complete"));
+    }
+    archive.end().map(|(bytes, _)| bytes)
+}

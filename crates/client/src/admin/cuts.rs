@@ -1,0 +1,280 @@
+//! Cuts through the bricks of a cluster (K1), and archives of their parts.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, Result};
+use protocol::cut::{CutCoordinator, CutFailure, CutNumber, CutOutcome, CutOutput, EndedHold, Run};
+use protocol::lease::Ms;
+use tokio::task::JoinSet;
+use tokio::time::{self, Instant};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::AdminClient;
+use super::link::OwnAnswers;
+use crate::client_core::unexpected_answer_error;
+
+/// How long a brick holds at most. Over a slow link the coordinator is that far away twice.
+const HOLD: Duration = Duration::from_secs(2);
+/// How long a cut may take. A disk that is slow delays the beginning of the hold.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Cuts that are tried, one after the other.
+const TRIES: u32 = 8;
+/// The pause before another try: other backups that begin at the same time need some milliseconds.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The part of a cut that a brick has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CutPart {
+    /// The number of the cut.
+    pub number: u64,
+    /// The position of the brick's log.
+    pub position: u64,
+    /// Whether the catalogue of the cluster is in the brick's store, and so in the part.
+    pub has_catalogue: bool,
+}
+
+/// What a brick answers.
+enum Answer {
+    Held(Run, CutPart),
+    Refused { last: CutNumber, why: Error },
+    Released(EndedHold),
+    Lost(Error),
+}
+
+/// Takes the states of all bricks at one consistent moment, and what `at_cut` returns, which runs at that moment. The bricks make nothing
+/// durable meanwhile, at most for two seconds.
+///
+/// Returns the part of each brick, in the order of `bricks`. The brick keeps it for a minute: [`AdminClient::read_part`] reads it.
+///
+/// # Errors
+/// Those of the bricks and of `at_cut`; [`ErrorKind::Unavailable`] if no cut counts after several attempts: a brick is restarted, or answers too
+/// late.
+pub async fn take_cut<T>(
+    bricks: &[AdminClient],
+    at_cut: impl AsyncFn(&[CutPart]) -> Result<T>,
+) -> Result<(Vec<CutPart>, T)> {
+    let mut number = CutNumber(micros_now());
+    let mut last_error = None;
+    for _ in 0..TRIES {
+        let mut attempt = Attempt::new(bricks, number);
+        match attempt.run(&at_cut).await {
+            Ok(cut) => return Ok(cut),
+            Err(error) if !is_worth_another_try(error.kind()) => return Err(error),
+            Err(error) => last_error = Some(error),
+        }
+        number = CutNumber(attempt.largest.0.max(number.0).saturating_add(1));
+        time::sleep(PAUSE).await;
+    }
+    Err(last_error.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no cut was made")))
+}
+
+fn is_worth_another_try(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::Unknown)
+}
+
+fn micros_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// One cut.
+struct Attempt<'a> {
+    bricks: &'a [AdminClient],
+    began: Instant,
+    cut: CutCoordinator<usize>,
+    answers: JoinSet<(usize, Answer)>,
+    parts: BTreeMap<usize, CutPart>,
+    /// The largest number that a brick has taken.
+    largest: CutNumber,
+    /// Why a brick refused, or was lost.
+    error: Option<Error>,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(bricks: &'a [AdminClient], number: CutNumber) -> Self {
+        let cut = CutCoordinator::begin(number, 0..bricks.len(), PATIENCE.as_millis() as Ms, 0);
+        Self {
+            bricks,
+            began: Instant::now(),
+            cut,
+            answers: JoinSet::new(),
+            parts: BTreeMap::new(),
+            largest: CutNumber::default(),
+            error: None,
+        }
+    }
+
+    fn now(&self) -> Ms {
+        self.began.elapsed().as_millis() as Ms
+    }
+
+    async fn run<T>(&mut self, at_cut: impl AsyncFn(&[CutPart]) -> Result<T>) -> Result<(Vec<CutPart>, T)> {
+        let mut at_moment = None;
+        loop {
+            while let Some(output) = self.cut.next_output() {
+                match output {
+                    CutOutput::Hold(brick) => self.hold(brick),
+                    CutOutput::Release(brick) => self.release(brick),
+                    CutOutput::AllHold => {
+                        let parts: Vec<CutPart> = self.parts.values().copied().collect();
+                        match at_cut(&parts).await {
+                            Ok(done) => at_moment = Some(done),
+                            Err(error) => {
+                                self.error = Some(error);
+                                self.cut.abandon();
+                                continue;
+                            }
+                        }
+                        self.cut.release();
+                    }
+                }
+            }
+            match self.cut.outcome().cloned() {
+                Some(CutOutcome::Counts) => {
+                    let done = at_moment.ok_or_else(|| Error::new(ErrorKind::Internal, "a cut without its moment"))?;
+                    return Ok((self.parts.values().copied().collect(), done));
+                }
+                Some(CutOutcome::Failed(why)) => {
+                    let why = self.explain(&why);
+                    // Bricks that hold are told to go on, and what they answer does not matter.
+                    self.answers.detach_all();
+                    return Err(why);
+                }
+                None => {}
+            }
+            let left = Duration::from_millis(self.cut.deadline().saturating_sub(self.now()));
+            match time::timeout(left, self.answers.join_next()).await {
+                Ok(Some(Ok((brick, answer)))) => self.handle(brick, answer),
+                Ok(Some(Err(_))) | Ok(None) => time::sleep(Duration::from_millis(1)).await,
+                Err(_) => {}
+            }
+            self.cut.poll(self.now());
+        }
+    }
+
+    fn hold(&mut self, brick: usize) {
+        let (client, number) = (self.bricks[brick].clone(), self.cut.number());
+        self.answers.spawn(async move { (brick, client.hold(number).await) });
+    }
+
+    fn release(&mut self, brick: usize) {
+        let (client, number) = (self.bricks[brick].clone(), self.cut.number());
+        self.answers.spawn(async move { (brick, client.release(number).await) });
+    }
+
+    fn handle(&mut self, brick: usize, answer: Answer) {
+        match answer {
+            Answer::Held(run, part) => {
+                self.parts.insert(brick, part);
+                self.cut.handle_held(brick, run);
+            }
+            Answer::Released(ended) => self.cut.handle_released(brick, ended),
+            Answer::Refused { last, why } => {
+                self.largest = self.largest.max(last);
+                self.error.get_or_insert(why);
+                self.cut.handle_refused(brick);
+            }
+            Answer::Lost(error) => {
+                self.error.get_or_insert(error);
+                self.cut.handle_refused(brick);
+            }
+        }
+    }
+
+    fn explain(&mut self, why: &CutFailure<usize>) -> Error {
+        if let Some(error) = self.error.take() {
+            return error;
+        }
+        let of =
+            |brick: &usize| self.bricks.get(*brick).map_or_else(String::new, |client| client.link.url().to_string());
+        let what = match why {
+            CutFailure::Refused(brick) => format!("{} takes no part in a cut", of(brick)),
+            CutFailure::ReleasedItself(brick) => {
+                format!("{} held its log for {HOLD:?} and then went on: the connection to it is slow", of(brick))
+            }
+            CutFailure::Restarted(brick) => format!("{} was restarted during the cut", of(brick)),
+            CutFailure::Abandoned => "the catalogue cannot be read".to_owned(),
+            CutFailure::TimedOut(bricks) => {
+                let names: Vec<String> = bricks.iter().map(of).collect();
+                format!("{} did not answer within {PATIENCE:?}", names.join(", "))
+            }
+        };
+        Error::new(ErrorKind::Unavailable, what)
+    }
+}
+
+impl AdminClient {
+    async fn hold(&self, number: CutNumber) -> Answer {
+        let cut = proto::Cut { number: number.0, hold_ms: HOLD.as_millis() as u32 };
+        match self.link.once(Request::Cut(cut)).await.map(|answer| answer.response) {
+            Ok(Response::CutHeld(proto::CutHeld { run, position, has_catalogue })) => {
+                Answer::Held(Run(run), CutPart { number: number.0, position, has_catalogue })
+            }
+            Ok(Response::CutRefused(proto::CutRefused { last, why })) => {
+                let why = Error::new(ErrorKind::Unavailable, format!("{}: {why}", self.link.url()));
+                Answer::Refused { last: CutNumber(last), why }
+            }
+            Ok(_) => Answer::Lost(unexpected_answer_error()),
+            Err(error) => Answer::Lost(error),
+        }
+    }
+
+    async fn release(&self, number: CutNumber) -> Answer {
+        let release = proto::ReleaseCut { number: number.0 };
+        match self.link.once(Request::ReleaseCut(release)).await.map(|answer| answer.response) {
+            Ok(Response::CutReleased(proto::CutReleased { run, lasted })) => {
+                Answer::Released(EndedHold { run: Run(run), lasted })
+            }
+            Ok(_) => Answer::Lost(unexpected_answer_error()),
+            Err(error) => Answer::Lost(error),
+        }
+    }
+
+    /// The archive of the part of a cut that this brick has; without one, that of its newest state.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the brick does not keep the part any more; those of the brick.
+    pub async fn read_part(&self, part: Option<CutPart>) -> Result<ArchiveStream> {
+        self.read_archive(proto::Backup { cut: part.map(|part| part.number), catalogue: false }).await
+    }
+
+    /// The catalogue of the cluster of this brick, as an archive.
+    ///
+    /// # Errors
+    /// Those of the brick and the meta-server.
+    pub async fn read_catalogue(&self) -> Result<Vec<u8>> {
+        let mut stream = self.read_archive(proto::Backup { cut: None, catalogue: true }).await?;
+        let mut archive = Vec::new();
+        while let Some(piece) = stream.next().await? {
+            archive.extend_from_slice(&piece);
+        }
+        Ok(archive)
+    }
+
+    pub(super) async fn read_archive(&self, backup: proto::Backup) -> Result<ArchiveStream> {
+        Ok(ArchiveStream { answers: self.link.stream(Request::Backup(backup)).await? })
+    }
+}
+
+/// An archive as it comes, on a connection of its own, so that a slow reader delays no other call. Dropping it ends it.
+pub struct ArchiveStream {
+    answers: OwnAnswers,
+}
+
+impl ArchiveStream {
+    /// The next bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// Those of the server; the archive is not complete then.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        let answer = self.answers.next().await?;
+        match answer.response {
+            Response::BackupPiece(_) => Ok(Some(answer.raw)),
+            Response::BackupDone(_) => Ok(None),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+}

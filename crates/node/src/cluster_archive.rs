@@ -1,0 +1,357 @@
+//! The archive of a whole cluster: the parts of its stores, interleaved as they come.
+//!
+//! ```text
+//!   "mortcls1" | frame | frame | …
+//!   frame: kind u8 | part u16 | length u32 | crc32c u32 of the 7 bytes before and the payload | payload
+//! ```
+//!
+//! | kind | payload |
+//! | --- | --- |
+//! | 1 | the name of the part: `catalogue`, or `brick-7`; before its bytes |
+//! | 2 | bytes of the part, at most 1 MiB |
+//! | 3 | the number of its bytes, u64: it is complete |
+//! | 4 | the number of parts, u16: the archive is complete; `part` is 0 |
+//!
+//! Numbers are little-endian. Parts are numbered from 1 in the order of their names in the archive. The part of a brick is an archive of its
+//! store (docs/format.md, "Backups"), which has checks of its own.
+
+use std::io::{self, Read, Write};
+
+use model::checksum::crc32c_parts;
+use model::{Error, ErrorKind, Result};
+
+/// The first bytes of an archive.
+pub const MAGIC: &[u8; 8] = b"mortcls1";
+/// The most bytes of a part in a frame.
+pub const MAX_PAYLOAD: usize = 1 << 20;
+/// The most parts: a catalogue, and bricks.
+pub const MAX_PARTS: u16 = 4_096;
+const MAX_NAME: usize = 32;
+
+mod kind {
+    pub(super) const NAME: u8 = 1;
+    pub(super) const BYTES: u8 = 2;
+    pub(super) const PART_END: u8 = 3;
+    pub(super) const END: u8 = 4;
+}
+
+/// What a part is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PartName {
+    /// The catalogue, if no brick's store has it.
+    Catalogue,
+    /// The store of a brick.
+    Brick(u32),
+}
+
+impl std::fmt::Display for PartName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Catalogue => f.write_str("catalogue"),
+            Self::Brick(number) => write!(f, "brick-{number}"),
+        }
+    }
+}
+
+impl PartName {
+    /// Parses a name as it is printed.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        if name == "catalogue" {
+            return Some(Self::Catalogue);
+        }
+        let number: u32 = name.strip_prefix("brick-")?.parse().ok()?;
+        Some(Self::Brick(number)).filter(|parsed| parsed.to_string() == name)
+    }
+}
+
+/// A part in an archive, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Part(u16);
+
+/// Writes an archive.
+pub struct ClusterArchiveWriter<W> {
+    out: W,
+    /// The bytes of each part.
+    parts: Vec<u64>,
+    bytes: u64,
+}
+
+impl<W: Write> ClusterArchiveWriter<W> {
+    /// Begins an archive.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn begin(mut out: W) -> io::Result<Self> {
+        out.write_all(MAGIC)?;
+        Ok(Self { out, parts: Vec::new(), bytes: MAGIC.len() as u64 })
+    }
+
+    /// Begins a part.
+    ///
+    /// # Errors
+    /// Those of `out`, and if there are too many parts.
+    pub fn begin_part(&mut self, name: PartName) -> io::Result<Part> {
+        let number = u16::try_from(self.parts.len() + 1).ok().filter(|number| *number <= MAX_PARTS);
+        let number = number.ok_or_else(|| io::Error::other("an archive has at most 4096 parts"))?;
+        self.parts.push(0);
+        self.frame(kind::NAME, number, name.to_string().as_bytes())?;
+        Ok(Part(number))
+    }
+
+    /// Adds bytes to a part.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&mut self, part: Part, bytes: &[u8]) -> io::Result<()> {
+        for piece in bytes.chunks(MAX_PAYLOAD) {
+            self.frame(kind::BYTES, part.0, piece)?;
+            self.parts[usize::from(part.0) - 1] += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Ends a part, which is complete.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn end_part(&mut self, part: Part) -> io::Result<()> {
+        let bytes = self.parts[usize::from(part.0) - 1];
+        self.frame(kind::PART_END, part.0, &bytes.to_le_bytes())
+    }
+
+    /// The bytes that were written.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Ends the archive. Returns its number of bytes, and what it was written to.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn end(mut self) -> io::Result<(u64, W)> {
+        // At most `MAX_PARTS`.
+        let parts = self.parts.len() as u16;
+        self.frame(kind::END, 0, &parts.to_le_bytes())?;
+        self.out.flush()?;
+        Ok((self.bytes, self.out))
+    }
+
+    fn frame(&mut self, kind: u8, part: u16, payload: &[u8]) -> io::Result<()> {
+        let header = header(kind, part, payload);
+        self.out.write_all(&header)?;
+        self.out.write_all(payload)?;
+        self.bytes += (header.len() + payload.len()) as u64;
+        Ok(())
+    }
+}
+
+const HEADER: usize = 11;
+
+fn header(kind: u8, part: u16, payload: &[u8]) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[0] = kind;
+    header[1..3].copy_from_slice(&part.to_le_bytes());
+    // At most `MAX_PAYLOAD`.
+    header[3..7].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    let crc = crc32c_parts(&[&header[..7], payload]);
+    header[7..].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+/// What comes next in an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A part begins.
+    Begin(Part, PartName),
+    /// More bytes of a part.
+    Bytes(Part, Vec<u8>),
+    /// A part is complete.
+    End(Part),
+}
+
+/// Reads an archive.
+pub struct ClusterArchiveReader<R> {
+    from: R,
+    parts: Vec<ReadPart>,
+    bytes: u64,
+}
+
+struct ReadPart {
+    name: PartName,
+    bytes: u64,
+    is_ended: bool,
+}
+
+impl<R: Read> ClusterArchiveReader<R> {
+    /// Begins to read behind [`MAGIC`].
+    pub fn after_magic(from: R) -> Self {
+        Self { from, parts: Vec::new(), bytes: MAGIC.len() as u64 }
+    }
+
+    /// The bytes that were read.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What comes next; `None` at the end of a complete archive.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if the archive is damaged or ends too early; those of reading it.
+    pub fn next(&mut self) -> Result<Option<Item>> {
+        let mut head = [0; HEADER];
+        self.read(&mut head)?;
+        let (kind, part) = (head[0], u16::from_le_bytes([head[1], head[2]]));
+        let len = u32::from_le_bytes([head[3], head[4], head[5], head[6]]) as usize;
+        if len > MAX_PAYLOAD {
+            return Err(damaged("a frame is too long"));
+        }
+        let mut payload = vec![0; len];
+        self.read(&mut payload)?;
+        if header(kind, part, &payload) != head {
+            return Err(damaged("the checksum of a frame does not match"));
+        }
+        if kind == kind::NAME {
+            return self.begin(part, &payload).map(Some);
+        }
+        if kind == kind::END {
+            let is_complete = payload == (self.parts.len() as u16).to_le_bytes() && part == 0;
+            return match is_complete && self.parts.iter().all(|part| part.is_ended) {
+                true => Ok(None),
+                false => Err(damaged("it ends before its parts")),
+            };
+        }
+        let known = usize::from(part).checked_sub(1).and_then(|index| self.parts.get_mut(index));
+        let known = known.filter(|known| !known.is_ended).ok_or_else(|| damaged("a frame belongs to no part"))?;
+        match kind {
+            kind::BYTES => {
+                known.bytes += payload.len() as u64;
+                Ok(Some(Item::Bytes(Part(part), payload)))
+            }
+            kind::PART_END if payload == known.bytes.to_le_bytes() => {
+                known.is_ended = true;
+                Ok(Some(Item::End(Part(part))))
+            }
+            kind::PART_END => Err(damaged(&format!("bytes of {} are missing", known.name))),
+            _ => {
+                let what = format!("the archive has a frame of kind {kind}, which this version does not know");
+                Err(Error::new(ErrorKind::Unsupported, what))
+            }
+        }
+    }
+
+    fn begin(&mut self, part: u16, name: &[u8]) -> Result<Item> {
+        let parsed = Some(name).filter(|name| name.len() <= MAX_NAME).and_then(|name| str::from_utf8(name).ok());
+        let name = parsed.and_then(PartName::parse).ok_or_else(|| damaged("the name of a part is not valid"))?;
+        let is_next = usize::from(part) == self.parts.len() + 1 && part <= MAX_PARTS;
+        if !is_next || self.parts.iter().any(|known| known.name == name) {
+            return Err(damaged(&format!("part {name} is out of order, or there twice")));
+        }
+        self.parts.push(ReadPart { name, bytes: 0, is_ended: false });
+        Ok(Item::Begin(Part(part), name))
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<()> {
+        self.from.read_exact(bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => damaged("it ends too early"),
+            _ => Error::new(ErrorKind::Io, "the archive cannot be read").caused_by(error),
+        })?;
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+fn damaged(what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the archive is damaged: {what}; use another backup"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive() -> Vec<u8> {
+        let mut writer = ClusterArchiveWriter::begin(Vec::new()).unwrap();
+        let one = writer.begin_part(PartName::Brick(7)).unwrap();
+        writer.write(one, b"abc").unwrap();
+        let other = writer.begin_part(PartName::Catalogue).unwrap();
+        writer.write(other, b"").unwrap();
+        writer.write(other, &[5; 100]).unwrap();
+        writer.write(one, b"def").unwrap();
+        writer.end_part(other).unwrap();
+        writer.end_part(one).unwrap();
+        let (bytes, archive) = writer.end().unwrap();
+        assert_eq!(bytes, archive.len() as u64);
+        archive
+    }
+
+    fn read(archive: &[u8]) -> Result<Vec<Item>> {
+        let rest = archive.strip_prefix(MAGIC).ok_or_else(|| damaged("no archive"))?;
+        let mut reader = ClusterArchiveReader::after_magic(rest);
+        let mut items = Vec::new();
+        while let Some(item) = reader.next()? {
+            items.push(item);
+        }
+        assert_eq!(reader.bytes_read(), archive.len() as u64);
+        Ok(items)
+    }
+
+    #[test]
+    fn parts_read_back_as_they_were_written() {
+        let (one, other) = (Part(1), Part(2));
+        let expected = [
+            Item::Begin(one, PartName::Brick(7)),
+            Item::Bytes(one, b"abc".to_vec()),
+            Item::Begin(other, PartName::Catalogue),
+            Item::Bytes(other, vec![5; 100]),
+            Item::Bytes(one, b"def".to_vec()),
+            Item::End(other),
+            Item::End(one),
+        ];
+        assert_eq!(read(&archive()).unwrap(), expected);
+    }
+
+    #[test]
+    fn damaged_and_incomplete_archives_are_refused() {
+        let archive = archive();
+        for len in 0..archive.len() {
+            assert_eq!(read(&archive[..len]).unwrap_err().kind(), ErrorKind::Corrupt, "{len} bytes");
+        }
+        for bit in 0..archive.len() * 8 {
+            let mut damaged = archive.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(read(&damaged).is_err(), "bit {bit}");
+        }
+        // Each frame left out, or there twice, with right checksums.
+        let frames = frames(&archive[MAGIC.len()..]);
+        for left_out in 0..frames.len() {
+            for repeat in [false, true] {
+                let mut changed = MAGIC.to_vec();
+                for (at, frame) in frames.iter().enumerate() {
+                    let times = if at != left_out { 1 } else { 2 * usize::from(repeat) };
+                    changed.extend(frame.repeat(times));
+                }
+                let is_behind_the_end = repeat && left_out == frames.len() - 1;
+                assert!(is_behind_the_end || read(&changed).is_err(), "frame {left_out}, {repeat}");
+            }
+        }
+    }
+
+    fn frames(mut rest: &[u8]) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        while !rest.is_empty() {
+            let len = HEADER + u32::from_le_bytes(rest[3..7].try_into().unwrap()) as usize;
+            frames.push(rest[..len].to_vec());
+            rest = &rest[len..];
+        }
+        frames
+    }
+
+    #[test]
+    fn names_have_one_form() {
+        assert_eq!(PartName::parse("brick-7"), Some(PartName::Brick(7)));
+        assert_eq!(PartName::parse("catalogue"), Some(PartName::Catalogue));
+        for name in ["brick-07", "brick-", "brick--1", "brick-4294967296", "Catalogue", ""] {
+            assert_eq!(PartName::parse(name), None, "{name}");
+        }
+    }
+}

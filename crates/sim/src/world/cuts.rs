@@ -1,0 +1,292 @@
+//! Cuts through the stores of all bricks (K1), and the clusters that are restored from them.
+//!
+//! The parts of a cut that counts become a second cluster, which starts as after a crash, and decides what was prepared. What it has then must be
+//! what a strictly serializable transaction could have read that began with the cut and ended with it: so the checkers judge a cut as a read of
+//! everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use node::drivers::brick::SimulatedDisk;
+use protocol::cut::{CutCoordinator, CutNumber, CutOutcome, CutOutput, CutRefusal, EndedHold, Run};
+use protocol::lease::Ms;
+
+use super::catalog::PlacementCatalog;
+use super::net::{Datagram, Pid};
+use super::schema::SpaceSchema;
+use super::{ProcessMachine, RunFailure, World};
+use crate::history::{Kind, Operation, Outcome, Step};
+use crate::plan::{Cluster, Demand, Noise, Plan, ProcessName};
+
+/// How long a cut may take, in milliseconds.
+const PATIENCE_MS: Ms = 4_000;
+/// Member numbers that a restored cluster skips, as the catalogue does.
+const SKIPPED_MEMBERS: u64 = 1_000;
+
+/// The process that takes cuts.
+#[derive(Default)]
+pub(super) struct AdminProcess {
+    last: u64,
+    attempt: Option<CutAttempt>,
+}
+
+/// A cut that is being taken.
+struct CutAttempt {
+    cut: CutCoordinator<Pid>,
+    hold_ms: Ms,
+    /// When it began, by the right time.
+    began: u64,
+    /// The catalogue at the moment of the cut.
+    moment: Option<(PlacementCatalog, SpaceSchema)>,
+}
+
+/// A message about a cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum CutMessage {
+    Hold(CutNumber, Ms),
+    Held(CutNumber, Run),
+    Refused(CutNumber),
+    Release(CutNumber),
+    Released(CutNumber, EndedHold),
+}
+
+/// What a cluster has that was restored from a cut, by the names of histories.
+pub(super) struct CutRead {
+    number: u64,
+    began: u64,
+    ended: u64,
+    finals: BTreeMap<String, Vec<i64>>,
+}
+
+impl AdminProcess {
+    pub(super) fn poll(&mut self, now: u64) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.cut.poll(now);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.attempt.as_ref().map(|attempt| attempt.cut.deadline())
+    }
+}
+
+impl World {
+    fn admin(&mut self) -> Option<(Pid, &mut AdminProcess)> {
+        let pid = self.pid(ProcessName::Admin)?;
+        match &mut self.processes[pid].machine {
+            Some(ProcessMachine::Admin(admin)) => Some((pid, admin)),
+            _ => None,
+        }
+    }
+
+    /// Begins a cut, unless one is being taken.
+    pub(super) fn begin_cut(&mut self, hold_ms: Ms) {
+        let is_brick = |pid: &Pid| matches!(self.processes[*pid].place, ProcessName::Brick(_));
+        let bricks: Vec<Pid> = (0..self.processes.len()).filter(is_brick).collect();
+        let (began, now) = (self.now, self.pid(ProcessName::Admin).map(|pid| self.local_time(pid)));
+        let Some(((pid, admin), now)) = self.admin().zip(now) else { return };
+        if admin.attempt.is_none() {
+            admin.last += 1;
+            let cut = CutCoordinator::begin(CutNumber(admin.last), bricks, PATIENCE_MS, now);
+            admin.attempt = Some(CutAttempt { cut, hold_ms, began, moment: None });
+            self.drain_admin(pid);
+            self.drain_process(pid);
+        }
+    }
+
+    pub(super) fn handle_cut_message(&mut self, from: Pid, to: Pid, message: CutMessage) {
+        match message {
+            CutMessage::Hold(number, hold_ms) => self.handle_hold(from, to, number, hold_ms),
+            CutMessage::Release(number) => {
+                let mut ended = None;
+                self.with_driven(to, |driven, now| ended = Some(driven.cuts.release(number, now)));
+                if let Some(ended) = ended {
+                    self.send_datagram(to, from, Datagram::Cut(CutMessage::Released(number, ended)));
+                }
+            }
+            CutMessage::Held(number, run) => self.with_cut(number, |cut| cut.handle_held(from, run)),
+            CutMessage::Refused(number) => self.with_cut(number, |cut| cut.handle_refused(from)),
+            CutMessage::Released(number, ended) => self.with_cut(number, |cut| cut.handle_released(from, ended)),
+        }
+    }
+
+    /// Calls a function with the cut of this number, if it is being taken.
+    fn with_cut(&mut self, number: CutNumber, act: impl FnOnce(&mut CutCoordinator<Pid>)) {
+        let cut = self.admin().and_then(|(_, admin)| admin.attempt.as_mut()).map(|attempt| &mut attempt.cut);
+        if let Some(cut) = cut.filter(|cut| cut.number() == number) {
+            act(cut);
+        }
+    }
+
+    /// A brick is asked to hold: it does between two forces.
+    fn handle_hold(&mut self, from: Pid, pid: Pid, number: CutNumber, hold_ms: Ms) {
+        let mut refused = false;
+        self.with_driven(pid, |driven, now| match driven.cuts.begin(number, hold_ms, now) {
+            Ok(()) => driven.asked_cut = Some((from, number)),
+            // The message was repeated.
+            Err(CutRefusal::Busy(known) | CutRefusal::Taken(known)) if known == number => {}
+            Err(_) => refused = true,
+        });
+        if refused {
+            self.send_datagram(pid, from, Datagram::Cut(CutMessage::Refused(number)));
+        }
+        self.take_asked_part(pid);
+    }
+
+    /// Takes the part of a cut if the brick is to hold and no force is under way.
+    pub(super) fn take_asked_part(&mut self, pid: Pid) {
+        let mut taken = None;
+        self.with_driven(pid, |driven, now| {
+            let Some((to, number)) = driven.asked_cut.filter(|_| driven.is_still()) else { return };
+            driven.asked_cut = None;
+            driven.cuts.poll(now);
+            if driven.cuts.holds(number) {
+                let part = driven.brick.archive().map(|part| driven.part = Some((number, part)));
+                taken = Some(part.map(|()| (to, number, driven.cuts.run())));
+            }
+        });
+        match taken {
+            Some(Ok((to, number, run))) => self.send_datagram(pid, to, Datagram::Cut(CutMessage::Held(number, run))),
+            Some(Err(error)) => self.oracle.report(format!("K1: {} cannot be backed up: {error}", self.name(pid))),
+            None => {}
+        }
+    }
+
+    pub(super) fn drain_admin(&mut self, pid: Pid) {
+        loop {
+            let Some(attempt) = self.admin().and_then(|(_, admin)| admin.attempt.as_mut()) else { return };
+            let (number, hold_ms) = (attempt.cut.number(), attempt.hold_ms);
+            match attempt.cut.next_output() {
+                Some(CutOutput::Hold(brick)) => {
+                    self.send_datagram(pid, brick, Datagram::Cut(CutMessage::Hold(number, hold_ms)));
+                }
+                Some(CutOutput::Release(brick)) => {
+                    self.send_datagram(pid, brick, Datagram::Cut(CutMessage::Release(number)));
+                }
+                Some(CutOutput::AllHold) => self.read_catalogue(),
+                None => break,
+            }
+        }
+        let Some((_, admin)) = self.admin() else { return };
+        let Some(outcome) = admin.attempt.as_ref().and_then(|attempt| attempt.cut.outcome().cloned()) else { return };
+        let attempt = admin.attempt.take();
+        self.note(|_| format!("the cut: {outcome:?}"));
+        if let (CutOutcome::Counts, Some(attempt)) = (outcome, attempt) {
+            self.restore_cut(attempt);
+        }
+    }
+
+    /// Reads the catalogue at the moment of a cut, if it can be read, and releases the bricks.
+    fn read_catalogue(&mut self) {
+        let meta = self.pid(ProcessName::Meta);
+        let is_down = meta.is_some_and(|meta| self.processes[meta].machine.is_none());
+        let moment = (self.placement.clone(), self.schema.clone());
+        let Some(attempt) = self.admin().and_then(|(_, admin)| admin.attempt.as_mut()) else { return };
+        if is_down {
+            attempt.cut.abandon();
+        } else {
+            attempt.moment = Some(moment);
+            attempt.cut.release();
+        }
+    }
+
+    /// Restores a cluster from a cut that counts, and keeps what it has for the checkers.
+    fn restore_cut(&mut self, attempt: CutAttempt) {
+        let CutAttempt { cut, began, moment, .. } = attempt;
+        let mut disks = BTreeMap::new();
+        for pid in 0..self.processes.len() {
+            if !matches!(self.processes[pid].place, ProcessName::Brick(_)) {
+                continue;
+            }
+            let Some(ProcessMachine::Driven(driven)) = &self.processes[pid].machine else { return };
+            // A brick that was restarted since has no part any more, and there is no backup.
+            let Some((_, part)) = driven.part.as_ref().filter(|(number, _)| *number == cut.number()) else { return };
+            match SimulatedDisk::restore(part) {
+                Ok(disk) => drop(disks.insert(pid, disk)),
+                Err(error) => {
+                    let place = self.processes[pid].place;
+                    return self.oracle.report(format!("K1: the part of {place} cannot be restored: {error}"));
+                }
+            }
+        }
+        let Some(moment) = moment else {
+            return self.oracle.report("K1: a cut counts, and its moment did not come".to_owned());
+        };
+        let mut restored = self.restored(disks, moment);
+        match restored.finish_restored(self.plan.demand) {
+            Ok(finals) => {
+                self.last_operation += 1;
+                self.count.cuts += 1;
+                let (number, ended) = (self.last_operation, self.now);
+                self.cuts.push(CutRead { number, began, ended, finals });
+            }
+            Err(failure) => self.oracle.report(format!("K1: the restored cluster: {failure}")),
+        }
+    }
+
+    /// A cluster with these disks and this catalogue.
+    fn restored(
+        &self,
+        disks: BTreeMap<Pid, SimulatedDisk>,
+        (placement, schema): (PlacementCatalog, SpaceSchema),
+    ) -> Self {
+        let cluster = Cluster { peers: 0, redirectors: 0, clients: 0, ..self.plan.cluster };
+        let actions = self.plan.actions.clone();
+        let plan = Plan { cluster, noise: Noise::NONE, actions, demand: Demand::None, ..self.plan };
+        let mut world = Self::empty(plan);
+        world.now = self.now;
+        world.last_member = self.last_member + SKIPPED_MEMBERS;
+        (world.placement, world.schema) = (placement, schema);
+        world.build_from(disks);
+        let pages: Vec<_> = self.oracle.pages().collect();
+        for page in pages {
+            if let Some(driven) = world.driven(page.node) {
+                let (version, objects) = (driven.version(page), driven.objects(page));
+                world.oracle.begin_at(page, version, objects);
+            }
+        }
+        world
+    }
+
+    /// Adds and starts the processes of a restored cluster. Nothing of the plan happens in it.
+    fn build_from(&mut self, mut disks: BTreeMap<Pid, SimulatedDisk>) {
+        for number in 1..=self.plan.cluster.bricks {
+            let pid = self.add(ProcessName::Brick(number), Vec::new());
+            self.processes[pid].driven_disk = disks.remove(&pid);
+        }
+        if self.has_catalog() {
+            self.add(ProcessName::Meta, Vec::new());
+        }
+        let bricks: Vec<_> = self.placement.bricks().collect();
+        for (node, brick) in bricks {
+            if let Some(pid) = self.pid(ProcessName::Brick(brick)) {
+                self.serving.insert(node, pid);
+            }
+        }
+        (0..self.processes.len()).for_each(|pid| self.start(pid));
+    }
+
+    /// Runs a restored cluster until it has decided what was prepared. Returns what it has.
+    fn finish_restored(&mut self, demand: Demand) -> Result<BTreeMap<String, Vec<i64>>, RunFailure> {
+        self.healing = true;
+        self.oracle.result()?;
+        self.tell_placement();
+        self.quiesce()?;
+        self.plan.demand = demand;
+        self.check_demand()?;
+        Ok(self.finals())
+    }
+
+    /// Adds the restored clusters to the history: as transactions that read everything.
+    pub(super) fn add_cut_reads(&mut self) {
+        let appends = self.history.operations.iter().flat_map(Operation::appends);
+        let keys: BTreeSet<String> = appends.map(|(key, _)| key.to_owned()).collect();
+        for (index, cut) in std::mem::take(&mut self.cuts).into_iter().enumerate() {
+            let mut read = Operation::begin(cut.number, u64::MAX - index as u64, Kind::ReadOnly, cut.began);
+            let found = |key: &String| cut.finals.get(key).cloned().unwrap_or_default();
+            read.steps = keys.iter().map(|key| Step::read_list(key.clone(), found(key))).collect();
+            read.finish(Outcome::Ok, cut.ended);
+            self.history.operations.push(read);
+        }
+        self.history.operations.sort_by_key(|operation| operation.number);
+    }
+}
