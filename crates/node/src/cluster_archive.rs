@@ -198,7 +198,7 @@ impl<R: Read> ClusterArchiveReader<R> {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the archive is damaged or ends too early; those of reading it.
-    pub fn next(&mut self) -> Result<Option<Item>> {
+    pub fn next_item(&mut self) -> Result<Option<Item>> {
         let mut head = [0; HEADER];
         self.read(&mut head)?;
         let (kind, part) = (head[0], u16::from_le_bytes([head[1], head[2]]));
@@ -288,7 +288,7 @@ mod tests {
         let rest = archive.strip_prefix(MAGIC).ok_or_else(|| damaged("no archive"))?;
         let mut reader = ClusterArchiveReader::after_magic(rest);
         let mut items = Vec::new();
-        while let Some(item) = reader.next()? {
+        while let Some(item) = reader.next_item()? {
             items.push(item);
         }
         assert_eq!(reader.bytes_read(), archive.len() as u64);

@@ -110,7 +110,7 @@ fn restore_parts(
     let stopped = Arc::new(AtomicBool::new(false));
     let (mut open, mut places, mut catalogue) = (Vec::new(), Vec::new(), None);
     let read = (|| {
-        while let Some(item) = reader.next()? {
+        while let Some(item) = reader.next_item()? {
             match item {
                 Item::Begin(part, PartName::Catalogue) => open.push((part, OpenPart::Catalogue(Vec::new()))),
                 Item::Begin(part, PartName::Brick(_)) => {

@@ -22,7 +22,7 @@ mod coordinator;
 mod participant;
 
 pub use coordinator::{CutCoordinator, CutFailure, CutOutcome, CutOutput};
-pub use participant::{CutParticipant, CutRefusal, EndedHold};
+pub use participant::{CutParticipant, CutRefusal, HoldReport};
 
 use crate::lease::Ms;
 

@@ -49,6 +49,7 @@ use appends::ReportedAppend;
 use catalog::PlacementCatalog;
 use client::ClientProcess;
 use clock::LocalClock;
+pub(crate) use cuts::FIRST_CUT;
 use cuts::{AdminProcess, CutRead};
 use disk::{Disk, Page};
 use driven_brick::DrivenBrick;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use client::AdminClient;
+use meta::catalog::BrickId;
 use model::ErrorKind;
 use node::cluster_archive::PartName;
 use serde::Serialize;
@@ -95,8 +96,13 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
             .hint("Choose another name, or replace it with --overwrite."));
     }
     let bricks = session.bricks().await?;
-    let bricks = bricks.into_iter().map(|(brick, client)| (PartName::Brick(brick.map_or(0, |brick| brick.0)), client));
-    let (names, clients): (Vec<PartName>, Vec<AdminClient>) = bricks.unzip();
+    let (numbers, clients): (Vec<Option<BrickId>>, Vec<AdminClient>) = bricks.into_iter().unzip();
+    let names = numbers.iter().flatten().map(|brick| PartName::Brick(brick.0)).collect::<Vec<_>>();
+    if names.len() < clients.len() {
+        let what = "this is a brick, and its cluster has to be backed up as one";
+        let hint = "Name a peer server with --server: it knows all bricks.";
+        return Err(Failure::from(model::Error::new(ErrorKind::Unsupported, what)).hint(hint));
+    }
     let progress = Progress::start("backing up", &session.output);
     let shown = progress.clone();
     let report = move |bytes| shown.set_done(bytes, 0);
@@ -104,6 +110,11 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
     let done = cluster::backup(&names, &clients, archive, report).await;
     progress.end();
     let bytes = done?;
+    // What was moved to a brick that joined meanwhile may be in no part.
+    if session.bricks().await?.iter().any(|(brick, _)| !numbers.contains(brick)) {
+        let what = "a brick joined the cluster during the backup, which may lack what was moved to it";
+        return Err(Failure::from(model::Error::new(ErrorKind::Unavailable, what)).hint("Begin the backup again."));
+    }
     if is_stream(&args.file) {
         // The standard output is the archive and contains nothing else.
         return Ok(());

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, Result};
-use protocol::cut::{CutCoordinator, CutFailure, CutNumber, CutOutcome, CutOutput, EndedHold, Run};
+use protocol::cut::{CutCoordinator, CutFailure, CutNumber, CutOutcome, CutOutput, HoldReport, Run};
 use protocol::lease::Ms;
 use tokio::task::JoinSet;
 use tokio::time::{self, Instant};
@@ -23,6 +23,8 @@ const HOLD: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Cuts that are tried, one after the other.
 const TRIES: u32 = 8;
+/// Why a cut fails whose moment lasts too long.
+const AT_CUT_TOO_SLOW: &str = "the catalogue cannot be read while the bricks hold: the meta-server does not answer";
 /// The pause before another try: other backups that begin at the same time need some milliseconds.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -41,7 +43,7 @@ pub struct CutPart {
 enum Answer {
     Held(Run, CutPart),
     Refused { last: CutNumber, why: Error },
-    Released(EndedHold),
+    Released(HoldReport),
     Lost(Error),
 }
 
@@ -120,7 +122,8 @@ impl<'a> Attempt<'a> {
                     CutOutput::Release(brick) => self.release(brick),
                     CutOutput::AllHold => {
                         let parts: Vec<CutPart> = self.parts.values().copied().collect();
-                        match at_cut(&parts).await {
+                        let done = time::timeout(HOLD, at_cut(&parts)).await;
+                        match done.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, AT_CUT_TOO_SLOW))) {
                             Ok(done) => at_moment = Some(done),
                             Err(error) => {
                                 self.error = Some(error);
@@ -226,7 +229,7 @@ impl AdminClient {
         let release = proto::ReleaseCut { number: number.0 };
         match self.link.once(Request::ReleaseCut(release)).await.map(|answer| answer.response) {
             Ok(Response::CutReleased(proto::CutReleased { run, lasted })) => {
-                Answer::Released(EndedHold { run: Run(run), lasted })
+                Answer::Released(HoldReport { run: Run(run), lasted })
             }
             Ok(_) => Answer::Lost(unexpected_answer_error()),
             Err(error) => Answer::Lost(error),

@@ -184,7 +184,6 @@ fn failures_have_the_documented_exit_codes() {
         (&["brick", "remove", "1"], 2, "invalid"),
         (&["ls", "/ann"], 2, "usage"),
         (&["ls", "/nowhere"], 3, "not_found"),
-        (&["backup", "-"], 1, "unsupported"),
     ] {
         let failed = cluster.run(&[args, &["--json"]].concat());
         assert_eq!(failed.code, Some(code), "{args:?}: {}", failed.stderr);

@@ -4,13 +4,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
-use protocol::cut::{CutNumber, CutParticipant, CutRefusal, EndedHold, Run};
+use protocol::cut::{CutNumber, CutParticipant, CutRefusal, HoldReport, Run};
 use protocol::lease::Ms;
 use store::{Snapshot, Store};
 use wire::driving::MonotonicClock;
 
 /// How long the part of a cut is kept for a backup to begin, in milliseconds.
 const KEEP_MS: Ms = 60_000;
+
+/// The most parts that are kept: those of backups that begin at the same time.
+const MAX_PARTS: usize = 4;
 
 /// Cuts through the store of a brick.
 pub(crate) struct Cuts {
@@ -23,8 +26,8 @@ pub(crate) struct Cuts {
 
 struct CutState {
     participant: CutParticipant,
-    /// The part of the last cut.
-    part: Option<Part>,
+    /// The parts of the last cuts that no backup has taken.
+    parts: Vec<Part>,
 }
 
 struct Part {
@@ -52,7 +55,7 @@ pub(crate) enum NotHeld {
 
 impl Cuts {
     pub(crate) fn new(store: Store) -> Self {
-        let state = CutState { participant: CutParticipant::new(Run(rand::random())), part: None };
+        let state = CutState { participant: CutParticipant::new(Run(rand::random())), parts: Vec::new() };
         Self { store, time: MonotonicClock::begin(), state: Mutex::new(state), ended: Condvar::new() }
     }
 
@@ -78,8 +81,6 @@ impl Cuts {
             return report(Err(NotHeld::Refused(last, why)));
         }
         let run = state.participant.run();
-        // One snapshot of a cut at a time.
-        state.part = None;
         drop(state);
         let (hold, snapshot) = match self.store.hold() {
             Ok(held) => held,
@@ -97,7 +98,10 @@ impl Cuts {
         }
         let part = HeldPart { run, position: snapshot.version() };
         let until = self.time.now() + KEEP_MS;
-        state.part = Some(Part { number, snapshot: Arc::new(snapshot), until });
+        if state.parts.len() >= MAX_PARTS {
+            state.parts.remove(0);
+        }
+        state.parts.push(Part { number, snapshot: Arc::new(snapshot), until });
         drop(state);
         report(Ok(part));
         let mut state = self.lock();
@@ -118,19 +122,19 @@ impl Cuts {
     /// Drops the part of a cut when nothing can need it any more.
     fn drop_part_later(&self, number: CutNumber) {
         let mut state = self.lock();
-        while let Some(part) = state.part.as_ref().filter(|part| part.number == number) {
-            let now = self.time.now();
-            if part.until <= now {
-                state.part = None;
+        while let Some(at) = state.parts.iter().position(|part| part.number == number) {
+            let (now, until) = (self.time.now(), state.parts[at].until);
+            if until <= now {
+                state.parts.remove(at);
                 return;
             }
-            let left = Duration::from_millis(part.until - now);
+            let left = Duration::from_millis(until - now);
             state = self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Ends the hold of a cut.
-    pub(crate) fn release(&self, number: CutNumber) -> EndedHold {
+    pub(crate) fn release(&self, number: CutNumber) -> HoldReport {
         let ended = self.lock().participant.release(number, self.time.now());
         self.ended.notify_all();
         ended
@@ -141,9 +145,11 @@ impl Cuts {
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is none.
     pub(crate) fn take_part(&self, number: CutNumber) -> Result<Arc<Snapshot>> {
-        let part = self.lock().part.take_if(|part| part.number == number);
+        let mut state = self.lock();
+        let found = state.parts.iter().position(|part| part.number == number).map(|at| state.parts.remove(at));
+        drop(state);
         self.ended.notify_all();
-        part.map(|part| part.snapshot).ok_or_else(|| {
+        found.map(|part| part.snapshot).ok_or_else(|| {
             let what = format!("the part of cut {} is not kept here any more: begin the backup again", number.0);
             Error::new(ErrorKind::NotFound, what)
         })
@@ -185,12 +191,16 @@ mod tests {
         later.recv_timeout(Duration::from_millis(100)).unwrap_err();
         assert_eq!(store.row(b"later").unwrap(), None);
         assert!(matches!(begin(&cuts, 6, 1), Err(NotHeld::Refused(CutNumber(5), CutRefusal::Busy(_)))));
-        assert_eq!(cuts.release(CutNumber(5)), EndedHold { run: part.run, lasted: true });
+        assert_eq!(cuts.release(CutNumber(5)), HoldReport { run: part.run, lasted: true });
         later.recv().unwrap().unwrap();
+        // The parts of two backups that begin one after the other.
+        begin(&cuts, 7, 10_000).unwrap();
+        cuts.release(CutNumber(7));
         let snapshot = cuts.take_part(CutNumber(5)).unwrap();
         assert_eq!((snapshot.row(b"before").unwrap().is_some(), snapshot.row(b"later").unwrap()), (true, None));
         assert_eq!(cuts.take_part(CutNumber(5)).err().unwrap().kind(), ErrorKind::NotFound);
-        assert!(matches!(begin(&cuts, 5, 1), Err(NotHeld::Refused(CutNumber(5), CutRefusal::Taken(_)))));
+        assert!(cuts.take_part(CutNumber(7)).unwrap().row(b"later").unwrap().is_some());
+        assert!(matches!(begin(&cuts, 5, 1), Err(NotHeld::Refused(CutNumber(7), CutRefusal::Taken(_)))));
     }
 
     #[test]

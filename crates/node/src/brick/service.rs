@@ -8,7 +8,7 @@ use std::thread;
 
 use meta::{Embedded, Prefix};
 use model::{Error, ErrorKind, Oid, Result};
-use protocol::cut::{CutNumber, EndedHold};
+use protocol::cut::{CutNumber, HoldReport};
 use protocol::lease::Ms;
 use tracing::warn;
 use wire::cluster::{
@@ -96,7 +96,7 @@ impl Service for BrickConnection {
             Request::Backup(backup) => self.backup(&backup, reply),
             Request::Cut(cut) => self.take_cut(cut, reply),
             Request::ReleaseCut(release) => {
-                let EndedHold { run, lasted } = self.thread.server.role.cuts.release(CutNumber(release.number));
+                let HoldReport { run, lasted } = self.thread.server.role.cuts.release(CutNumber(release.number));
                 // A brick that was opened elsewhere meanwhile has shown something else.
                 let lasted = lasted && self.nodes().is_current();
                 reply.send(Response::CutReleased(proto::CutReleased { run: run.0, lasted }));

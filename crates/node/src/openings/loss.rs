@@ -17,7 +17,7 @@ use model::{Error, ErrorKind, NodeId, Result};
 use protocol::commit::Record;
 use protocol::ident::{HlcTimestamp, Version};
 use store::{RowChanges, Store};
-use wire::cluster::encode_record;
+use wire::cluster::{decode_record, encode_record};
 
 use super::asking::{Asked, ask_all, members};
 use super::{kept_rows, witnessed_of};
@@ -53,6 +53,8 @@ pub struct BrickLoss {
     /// The logical nodes that the brick serves.
     pub nodes: Vec<NodeId>,
     history: OpeningHistory,
+    /// Whether the store was restored from an archive.
+    is_restored: bool,
 }
 
 impl BrickLoss {
@@ -95,7 +97,8 @@ impl BrickLoss {
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         let nodes = placed().filter(|(_, placed)| placed.brick == brick).map(|(node, _)| node).collect();
-        Ok(Self { brick, position: store.position(), last: history.last(), known, witnesses, nodes, history })
+        let (position, last, is_restored) = (store.position(), history.last(), false);
+        Ok(Self { brick, position, last, known, witnesses, nodes, history, is_restored })
     }
 
     /// What goes on with a brick whose store was restored from an archive: nothing that exists elsewhere counts any more.
@@ -105,7 +108,8 @@ impl BrickLoss {
     pub async fn of_copy(editor: &CatalogEditor, store: &Store, brick: BrickId, nodes: Vec<NodeId>) -> Result<Self> {
         let history = kept_rows::history(store)?;
         let (known, position) = (editor.opening(brick).await?, store.position());
-        Ok(Self { brick, position, last: history.last(), known, witnesses: Vec::new(), nodes, history })
+        let (last, witnesses, is_restored) = (history.last(), Vec::new(), true);
+        Ok(Self { brick, position, last, known, witnesses, nodes, history, is_restored })
     }
 
     /// The highest position of the log that is known under an opening that the directory has or lacks.
@@ -150,11 +154,28 @@ impl BrickLoss {
         Ok(opening)
     }
 
-    fn commit_rows(&self, store: &Store, history: &OpeningHistory) -> Result<()> {
+    /// The horizon of a logical node, which only rises. Of a restored store it is the time up to which its log promised something: no clock is needed
+    /// to know that, and what began later in the former cluster is new to this one.
+    fn horizon(&self, store: &Store, node: NodeId) -> Result<HlcTimestamp> {
+        let time_of = |key: &[u8]| -> Result<HlcTimestamp> {
+            let Some(row) = store.row(key)? else { return Ok(HlcTimestamp::ZERO) };
+            match decode_record(&row)? {
+                (_, Record::Horizon(time) | Record::Bound(time)) => Ok(time),
+                _ => Ok(HlcTimestamp::ZERO),
+            }
+        };
+        let known = time_of(&page_rows::horizon_key(node))?;
+        if self.is_restored {
+            return Ok(known.max(time_of(&page_rows::bound_key(node))?));
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let horizon = HlcTimestamp::at(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        Ok(known.max(HlcTimestamp::at(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))))
+    }
+
+    fn commit_rows(&self, store: &Store, history: &OpeningHistory) -> Result<()> {
         let mut changes = RowChanges::new();
         for node in &self.nodes {
+            let horizon = self.horizon(store, *node)?;
             let row = encode_record(&Record::Horizon(horizon), Version { moves: 0, position: self.position });
             changes.put(&page_rows::horizon_key(*node), row);
             let (from, to) = page_rows::free_range(*node);

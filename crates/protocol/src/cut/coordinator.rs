@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::participant::EndedHold;
+use super::participant::HoldReport;
 use super::{CutNumber, Run};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
@@ -121,7 +121,7 @@ impl<S: Copy + Ord> CutCoordinator<S> {
     }
 
     /// A store has answered the release.
-    pub fn handle_released(&mut self, store: S, EndedHold { run, lasted }: EndedHold) {
+    pub fn handle_released(&mut self, store: S, HoldReport { run, lasted }: HoldReport) {
         let Some(state) = self.stores.get_mut(&store).filter(|_| self.outcome.is_none() && self.is_released) else {
             return;
         };
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     const RUN: Run = Run(7);
-    const LASTED: EndedHold = EndedHold { run: RUN, lasted: true };
+    const LASTED: HoldReport = HoldReport { run: RUN, lasted: true };
 
     fn begun() -> CutCoordinator<u32> {
         let mut cut = CutCoordinator::begin(CutNumber(1), [1, 2], 1_000, 0);
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(outputs(&mut cut), [CutOutput::Release(1), CutOutput::Release(2)]);
         cut.handle_released(2, LASTED);
         // Repeated answers change nothing.
-        cut.handle_released(2, EndedHold { lasted: false, ..LASTED });
+        cut.handle_released(2, HoldReport { lasted: false, ..LASTED });
         cut.handle_held(2, RUN);
         assert_eq!(cut.outcome(), None);
         cut.handle_released(1, LASTED);
@@ -223,8 +223,8 @@ mod tests {
     #[test]
     fn a_cut_does_not_count_if_a_store_released_itself_or_was_restarted() {
         let failures = [
-            (EndedHold { lasted: false, ..LASTED }, CutFailure::ReleasedItself(1)),
-            (EndedHold { run: Run(8), ..LASTED }, CutFailure::Restarted(1)),
+            (HoldReport { lasted: false, ..LASTED }, CutFailure::ReleasedItself(1)),
+            (HoldReport { run: Run(8), ..LASTED }, CutFailure::Restarted(1)),
         ];
         assert_noticed(&[Bug::RestartNotNoticed, Bug::FirstConfirmationCounts, Bug::ReleasedBeforeAllHold], || {
             for (answer, why) in failures.clone() {

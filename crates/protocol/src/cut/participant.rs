@@ -37,7 +37,7 @@ pub enum CutRefusal {
 
 /// What a store answers to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EndedHold {
+pub struct HoldReport {
     /// The run of the process.
     pub run: Run,
     /// Whether it held for this cut until the message came.
@@ -95,14 +95,16 @@ impl CutParticipant {
         self.hold.as_ref().is_some_and(|hold| hold.number == number)
     }
 
-    /// The coordinator releases the store.
-    pub fn release(&mut self, number: CutNumber, now: Ms) -> EndedHold {
+    /// The coordinator releases the store. A cut that is released before it began does not begin any more.
+    pub fn release(&mut self, number: CutNumber, now: Ms) -> HoldReport {
         self.poll(now);
         let lasted = self.holds(number);
         if lasted {
             self.hold = None;
+        } else {
+            self.last = self.last.max(number);
         }
-        EndedHold { run: self.run, lasted: lasted || planted(Bug::TimeOutCounted) }
+        HoldReport { run: self.run, lasted: lasted || planted(Bug::TimeOutCounted) }
     }
 
     /// Releases the store when it is time for that. Says whether it was.
@@ -139,10 +141,10 @@ mod tests {
         store.begin(CutNumber(3), 100, 1_000).unwrap();
         assert!(store.holds(CutNumber(3)) && !store.holds(CutNumber(2)));
         assert_eq!(store.deadline(), 1_100);
-        assert_eq!(store.release(CutNumber(3), 1_099), EndedHold { run: RUN, lasted: true });
+        assert_eq!(store.release(CutNumber(3), 1_099), HoldReport { run: RUN, lasted: true });
         assert!(!store.holds(CutNumber(3)));
         // A repeated release finds no hold.
-        assert_eq!(store.release(CutNumber(3), 1_099), EndedHold { run: RUN, lasted: false });
+        assert_eq!(store.release(CutNumber(3), 1_099), HoldReport { run: RUN, lasted: false });
     }
 
     #[test]
@@ -172,12 +174,13 @@ mod tests {
         let mut store = participant();
         store.begin(CutNumber(3), 100, 0).unwrap();
         assert_eq!(store.begin(CutNumber(4), 100, 0), Err(CutRefusal::Busy(CutNumber(3))));
+        // A release that overtakes the request for its hold.
         assert!(!store.release(CutNumber(4), 0).lasted && store.holds(CutNumber(3)));
         assert!(store.release(CutNumber(3), 0).lasted);
-        for number in [0, 2, 3] {
-            assert_eq!(store.begin(CutNumber(number), 100, 0), Err(CutRefusal::Taken(CutNumber(3))));
+        for number in [0, 2, 3, 4] {
+            assert_eq!(store.begin(CutNumber(number), 100, 0), Err(CutRefusal::Taken(CutNumber(4))));
         }
-        assert_eq!(store.begin(CutNumber(4), LONGEST_HOLD_MS + 1, 0), Err(CutRefusal::TooLong));
-        store.begin(CutNumber(4), LONGEST_HOLD_MS, 0).unwrap();
+        assert_eq!(store.begin(CutNumber(5), LONGEST_HOLD_MS + 1, 0), Err(CutRefusal::TooLong));
+        store.begin(CutNumber(5), LONGEST_HOLD_MS, 0).unwrap();
     }
 }

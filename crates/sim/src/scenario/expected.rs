@@ -3,6 +3,7 @@
 use crate::history::{Kind, Operation, Outcome, Step, Value};
 use crate::plan::{Cluster, Plan};
 use crate::run::RunReport;
+use crate::world::FIRST_CUT;
 
 /// The operations in the order in which they began, and the verdict.
 #[must_use]
@@ -42,6 +43,7 @@ fn name(cluster: &Cluster, member: u64) -> String {
     let before = (cluster.bricks + cluster.peers + cluster.redirectors) as u64;
     match member.checked_sub(before).filter(|number| (1..=cluster.clients as u64).contains(number)) {
         Some(number) => format!("c{number}"),
+        None if member >= FIRST_CUT => "restored cluster".to_owned(),
         None => format!("restarted {member}"),
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use node::drivers::brick::SimulatedDisk;
-use protocol::cut::{CutCoordinator, CutNumber, CutOutcome, CutOutput, CutRefusal, EndedHold, Run};
+use protocol::cut::{CutCoordinator, CutNumber, CutOutcome, CutOutput, CutRefusal, HoldReport, Run};
 use protocol::lease::Ms;
 
 use super::catalog::PlacementCatalog;
@@ -19,6 +19,10 @@ use crate::plan::{Cluster, Demand, Noise, Plan, ProcessName};
 
 /// How long a cut may take, in milliseconds.
 const PATIENCE_MS: Ms = 4_000;
+/// The reads of restored clusters are those of clients with numbers from this one on: one for each cut.
+pub(crate) const FIRST_CUT: u64 = 1 << 63;
+/// How often a cut is tried.
+const TRIES: u32 = 4;
 /// Member numbers that a restored cluster skips, as the catalogue does.
 const SKIPPED_MEMBERS: u64 = 1_000;
 
@@ -33,6 +37,8 @@ pub(super) struct AdminProcess {
 struct CutAttempt {
     cut: CutCoordinator<Pid>,
     hold_ms: Ms,
+    /// How often it is tried again if it fails.
+    tries_left: u32,
     /// When it began, by the right time.
     began: u64,
     /// The catalogue at the moment of the cut.
@@ -46,7 +52,7 @@ pub(super) enum CutMessage {
     Held(CutNumber, Run),
     Refused(CutNumber),
     Release(CutNumber),
-    Released(CutNumber, EndedHold),
+    Released(CutNumber, HoldReport),
 }
 
 /// What a cluster has that was restored from a cut, by the names of histories.
@@ -80,6 +86,10 @@ impl World {
 
     /// Begins a cut, unless one is being taken.
     pub(super) fn begin_cut(&mut self, hold_ms: Ms) {
+        self.try_cut(hold_ms, TRIES - 1);
+    }
+
+    fn try_cut(&mut self, hold_ms: Ms, tries_left: u32) {
         let is_brick = |pid: &Pid| matches!(self.processes[*pid].place, ProcessName::Brick(_));
         let bricks: Vec<Pid> = (0..self.processes.len()).filter(is_brick).collect();
         let (began, now) = (self.now, self.pid(ProcessName::Admin).map(|pid| self.local_time(pid)));
@@ -87,7 +97,7 @@ impl World {
         if admin.attempt.is_none() {
             admin.last += 1;
             let cut = CutCoordinator::begin(CutNumber(admin.last), bricks, PATIENCE_MS, now);
-            admin.attempt = Some(CutAttempt { cut, hold_ms, began, moment: None });
+            admin.attempt = Some(CutAttempt { cut, hold_ms, tries_left, began, moment: None });
             self.drain_admin(pid);
             self.drain_process(pid);
         }
@@ -170,8 +180,15 @@ impl World {
         let Some(outcome) = admin.attempt.as_ref().and_then(|attempt| attempt.cut.outcome().cloned()) else { return };
         let attempt = admin.attempt.take();
         self.note(|_| format!("the cut: {outcome:?}"));
-        if let (CutOutcome::Counts, Some(attempt)) = (outcome, attempt) {
-            self.restore_cut(attempt);
+        match (outcome, attempt) {
+            (CutOutcome::Counts, Some(attempt)) => self.restore_cut(attempt),
+            (CutOutcome::Failed(_), Some(CutAttempt { hold_ms, tries_left, .. }))
+                if tries_left > 0 && !self.healing =>
+            {
+                // A brick may need longer than the last time.
+                self.try_cut(hold_ms * 2, tries_left - 1);
+            }
+            _ => {}
         }
     }
 
@@ -281,7 +298,7 @@ impl World {
         let appends = self.history.operations.iter().flat_map(Operation::appends);
         let keys: BTreeSet<String> = appends.map(|(key, _)| key.to_owned()).collect();
         for (index, cut) in std::mem::take(&mut self.cuts).into_iter().enumerate() {
-            let mut read = Operation::begin(cut.number, u64::MAX - index as u64, Kind::ReadOnly, cut.began);
+            let mut read = Operation::begin(cut.number, FIRST_CUT + index as u64, Kind::ReadOnly, cut.began);
             let found = |key: &String| cut.finals.get(key).cloned().unwrap_or_default();
             read.steps = keys.iter().map(|key| Step::read_list(key.clone(), found(key))).collect();
             read.finish(Outcome::Ok, cut.ended);

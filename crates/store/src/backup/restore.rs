@@ -102,6 +102,8 @@ impl RestoreTarget {
     /// # Errors
     /// Those of the file system.
     pub fn finish(mut self, first: &str) -> Result<()> {
+        // From the first rename on, the mark says that a restore was interrupted, until the identity says that the store is whole.
+        self.is_finished = true;
         let from = self.dir.join(first);
         let fail = |e: io::Error| error::io(&format!("restoring to {}", self.dir.display()), e);
         let take_in = || {
@@ -117,9 +119,7 @@ impl RestoreTarget {
             fs::remove_file(self.dir.join(RESTORING))?;
             File::open(&self.dir)?.sync_all()
         };
-        take_in().map_err(fail)?;
-        self.is_finished = true;
-        Ok(())
+        take_in().map_err(fail)
     }
 }
 
@@ -128,11 +128,14 @@ impl Drop for RestoreTarget {
         if self.is_finished {
             return;
         }
-        for name in &self.made {
-            let _ = fs::remove_dir_all(self.dir.join(name));
+        let remove = |name: &String| match fs::remove_dir_all(self.dir.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        // What cannot be removed stays marked as an interrupted restore.
+        if self.made.iter().try_for_each(remove).is_ok() {
+            let _ = fs::remove_file(self.dir.join(RESTORING));
         }
-        // After an error of this the directory says that a restore was interrupted.
-        let _ = fs::remove_file(self.dir.join(RESTORING));
     }
 }
 

@@ -57,8 +57,10 @@ pub(super) async fn backup(
         }
     }
     let written = writing.await.unwrap_or_else(|_| Err(io::Error::other("the writer of the archive has panicked")));
+    // Without a writer the parts end, too: its error is the cause.
+    let written = written.map_err(|error| Failure::file("cannot write the archive", &error))?;
     streamed?;
-    written.map_err(|error| Failure::file("cannot write the archive", &error))
+    written.ok_or_else(|| Error::new(ErrorKind::Internal, "a part of the archive is not complete").into())
 }
 
 /// Takes a cut, and reads the catalogue at its moment unless a brick's part has it.
@@ -85,14 +87,14 @@ async fn stream(
     pieces.send((place, None)).await.map_err(gone)
 }
 
-/// Writes what comes.
+/// Writes what comes. Returns the bytes of the archive; `None` if a part ended early.
 fn write(
     out: ArchiveOutput,
     names: &[PartName],
     catalogue: Option<&[u8]>,
     mut queue: mpsc::Receiver<Piece>,
     report: &impl Fn(u64),
-) -> io::Result<u64> {
+) -> io::Result<Option<u64>> {
     let mut archive = ClusterArchiveWriter::begin(out)?;
     if let Some(catalogue) = catalogue {
         let part = archive.begin_part(PartName::Catalogue)?;
@@ -112,8 +114,7 @@ fn write(
         report(archive.bytes());
     }
     if open > 0 {
-        // The error of the part says why.
-        return Err(io::Error::other("a part of the archive is not complete"));
+        return Ok(None);
     }
-    archive.end().map(|(bytes, _)| bytes)
+    archive.end().map(|(bytes, _)| Some(bytes))
 }
