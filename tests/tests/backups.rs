@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use client::{Client, ConnectOptions, Error, ErrorKind, Object, Oid, PlacementHint, Transaction};
+use client::{Client, Error, ErrorKind, Object, Oid, PlacementHint, Transaction};
 use model::ClassId;
 use mortar_tests::cluster::Cluster;
 use mortar_tests::{CommandOutput, Server, mortar, run};
@@ -40,7 +40,7 @@ fn names() -> (Vec<String>, Vec<[String; 2]>) {
     (accounts, (0..WORKERS).map(|worker| ["one", "other"].map(|side| format!("/counters/{worker}/{side}"))).collect())
 }
 
-async fn create(client: &Client, name: &str, value: i64, place: usize) -> Oid {
+async fn create(client: &Client, name: &str, value: i64, place: usize) {
     let nodes = client.nodes();
     let node = nodes[place * 7 % nodes.len()];
     let made = |t: Transaction| async move {
@@ -48,24 +48,23 @@ async fn create(client: &Client, name: &str, value: i64, place: usize) -> Oid {
         t.bind(name, oid).await
     };
     client.transact(made).await.unwrap();
-    client.resolve(name).await.unwrap().unwrap()
 }
 
 impl Bank {
     async fn create(url: &str) -> Self {
         let client = Client::connect(url).await.unwrap();
-        let (account_names, counter_names) = names();
-        let (mut accounts, mut counters) = (Vec::new(), Vec::new());
-        for (place, name) in account_names.iter().enumerate() {
-            accounts.push(create(&client, name, BALANCE, place).await);
+        let (accounts, counters) = names();
+        for (place, name) in accounts.iter().enumerate() {
+            create(&client, name, BALANCE, place).await;
         }
-        for (place, [one, other]) in counter_names.iter().enumerate() {
-            counters.push([create(&client, one, 0, place).await, create(&client, other, 0, place + 1).await]);
+        for (place, [one, other]) in counters.iter().enumerate() {
+            create(&client, one, 0, place).await;
+            create(&client, other, 0, place + 1).await;
         }
-        Self { client, accounts, counters }
+        Self::open(url).await
     }
 
-    /// The bank of a restored cluster.
+    /// The bank that a cluster has.
     async fn open(url: &str) -> Self {
         let client = Client::connect(url).await.unwrap();
         let (account_names, counter_names) = names();
@@ -147,7 +146,7 @@ fn back_up_under_load(
         .map(|worker| {
             let objects = (bank.accounts.clone(), bank.counters[worker]);
             let (counts, stop) = (counts[worker].clone(), stop.clone());
-            let client = runtime.block_on(Client::connect_with(url, ConnectOptions::default())).unwrap();
+            let client = runtime.block_on(Client::connect(url)).unwrap();
             runtime.spawn(work(client, objects, worker, counts, stop))
         })
         .collect();
@@ -251,18 +250,16 @@ fn a_backup_needs_all_bricks_and_leaves_nothing_behind_without_them() {
 #[test]
 fn a_restored_cluster_is_another_lineage() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(&["--bricks", "2"]);
+    let mut server = Server::start(&["--bricks", "2"]);
     server.run_with_input(&["put", "-", "/before"], "x").ok();
     let archive = dir.path().join("archive");
     server.run(&["backup", archive.to_str().unwrap()]).ok();
-    let copy = restored(&archive);
+    let mut copy = restored(&archive);
     assert_eq!(copy.run(&["get", "/before"]).text(), "x");
     // The original goes on beside it.
     server.run_with_input(&["put", "-", "/later"], "y").ok();
     assert_eq!(copy.run(&["get", "/later"]).code, 3);
     // A brick of the original does not serve in the copy.
-    let mut server = server;
-    let mut copy = copy;
     server.stop();
     copy.stop();
     fs::remove_dir_all(copy.data().join("brick-2")).unwrap();

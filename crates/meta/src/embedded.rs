@@ -73,8 +73,8 @@ impl Embedded {
         Self::with_rows(Box::new(store.clone()))
     }
 
-    /// Makes the catalogue in a store that of another lineage: with these entries, or its own ones, but without those of sessions, because no
-    /// process of the cluster lives yet.
+    /// Begins a new lineage of the catalogue in a store: writes these entries, or keeps its own, and leaves out the entries of sessions, because
+    /// no process of the new cluster lives yet.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if rows are damaged; those of the store.

@@ -23,9 +23,13 @@ pub const SECRET_FILE: &str = "cluster.secret";
 /// The space of a new cluster.
 pub const MAIN_SPACE: &str = "main";
 
-/// The directory of a brick after the first one, from 2 on.
+/// The name of the directory of a brick, within the data directory: from 2 on, as the data directory is that of the first one.
+pub(crate) fn brick_directory_name(number: u16) -> String {
+    format!("brick-{number}")
+}
+
 fn brick_directory(data: &Path, number: u16) -> PathBuf {
-    data.join(format!("brick-{number}"))
+    data.join(brick_directory_name(number))
 }
 
 /// The directory and the purpose of each of the first `bricks` stores of a data directory.

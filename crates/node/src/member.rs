@@ -97,7 +97,7 @@ pub async fn brick_of(realm: &ClusterView, store: &Store, addresses: &[Address])
     Ok(brick.id)
 }
 
-/// Makes the store of a brick that of a brick with the same number in another cluster.
+/// Enters another cluster in the store of a brick. The brick keeps its number.
 ///
 /// # Errors
 /// Those of the store.

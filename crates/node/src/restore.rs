@@ -1,12 +1,13 @@
 //! Restores the archive of a cluster: a new lineage in a directory that `mortar dev` serves (K2).
 //!
-//! The archive of a cluster in one process is that of its store; that of several bricks has a part for each store (`cluster_archive`). Either way
+//! The archive of a cluster has a part for each brick (`cluster_archive`); that of a single store, with its catalogue, is restored, too. Either way
 //! the result has the catalogue and the first brick in one store, and further bricks in directories below it. Bricks that join take over logical
 //! nodes, so the restored cluster gets any number of bricks.
 //!
 //! A new lineage has another cluster number, and each brick goes on as after an accepted loss (`openings::BrickLoss`): no copy, witness or transaction
 //! of the former cluster counts in it.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -21,8 +22,8 @@ use model::{Error, ErrorKind, Result};
 use store::{Amount, Options, Progress, RestoreTarget, Store};
 
 use crate::catalogue_archive;
-use crate::cluster_archive::{ClusterArchiveReader, Item, MAGIC, Part, PartName};
-use crate::local_cluster::brick_places;
+use crate::cluster_archive::{ClusterArchiveReader, Item, MAGIC, PartName};
+use crate::local_cluster::brick_directory_name;
 use crate::member;
 use crate::openings::BrickLoss;
 use crate::purpose::Purpose;
@@ -48,41 +49,25 @@ pub struct RestoreSummary {
 /// As [`Store::restore`].
 pub fn restore(dir: &Path, from: &mut dyn Read, options: &Options, progress: &dyn Progress) -> Result<RestoreSummary> {
     let mut target = RestoreTarget::begin(dir, options)?;
-    let mut magic = [0; MAGIC.len()];
-    let head = read_head(from, &mut magic)?;
-    let mut restored = match magic == *MAGIC && head == MAGIC.len() {
+    let mut head = Vec::new();
+    let read = (&mut *from).take(MAGIC.len() as u64).read_to_end(&mut head);
+    read.map_err(|error| Error::new(ErrorKind::Io, "the archive cannot be read").caused_by(error))?;
+    let mut restored = match head == *MAGIC {
         true => restore_parts(&mut target, from, options, progress)?,
         false => {
-            let place = target.place(&place_of(0));
-            let summary = Store::restore(&place, &mut (&magic[..head]).chain(from), options.clone(), progress)?;
+            let place = target.place(&first_place());
+            let summary = Store::restore(&place, &mut (&head[..]).chain(from), options.clone(), progress)?;
             RestoredParts { bytes: summary.archive_bytes, places: vec![place], catalogue: None }
         }
     };
     let cluster = begin_lineage(&restored.places, restored.catalogue.take(), options)?;
-    target.finish(&place_of(0))?;
+    target.finish(&first_place())?;
     Ok(RestoreSummary { archive_bytes: restored.bytes, bricks: restored.places.len() as u64, cluster })
 }
 
-fn read_head(from: &mut dyn Read, magic: &mut [u8]) -> Result<usize> {
-    let mut len = 0;
-    while len < magic.len() {
-        match from.read(&mut magic[len..]) {
-            Ok(0) => break,
-            Ok(read) => len += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::new(ErrorKind::Io, "the archive cannot be read").caused_by(error)),
-        }
-    }
-    Ok(len)
-}
-
-/// Where the store of a brick is restored, counted from 0. The first one is moved at the end.
-fn place_of(index: u16) -> String {
-    let places = brick_places(Path::new(""), index + 1);
-    match places.last() {
-        Some((place, _)) if index > 0 => place.display().to_string(),
-        _ => "brick-1".to_owned(),
-    }
+/// Where the store of the first brick is restored, before it becomes that of the directory itself.
+fn first_place() -> String {
+    brick_directory_name(1)
 }
 
 struct RestoredParts {
@@ -108,17 +93,18 @@ fn restore_parts(
 ) -> Result<RestoredParts> {
     let mut reader = ClusterArchiveReader::after_magic(from);
     let stopped = Arc::new(AtomicBool::new(false));
-    let (mut open, mut places, mut catalogue) = (Vec::new(), Vec::new(), None);
+    let (mut open, mut places, mut catalogue) = (BTreeMap::new(), Vec::new(), None);
     let read = (|| {
         while let Some(item) = reader.next_item()? {
             match item {
-                Item::Begin(part, PartName::Catalogue) => open.push((part, OpenPart::Catalogue(Vec::new()))),
+                Item::Begin(part, PartName::Catalogue) => drop(open.insert(part, OpenPart::Catalogue(Vec::new()))),
                 Item::Begin(part, PartName::Brick(_)) => {
-                    let place = target.place(&place_of(places.len() as u16));
+                    // There are at most 4,096 parts.
+                    let place = target.place(&brick_directory_name(places.len() as u16 + 1));
                     places.push(place.clone());
-                    open.push((part, begin_brick(place, options.clone(), stopped.clone())?));
+                    open.insert(part, begin_brick(place, options.clone(), stopped.clone())?);
                 }
-                Item::Bytes(part, bytes) => match find(&mut open, part)? {
+                Item::Bytes(part, bytes) => match open.get_mut(&part).ok_or_else(not_open)? {
                     OpenPart::Catalogue(all) if all.len() + bytes.len() > catalogue_archive::MAX_BYTES => {
                         return Err(Error::new(ErrorKind::TooLarge, "the catalogue in the archive is too large"));
                     }
@@ -126,17 +112,13 @@ fn restore_parts(
                     // A restore that has failed says why when it is joined.
                     OpenPart::Brick { bytes: to, .. } => to.send(bytes).map_err(|_| failed())?,
                 },
-                Item::End(part) => {
-                    find(&mut open, part)?;
-                    let at = open.iter().position(|(open, _)| *open == part).unwrap_or_default();
-                    match open.remove(at).1 {
-                        OpenPart::Catalogue(all) => catalogue = Some(catalogue_archive::decode(&all)?),
-                        OpenPart::Brick { bytes, restore } => {
-                            drop(bytes);
-                            join(restore)?;
-                        }
+                Item::End(part) => match open.remove(&part).ok_or_else(not_open)? {
+                    OpenPart::Catalogue(all) => catalogue = Some(catalogue_archive::decode(&all)?),
+                    OpenPart::Brick { bytes, restore } => {
+                        drop(bytes);
+                        join(restore)?;
                     }
-                }
+                },
             }
             let amount = Amount { bytes: reader.bytes_read(), ..Amount::default() };
             if progress.report(amount).is_break() {
@@ -148,7 +130,7 @@ fn restore_parts(
     stopped.store(read.is_err(), Ordering::Relaxed);
     // The first error of a part explains why its bytes were not taken.
     let mut of_parts = Ok(());
-    for (_, part) in open {
+    for part in open.into_values() {
         if let OpenPart::Brick { bytes, restore } = part {
             drop(bytes);
             of_parts = of_parts.and(join(restore));
@@ -172,10 +154,9 @@ fn join(restore: JoinHandle<Result<()>>) -> Result<()> {
     restore.join().unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the restore of a part has panicked")))
 }
 
-/// The part, which the reader has checked to be open.
-fn find(open: &mut [(Part, OpenPart)], part: Part) -> Result<&mut OpenPart> {
-    let found = open.iter_mut().find(|(open, _)| *open == part);
-    found.map(|(_, part)| part).ok_or_else(|| Error::new(ErrorKind::Corrupt, "the archive is damaged: no such part"))
+/// The reader of the archive has checked that a part is open before it returns its bytes.
+fn not_open() -> Error {
+    Error::new(ErrorKind::Internal, "the archive has bytes of a part that is not open")
 }
 
 /// Restores the store of a brick on a thread of its own.

@@ -11,8 +11,8 @@
 //! 2. The coordinator releases the stores when all hold. So there is a moment at which all hold. What one store made durable after its
 //!    part was shown only after that moment, and no part of another store can depend on it: the parts together are a state in which all
 //!    processes could have been found after a crash.
-//! 3. A store that hears nothing releases itself after a time-out, because nobody may wait for a coordinator that is gone. The cut counts
-//!    only if each store confirms that it held until the message came, under the same run of its process.
+//! 3. A store that gets no release before its time-out releases itself, so that writers do not wait for a coordinator that has failed. The cut
+//!    counts only if each store confirms that it held until the release came, under the same run of its process.
 //! 4. A store takes each number once, and one cut at a time: a request that is repeated, or late, begins no second hold.
 //!
 //! [`CutCoordinator`] and [`CutParticipant`] are the two machines. What is prepared in a part is decided as after a crash: a transaction that

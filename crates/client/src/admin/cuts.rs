@@ -33,8 +33,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct CutPart {
     /// The number of the cut.
     pub number: u64,
-    /// The position of the brick's log.
-    pub position: u64,
     /// Whether the catalogue of the cluster is in the brick's store, and so in the part.
     pub has_catalogue: bool,
 }
@@ -151,7 +149,12 @@ impl<'a> Attempt<'a> {
             let left = Duration::from_millis(self.cut.deadline().saturating_sub(self.now()));
             match time::timeout(left, self.answers.join_next()).await {
                 Ok(Some(Ok((brick, answer)))) => self.handle(brick, answer),
-                Ok(Some(Err(_))) | Ok(None) => time::sleep(Duration::from_millis(1)).await,
+                Ok(Some(Err(_)) | None) => {
+                    self.error =
+                        Some(Error::new(ErrorKind::Internal, "a request of the cut has ended without an answer"));
+                    self.cut.abandon();
+                }
+                // The cut fails below.
                 Err(_) => {}
             }
             self.cut.poll(self.now());
@@ -213,8 +216,8 @@ impl AdminClient {
     async fn hold(&self, number: CutNumber) -> Answer {
         let cut = proto::Cut { number: number.0, hold_ms: HOLD.as_millis() as u32 };
         match self.link.once(Request::Cut(cut)).await.map(|answer| answer.response) {
-            Ok(Response::CutHeld(proto::CutHeld { run, position, has_catalogue })) => {
-                Answer::Held(Run(run), CutPart { number: number.0, position, has_catalogue })
+            Ok(Response::CutHeld(proto::CutHeld { run, has_catalogue })) => {
+                Answer::Held(Run(run), CutPart { number: number.0, has_catalogue })
             }
             Ok(Response::CutRefused(proto::CutRefused { last, why })) => {
                 let why = Error::new(ErrorKind::Unavailable, format!("{}: {why}", self.link.url()));

@@ -108,7 +108,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Gives the cluster another number: no process of the cluster that it was joins it. Returns the new parameters.
+    /// Gives the cluster another number, so that a brick of the former cluster cannot join. Returns the new parameters.
     ///
     /// # Errors
     /// [`CatalogError::NotSetUp`], [`CatalogError::Newer`].

@@ -1,6 +1,6 @@
 //! The brick's part in cuts through the cluster (K1): [`CutParticipant`] decides, and this module holds the store.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
@@ -32,24 +32,16 @@ struct CutState {
 
 struct Part {
     number: CutNumber,
-    snapshot: Arc<Snapshot>,
+    snapshot: Snapshot,
     /// It is dropped at this time.
     until: Ms,
-}
-
-/// A part of a cut that the store holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeldPart {
-    pub(crate) run: Run,
-    /// The position of the log.
-    pub(crate) position: u64,
 }
 
 /// Why a store does not hold.
 #[derive(Debug)]
 pub(crate) enum NotHeld {
-    /// It does not take the number: the last one that it took, and the reason.
-    Refused(CutNumber, CutRefusal),
+    /// It does not take the number.
+    Refused(CutRefusal),
     Failed(Error),
 }
 
@@ -66,19 +58,10 @@ impl Cuts {
 
     /// Takes the part of a cut, calls `report`, and holds the store until its release or for at most `hold_ms`. Then keeps the part for a
     /// while. It blocks all that time, so it is for a thread of its own.
-    pub(crate) fn take(
-        &self,
-        number: CutNumber,
-        hold_ms: Ms,
-        report: impl FnOnce(std::result::Result<HeldPart, NotHeld>),
-    ) {
+    pub(crate) fn take(&self, number: CutNumber, hold_ms: Ms, report: impl FnOnce(std::result::Result<Run, NotHeld>)) {
         let mut state = self.lock();
         if let Err(why) = state.participant.begin(number, hold_ms, self.time.now()) {
-            let last = match why {
-                CutRefusal::Busy(last) | CutRefusal::Taken(last) => last,
-                CutRefusal::TooLong => CutNumber::default(),
-            };
-            return report(Err(NotHeld::Refused(last, why)));
+            return report(Err(NotHeld::Refused(why)));
         }
         let run = state.participant.run();
         drop(state);
@@ -96,19 +79,21 @@ impl Cuts {
             let what = "the cut ended before the force under way: the disk is slow, or another cut begins";
             return report(Err(NotHeld::Failed(Error::new(ErrorKind::Unavailable, what))));
         }
-        let part = HeldPart { run, position: snapshot.version() };
         let until = self.time.now() + KEEP_MS;
         if state.parts.len() >= MAX_PARTS {
             state.parts.remove(0);
         }
-        state.parts.push(Part { number, snapshot: Arc::new(snapshot), until });
+        state.parts.push(Part { number, snapshot, until });
         drop(state);
-        report(Ok(part));
+        report(Ok(run));
         let mut state = self.lock();
         while state.participant.holds(number) {
             let now = self.time.now();
             if state.participant.poll(now) {
-                tracing::warn!(cut = number.0, "nobody released the log after a cut, which does not count");
+                tracing::warn!(
+                    cut = number.0,
+                    "the coordinator of a cut did not release the log in time; the cut does not count"
+                );
                 break;
             }
             let left = Duration::from_millis(state.participant.deadline().saturating_sub(now).max(1));
@@ -144,7 +129,7 @@ impl Cuts {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is none.
-    pub(crate) fn take_part(&self, number: CutNumber) -> Result<Arc<Snapshot>> {
+    pub(crate) fn take_part(&self, number: CutNumber) -> Result<Snapshot> {
         let mut state = self.lock();
         let found = state.parts.iter().position(|part| part.number == number).map(|at| state.parts.remove(at));
         drop(state);
@@ -158,7 +143,7 @@ impl Cuts {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{Arc, mpsc};
     use std::thread;
 
     use store::{Options, RowChanges};
@@ -173,7 +158,7 @@ mod tests {
         wait
     }
 
-    fn begin(cuts: &Arc<Cuts>, number: u64, hold_ms: Ms) -> std::result::Result<HeldPart, NotHeld> {
+    fn begin(cuts: &Arc<Cuts>, number: u64, hold_ms: Ms) -> std::result::Result<Run, NotHeld> {
         let (held, answer) = mpsc::channel();
         let cuts = cuts.clone();
         thread::spawn(move || cuts.take(CutNumber(number), hold_ms, |part| drop(held.send(part))));
@@ -186,12 +171,12 @@ mod tests {
         let store = Store::open(&dir.path().join("s"), Options::default()).unwrap();
         let cuts = Arc::new(Cuts::new(store.clone()));
         put(&store, "before").recv().unwrap().unwrap();
-        let part = begin(&cuts, 5, 10_000).unwrap();
+        let run = begin(&cuts, 5, 10_000).unwrap();
         let later = put(&store, "later");
         later.recv_timeout(Duration::from_millis(100)).unwrap_err();
         assert_eq!(store.row(b"later").unwrap(), None);
-        assert!(matches!(begin(&cuts, 6, 1), Err(NotHeld::Refused(CutNumber(5), CutRefusal::Busy(_)))));
-        assert_eq!(cuts.release(CutNumber(5)), HoldReport { run: part.run, lasted: true });
+        assert!(matches!(begin(&cuts, 6, 1), Err(NotHeld::Refused(CutRefusal::Busy(CutNumber(5))))));
+        assert_eq!(cuts.release(CutNumber(5)), HoldReport { run, lasted: true });
         later.recv().unwrap().unwrap();
         // The parts of two backups that begin one after the other.
         begin(&cuts, 7, 10_000).unwrap();
@@ -200,7 +185,7 @@ mod tests {
         assert_eq!((snapshot.row(b"before").unwrap().is_some(), snapshot.row(b"later").unwrap()), (true, None));
         assert_eq!(cuts.take_part(CutNumber(5)).err().unwrap().kind(), ErrorKind::NotFound);
         assert!(cuts.take_part(CutNumber(7)).unwrap().row(b"later").unwrap().is_some());
-        assert!(matches!(begin(&cuts, 5, 1), Err(NotHeld::Refused(CutNumber(7), CutRefusal::Taken(_)))));
+        assert!(matches!(begin(&cuts, 5, 1), Err(NotHeld::Refused(CutRefusal::Taken(CutNumber(7))))));
     }
 
     #[test]

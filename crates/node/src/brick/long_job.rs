@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use model::{Error, ErrorKind, Result};
-use store::{Amount, BackupSummary};
+use store::{Amount, Snapshot};
 use tokio::sync::Semaphore;
 use tracing::{error, warn};
 use wire::link::{DeferredResponder, Responder};
@@ -56,15 +56,11 @@ fn run(
     }
 }
 
-/// Streams an archive that `write` writes.
-pub(crate) fn backup(
-    write: impl FnOnce(&mut dyn Write) -> Result<BackupSummary> + Send + 'static,
-    places: &Arc<Semaphore>,
-    reply: Responder<'_>,
-) {
+/// Streams an archive of a snapshot.
+pub(crate) fn backup(snapshot: Snapshot, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("backup", places, reply, move |deferred| {
         let mut pieces = Pieces { deferred, piece: BytesMut::with_capacity(PIECE) };
-        let summary = write(&mut pieces)?;
+        let summary = snapshot.backup(&mut pieces, &())?;
         pieces.flush().map_err(not_taken)?;
         Ok(Response::BackupDone(proto::BackupDone { bytes: summary.archive_bytes }))
     });

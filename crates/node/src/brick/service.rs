@@ -25,7 +25,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::content_reads::{FoundRange, RangeBytes};
-use super::cuts::{HeldPart, NotHeld};
+use super::cuts::NotHeld;
 use super::nodes::Nodes;
 use super::page_rows::StoredObject;
 use super::resident::make_resident;
@@ -137,16 +137,12 @@ impl BrickConnection {
             });
             return;
         }
-        let part = match backup.cut {
-            Some(number) => role.cuts.take_part(CutNumber(number)).map(Some),
-            None => self.check_backup().map(|()| None),
+        let snapshot = match backup.cut {
+            Some(number) => role.cuts.take_part(CutNumber(number)),
+            None => self.check_backup().and_then(|()| self.nodes().store.snapshot()),
         };
-        match part {
-            Ok(Some(part)) => long_job::backup(move |out| part.backup(out, &()), &role.long_jobs, reply),
-            Ok(None) => {
-                let store = self.nodes().store.clone();
-                long_job::backup(move |out| store.backup(out, &()), &role.long_jobs, reply);
-            }
+        match snapshot {
+            Ok(snapshot) => long_job::backup(snapshot, &role.long_jobs, reply),
             Err(error) => reply.fail(&error),
         }
     }
@@ -161,11 +157,12 @@ impl BrickConnection {
                 Err(error) => return deferred.fail(&error),
             };
             cuts.take(CutNumber(number), Ms::from(hold_ms), move |part| match part {
-                Ok(HeldPart { run, position }) => {
-                    let held = proto::CutHeld { run: run.0, position, has_catalogue };
+                Ok(run) => {
+                    let held = proto::CutHeld { run: run.0, has_catalogue };
                     deferred.send(Response::CutHeld(held), Vec::new());
                 }
-                Err(NotHeld::Refused(last, why)) => {
+                Err(NotHeld::Refused(why)) => {
+                    let last = why.last().unwrap_or_default();
                     let refused = proto::CutRefused { last: last.0, why: why.to_string() };
                     deferred.send(Response::CutRefused(refused), Vec::new());
                 }

@@ -101,7 +101,7 @@ impl BrickLoss {
         Ok(Self { brick, position, last, known, witnesses, nodes, history, is_restored })
     }
 
-    /// What goes on with a brick whose store was restored from an archive: nothing that exists elsewhere counts any more.
+    /// The loss of a brick whose store was restored from an archive: copies, witnesses and transactions of the former cluster do not count.
     ///
     /// # Errors
     /// Those of the catalogue and the store.

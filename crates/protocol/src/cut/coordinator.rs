@@ -143,10 +143,12 @@ impl<S: Copy + Ord> CutCoordinator<S> {
     /// Fails when it is time for that.
     pub fn poll(&mut self, now: Ms) {
         if self.outcome.is_none() && self.until <= now {
-            let wanted = if self.is_released { StoreState::Confirmed } else { StoreState::Asked };
-            let is_missing = |state: &StoreState| (*state == wanted) != self.is_released;
-            let missing = self.stores.iter().filter(|(_, state)| is_missing(state)).map(|(store, _)| *store);
-            self.fail(CutFailure::TimedOut(missing.collect()));
+            let has_answered = |state: &StoreState| match self.is_released {
+                true => *state == StoreState::Confirmed,
+                false => *state != StoreState::Asked,
+            };
+            let silent = self.stores.iter().filter(|(_, state)| !has_answered(state)).map(|(store, _)| *store);
+            self.fail(CutFailure::TimedOut(silent.collect()));
         }
     }
 
@@ -169,7 +171,7 @@ impl<S: Copy + Ord> CutCoordinator<S> {
 
     fn fail(&mut self, why: CutFailure<S>) {
         self.outcome = Some(CutOutcome::Failed(why));
-        // Nobody waits longer than necessary.
+        // The stores go on at once.
         self.out.retain(|output| matches!(output, CutOutput::Release(_)));
         if !self.is_released {
             self.out.extend(self.stores.keys().map(|store| CutOutput::Release(*store)));

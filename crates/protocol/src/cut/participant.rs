@@ -7,8 +7,8 @@ use super::{CutNumber, LONGEST_HOLD_MS, Run};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
 
-/// Decides when a store holds its log. The store holds from the return of [`CutParticipant::begin`], at the latest when it reports that it
-/// holds, until [`CutParticipant::holds`] says no.
+/// Decides when a store holds its log. After [`CutParticipant::begin`] the store finishes the force under way, reports that it holds, and forces
+/// nothing until [`CutParticipant::holds`] says no.
 #[derive(Debug)]
 pub struct CutParticipant {
     run: Run,
@@ -29,7 +29,7 @@ struct Hold {
 pub enum CutRefusal {
     /// It holds for this cut.
     Busy(CutNumber),
-    /// It has taken this number before, which is not smaller.
+    /// It has taken this number, which is not smaller than the requested one.
     Taken(CutNumber),
     /// The hold would last longer than [`LONGEST_HOLD_MS`].
     TooLong,
@@ -55,6 +55,17 @@ impl fmt::Display for CutRefusal {
 }
 
 impl Error for CutRefusal {}
+
+impl CutRefusal {
+    /// The last number that the store has taken, if the next one must be larger.
+    #[must_use]
+    pub fn last(&self) -> Option<CutNumber> {
+        match self {
+            Self::Busy(last) | Self::Taken(last) => Some(*last),
+            Self::TooLong => None,
+        }
+    }
+}
 
 impl CutParticipant {
     /// A store that holds nothing, in this run of its process.
@@ -93,6 +104,12 @@ impl CutParticipant {
     #[must_use]
     pub fn holds(&self, number: CutNumber) -> bool {
         self.hold.as_ref().is_some_and(|hold| hold.number == number)
+    }
+
+    /// Whether the store is to hold, for any cut.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.hold.is_some()
     }
 
     /// The coordinator releases the store. A cut that is released before it began does not begin any more.

@@ -98,7 +98,6 @@ impl World {
             admin.last += 1;
             let cut = CutCoordinator::begin(CutNumber(admin.last), bricks, PATIENCE_MS, now);
             admin.attempt = Some(CutAttempt { cut, hold_ms, tries_left, began, moment: None });
-            self.drain_admin(pid);
             self.drain_process(pid);
         }
     }

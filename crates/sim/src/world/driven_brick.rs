@@ -264,7 +264,7 @@ impl World {
         let invariants = driven.brick.check_invariants();
         let unforced = driven.brick.unforced_count();
         // A store that holds for a cut forces nothing.
-        let begins = driven.forcing.is_none() && unforced > 0 && driven.cuts.deadline() == u64::MAX;
+        let begins = driven.forcing.is_none() && unforced > 0 && !driven.cuts.is_holding();
         if begins {
             driven.forcing = Some(unforced);
             let life = self.processes[pid].incarnation;

@@ -125,6 +125,10 @@ fn requests_are_unchanged() {
         ("get-status", Request::GetStatus(proto::GetStatus {})),
         ("backup", Request::Backup(proto::Backup::default())),
         ("scrub", Request::Scrub(proto::Scrub {})),
+        ("backup-of-a-cut", Request::Backup(proto::Backup { cut: Some(7), catalogue: false })),
+        ("backup-of-the-catalogue", Request::Backup(proto::Backup { cut: None, catalogue: true })),
+        ("cut", Request::Cut(proto::Cut { number: 7, hold_ms: 2_000 })),
+        ("release-cut", Request::ReleaseCut(proto::ReleaseCut { number: 7 })),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
@@ -134,7 +138,7 @@ fn requests_are_unchanged() {
 #[test]
 fn answers_are_unchanged() {
     let metric = proto::Metric { name: "connections".to_owned(), value: 3 };
-    let responses: [(&str, Response, &[u8]); 8] = [
+    let responses: [(&str, Response, &[u8]); 11] = [
         ("error", Response::Error(proto::Error { kind: 2, message: "no such object".to_owned() }), b""),
         ("done", Response::Done(proto::Done {}), b""),
         ("space-created", Response::SpaceCreated(proto::SpaceCreated { space: 2 }), b""),
@@ -161,6 +165,9 @@ fn answers_are_unchanged() {
             Response::ScrubDone(proto::ScrubDone { objects: 3, bytes: 4096, damaged: vec!["object 1".to_owned()] }),
             b"",
         ),
+        ("cut-held", Response::CutHeld(proto::CutHeld { run: 5, has_catalogue: true }), b""),
+        ("cut-refused", Response::CutRefused(proto::CutRefused { last: 8, why: "try again".to_owned() }), b""),
+        ("cut-released", Response::CutReleased(proto::CutReleased { run: 5, lasted: true }), b""),
     ];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };
@@ -175,7 +182,7 @@ fn every_vector_is_checked() {
     let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
     assert_eq!(
         stored,
-        9 + 6 + 9 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
+        9 + 10 + 12 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
         "the vectors in the directory are not those of this version's tests"
     );
 }

@@ -57,7 +57,7 @@ pub(super) async fn backup(
         }
     }
     let written = writing.await.unwrap_or_else(|_| Err(io::Error::other("the writer of the archive has panicked")));
-    // Without a writer the parts end, too: its error is the cause.
+    // If the writer fails, the streams of the parts fail, too: its error is the cause.
     let written = written.map_err(|error| Failure::file("cannot write the archive", &error))?;
     streamed?;
     written.ok_or_else(|| Error::new(ErrorKind::Internal, "a part of the archive is not complete").into())
