@@ -23,7 +23,7 @@ pub use self::cuts::{ArchiveStream, CutPart, take_cut};
 use self::link::Link;
 use crate::client_core::unexpected_answer_error;
 use crate::url::split_group;
-use crate::{BackupSummary, Progress, ScrubReport, SpaceUsage, Status, Url, Usage};
+use crate::{BackupSummary, ClockStatus, Progress, ScrubReport, SpaceUsage, Status, Url, Usage};
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -383,7 +383,13 @@ impl AdminClient {
             Response::Status(status) => {
                 let metrics = status.metrics.into_iter().map(|metric| (metric.name, metric.value)).collect();
                 let health_problem = Some(status.health_problem).filter(|health_problem| !health_problem.is_empty());
-                Ok(Status { agent: status.agent, metrics, role: status.role, health_problem, process: status.process })
+                let clock = |clock: proto::ClockStatus| {
+                    let proto::ClockStatus { process, offset_ms, refused } = clock;
+                    ClockStatus { process, offset_ms, refused }
+                };
+                let clocks = status.clocks.into_iter().map(clock).collect();
+                let (agent, role, process) = (status.agent, status.role, status.process);
+                Ok(Status { agent, metrics, role, health_problem, process, clocks })
             }
             _ => Err(unexpected_answer_error()),
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limits};
+use protocol::clock::ClusterTime;
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
@@ -245,9 +246,10 @@ impl Core {
 
     // -------------------------------------------------------------------------------------------- connection
 
-    /// A peer server is connected.
-    pub(super) fn on_connected(&self, connection: PeerConnection) -> Result<()> {
+    /// A peer server is connected, and says what time it is.
+    pub(super) fn on_connected(&self, connection: PeerConnection, time: ClusterTime) -> Result<()> {
         self.with_state(|state, now| {
+            state.driver.set_time(time);
             let peer = connection.peer_address.clone();
             state.connection = Some(connection);
             state.driver.connected(peer, now);

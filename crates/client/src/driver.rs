@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{ClassId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
+use protocol::clock::ClusterTime;
 use protocol::eviction::EvictionPolicy;
 use protocol::gateway;
 use protocol::ident::{HlcTimestamp, HolderId, TxnId};
@@ -170,6 +171,11 @@ impl<T: DriverObject> ClientDriver<T> {
             is_closed: false,
             out: Vec::new(),
         }
+    }
+
+    /// The time of the cluster, by which transactions begin from now on (L2).
+    pub fn set_time(&mut self, time: ClusterTime) {
+        self.session.set_time(time);
     }
 
     /// Takes the pending actions, in order.

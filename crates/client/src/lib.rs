@@ -54,7 +54,7 @@ mod unique;
 mod url;
 mod watch;
 
-pub use admin::reports::{BackupSummary, Progress, ScrubReport, SpaceUsage, Status, Usage};
+pub use admin::reports::{BackupSummary, ClockStatus, Progress, ScrubReport, SpaceUsage, Status, Usage};
 pub use admin::{
     AdminClient, AdminOptions, ArchiveStream, CutPart, QuotaLimit, RedirectorInfo, SpaceChange, SpaceInfo,
     SpaceOptions, take_cut,

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
+use protocol::clock::ClusterTime;
 use protocol::ident::{ClientId, HolderId};
 use protocol::session::Session;
 use tokio::task::JoinSet;
@@ -209,17 +210,18 @@ struct ClientSetup {
     nodes: Vec<NodeId>,
     /// The client's number.
     number: u64,
+    time: ClusterTime,
 }
 
 /// Asks a server for what a new client needs.
 async fn fetch_setup(server: &Address, target: &Target, options: &ConnectOptions) -> Result<ClientSetup> {
     let requests = [Request::GetNumbers(proto::GetNumbers { count: 1 }), Request::GetSpace(proto::GetSpace {})];
-    let (space, [numbers, of]) = ask(server, target, options, requests).await?;
+    let ((space, time), [numbers, of]) = ask(server, target, options, requests).await?;
     let (Response::Numbers(numbers), Response::ConnectionSpace(of)) = (numbers, of) else {
         return Err(unexpected_answer_error());
     };
     let nodes = of.nodes.into_iter().map(cluster::node).collect::<Result<Vec<_>>>()?;
-    Ok(ClientSetup { space, nodes, number: numbers.first })
+    Ok(ClientSetup { space, nodes, number: numbers.first, time })
 }
 
 /// Asks a peer server for the redirectors of the client's group.
@@ -235,22 +237,23 @@ fn group_request(target: &Target) -> Request {
     Request::GetGroups(GetGroups { group })
 }
 
-/// Sends requests to a server, on a connection for these alone. Returns the number of the client's space and the answers.
+/// Sends requests to a server, on a connection for these alone. Returns the number of the client's space, the time of the cluster, and the
+/// answers.
 async fn ask<const N: usize>(
     server: &Address,
     target: &Target,
     options: &ConnectOptions,
     requests: [Request; N],
-) -> Result<(SpaceId, [Response; N])> {
+) -> Result<((SpaceId, ClusterTime), [Response; N])> {
     let timeout = options.connect_timeout;
     let asked = time::timeout(timeout, async {
-        let (stream, space, max_frame) = open_connection(server, target, options).await?;
+        let Opened { stream, space, max_frame, time } = open_connection(server, target, options).await?;
         let connection = CallConnection::open(stream, max_frame);
         let mut answers = Vec::with_capacity(N);
         for request in requests {
             answers.push(connection.ask(request).await?);
         }
-        Ok((space, answers.try_into().map_err(|_| unexpected_answer_error())?))
+        Ok(((space, time), answers.try_into().map_err(|_| unexpected_answer_error())?))
     });
     asked.await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::Unavailable, format!("{server} does not answer within {timeout:?}")))
@@ -258,8 +261,9 @@ async fn ask<const N: usize>(
 }
 
 fn start(target: Arc<Target>, server: Address, setup: ClientSetup, options: ConnectOptions) -> Arc<Core> {
-    let ClientSetup { space, nodes, number } = setup;
+    let ClientSetup { space, nodes, number, time } = setup;
     let mut session = Session::new(ClientId(number), HolderId(number << SESSION_BITS), SKEW_MS);
+    session.set_time(time);
     if options.snapshots {
         session.subscribe();
     }
@@ -269,18 +273,35 @@ fn start(target: Arc<Target>, server: Address, setup: ClientSetup, options: Conn
     core
 }
 
-async fn open_connection(peer: &Address, target: &Target, options: &ConnectOptions) -> Result<(Stream, SpaceId, u32)> {
+/// An open connection to a server.
+struct Opened {
+    stream: Stream,
+    space: SpaceId,
+    max_frame: u32,
+    /// The time of the cluster. The client goes by it, not by its own clock (L2).
+    time: ClusterTime,
+}
+
+async fn open_connection(peer: &Address, target: &Target, options: &ConnectOptions) -> Result<Opened> {
     let mut introduction = Introduction::new(&target.space, &options.agent);
     introduction.credentials = credentials(options.credentials.as_ref(), target.user.as_deref());
     introduction.insecure = options.insecure;
     let (stream, terms) = dial(peer, options.tls.as_ref(), &introduction, options.connect_timeout).await?;
-    Ok((stream, terms.space, terms.max_frame))
+    let clock = MonotonicClock::begin();
+    let offset_ms = match terms.time_ms {
+        // An older server does not say what time it is.
+        0 => clock.wall_offset_ms(),
+        // The message has taken some time, so this is a little behind.
+        time_ms => time_ms.wrapping_sub(clock.now()) as i64,
+    };
+    let time = ClusterTime { offset_ms, is_trusted: true };
+    Ok(Opened { stream, space: terms.space, max_frame: terms.max_frame, time })
 }
 
 /// Opens a connection to a peer server of the client's space.
-async fn reconnect(peer: &Address, target: &Target, options: &ConnectOptions, space: SpaceId) -> Result<(Stream, u32)> {
+async fn reconnect(peer: &Address, target: &Target, options: &ConnectOptions, space: SpaceId) -> Result<Opened> {
     match open_connection(peer, target, options).await? {
-        (stream, of, max_frame) if of == space => Ok((stream, max_frame)),
+        opened if opened.space == space => Ok(opened),
         _ => {
             let what = format!(
                 "the space of this client was removed, and {peer} has another one of its name, or is of another cluster"
@@ -306,9 +327,9 @@ async fn keep_connected(core: Weak<Core>, target: Arc<Target>, first: Address) {
         // The client may be dropped meanwhile.
         drop(client);
         match first_success(&servers, |server| target.hedge_delay(server), attempt).await {
-            Ok((server, (stream, max_frame))) => {
+            Ok((server, opened)) => {
                 pause = FIRST_PAUSE;
-                match drive_connection(&core, &target, &server, stream, max_frame).await {
+                match drive_connection(&core, &target, &server, opened).await {
                     Ok(ConnectionEnd::Lost) => servers = target.servers(Some(&server)),
                     Ok(ConnectionEnd::Left) => {
                         servers = target.servers(None);
@@ -362,17 +383,17 @@ async fn drive_connection(
     core: &Weak<Core>,
     target: &Arc<Target>,
     server: &Address,
-    stream: Stream,
-    max_frame: u32,
+    opened: Opened,
 ) -> Result<ConnectionEnd> {
     let Some(client) = core.upgrade() else { return Err(closed_error()) };
+    let Opened { stream, max_frame, time, .. } = opened;
     let options = client.options.clone();
     let mailbox = Arc::new(Mailbox::for_transactions());
     let (handle, caller) = (PeerHandle::new(mailbox.clone()), Caller::new(mailbox.clone(), BUDGET));
     let service = PeerService { core: core.clone(), handle: handle.clone() };
     let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());
     let connection = PeerConnection { handle, caller: caller.clone(), peer_address: Arc::from(server.to_string()) };
-    client.on_connected(connection)?;
+    client.on_connected(connection, time)?;
     drop(client);
     let mut driving = pin!(link::drive(link));
     let has_others = target.group.is_some() || target.peers.len() > 1;

@@ -53,6 +53,7 @@ use crate::auth::Principal;
 use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
 use crate::openings::LocalOpening;
+use crate::process_clock::ProcessClock;
 use crate::server::{self, AdmittedConnection, Config, Metric, ServerCounters, Thread, server_handle};
 use cuts::Cuts;
 pub use node_driver::PageRead;
@@ -121,7 +122,10 @@ impl BrickRole {
             let seen = &hello.witnessed;
             seen.iter().try_for_each(|seen| own.check_witnessed(seen, "a process that connects saw it"))?;
         }
-        self.nodes.check_current()
+        if matches!(hello.role(), handshake::Role::Brick | handshake::Role::Peer) {
+            self.nodes.cluster_view.clock.check()?;
+        }
+        self.nodes.check_opening()
     }
 }
 
@@ -139,13 +143,17 @@ impl server::ServerRole for BrickRole {
         self.nodes.cluster_view.catalog_changes()
     }
 
+    fn clock(&self) -> Option<&ProcessClock> {
+        Some(&self.nodes.cluster_view.clock)
+    }
+
     async fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, ())> {
         self.check_caller(hello, who)?;
         let opening = self.nodes.opening.as_ref().map(|own| own.witnessed());
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         // Requests to a brick name their space: other processes of the cluster work with all of them.
         let (space, brick, permission) = (SpaceId(0), self.nodes.id.0, handshake::Permission::None);
-        Ok((Terms { space, max_frame, max_in_flight, brick, opening, permission }, ()))
+        Ok((Terms { space, max_frame, max_in_flight, brick, opening, permission, time_ms: self.nodes.cluster_view.clock.time_ms() }, ()))
     }
 
     fn check_admitted(&self, connection: &AdmittedConnection) -> Result<()> {

@@ -24,6 +24,7 @@ use wire::transport::Address;
 
 use crate::node_placement::{BrickId, CurrentPlacement, PlacementSnapshot};
 use crate::openings::WitnessTable;
+use crate::process_clock::ProcessClock;
 use number_pool::NumberPool;
 use schema::SchemaCache;
 
@@ -54,6 +55,8 @@ pub struct ClusterView {
     schema_cache: SchemaCache,
     /// What this process saw of the logs of others.
     pub(crate) witnesses: Arc<WitnessTable>,
+    /// The clock of the process.
+    pub(crate) clock: Arc<ProcessClock>,
     /// Held while the view is updated.
     filling: Mutex<()>,
 }
@@ -83,6 +86,7 @@ impl ClusterView {
             source: None,
             schema_cache: schemas,
             witnesses: WitnessTable::new(),
+            clock: ProcessClock::of_catalogue(),
             filling: Mutex::default(),
         })
     }
@@ -96,17 +100,21 @@ impl ClusterView {
     /// # Panics
     /// Outside of a tokio runtime.
     pub async fn follow(store: Arc<dyn MetaStore>) -> Result<Arc<Self>> {
-        Self::follow_with(store, WitnessTable::new()).await
+        Self::follow_with(store, WitnessTable::new(), ProcessClock::of_catalogue()).await
     }
 
-    /// As [`ClusterView::follow`], of a process that notes in `witnesses` what it sees of the logs of others.
+    /// As [`ClusterView::follow`], of a process that has this clock, and notes in `witnesses` what it sees of the logs of others.
     ///
     /// # Errors
     /// As [`ClusterView::follow`].
     ///
     /// # Panics
     /// As [`ClusterView::follow`].
-    pub async fn follow_with(store: Arc<dyn MetaStore>, witnesses: Arc<WitnessTable>) -> Result<Arc<Self>> {
+    pub async fn follow_with(
+        store: Arc<dyn MetaStore>,
+        witnesses: Arc<WitnessTable>,
+        clock: Arc<ProcessClock>,
+    ) -> Result<Arc<Self>> {
         let editor = CatalogEditor::new(store.clone());
         editor.parameters().await?;
         let seen = witnesses.clone();
@@ -130,6 +138,7 @@ impl ClusterView {
             source: catalogue,
             schema_cache: schemas,
             witnesses,
+            clock,
             filling,
         });
         realm.update_from_catalog();

@@ -30,6 +30,7 @@ pub mod openings;
 mod peer;
 mod plant;
 pub mod process;
+pub mod process_clock;
 pub mod purpose;
 mod redirector;
 pub mod restore;

@@ -14,6 +14,7 @@ use store::Store;
 
 use crate::cluster_view::ClusterView;
 use crate::meta::MetaServer;
+use crate::openings::WitnessTable;
 use crate::process::{BrickProcess, PeerProcess};
 use crate::purpose::Purpose;
 use crate::{Config, IoRuntimes, IoThreads};
@@ -82,8 +83,9 @@ impl LocalCluster {
         brick: impl Fn(usize) -> Config,
         peers: Vec<Config>,
     ) -> Result<()> {
+        let clock = meta.clock().clone();
         self.meta = Some(meta);
-        let view = ClusterView::follow(catalogue).await?;
+        let view = ClusterView::follow_with(catalogue, WitnessTable::new(), clock).await?;
         for (number, store) in (1..).zip(stores) {
             self.bricks.push(BrickProcess::start(view.clone(), store, brick(number), &[]).await?);
         }

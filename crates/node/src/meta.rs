@@ -29,6 +29,7 @@ use wire::proto;
 
 use crate::auth::Principal;
 use crate::openings;
+use crate::process_clock::ProcessClock;
 use crate::server::{self, AdmittedConnection, Config, Metric, ServerCounters, Thread, server_handle};
 use meta_connection::MetaConnection;
 pub use remote_meta_store::RemoteMetaStore;
@@ -52,8 +53,15 @@ impl MetaServer {
         let opened = editor.add_own_opening(rand::random()).await?;
         follower.wait_for_revision(opened.revision).await?;
         let ended = watch::Sender::new(None);
-        let role = MetaRole { store, editor, follower, ended, deduplicator: WriteDeduplicator::new() };
+        let clock = ProcessClock::of_catalogue();
+        let role = MetaRole { store, editor, follower, ended, deduplicator: WriteDeduplicator::new(), clock };
         Ok(Self { server: Self::start_server(role, config).await? })
+    }
+
+    /// The clock of its process, which other roles in the process share.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<ProcessClock> {
+        &self.server.role().clock
     }
 
     /// Waits until it must not serve any more, because its catalogue went back in time, and returns why.
@@ -76,6 +84,7 @@ pub(crate) struct MetaRole {
     /// Why the catalogue must not be served any more.
     ended: watch::Sender<Option<String>>,
     deduplicator: Arc<WriteDeduplicator>,
+    clock: Arc<ProcessClock>,
 }
 
 impl MetaRole {
@@ -132,11 +141,15 @@ impl server::ServerRole for MetaRole {
         Some(self.follower.subscribe())
     }
 
+    fn clock(&self) -> Option<&ProcessClock> {
+        Some(&self.clock)
+    }
+
     async fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Principal)> {
         self.check_caller(hello, who)?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         let (space, permission) = (SpaceId(0), handshake::Permission::None);
-        Ok((Terms { space, max_frame, max_in_flight, brick: 0, opening: None, permission }, who.clone()))
+        Ok((Terms { space, max_frame, max_in_flight, brick: 0, opening: None, permission, time_ms: 0 }, who.clone()))
     }
 
     fn check_admitted(&self, connection: &AdmittedConnection) -> Result<()> {
@@ -158,6 +171,9 @@ impl server::ServerRole for MetaRole {
     fn health_problem(&self) -> Option<String> {
         if let Some(why) = &*self.ended.borrow() {
             return Some(why.clone());
+        }
+        if let Some(why) = self.clock.refusal() {
+            return Some(why);
         }
         let catalog = self.follower.load();
         let flawed: Vec<String> = catalog.invalid_entries().take(3).map(|(key, why)| format!("{key}: {why}")).collect();

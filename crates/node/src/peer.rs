@@ -61,6 +61,7 @@ use wire::proto::cluster::{AskWitness, Witnesses};
 use crate::auth::{Principal, permission_to_proto};
 use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, SpaceView};
+use crate::process_clock::ProcessClock;
 use crate::server::{AdmittedConnection, Config, Metric, ServerCounters, ServerRole, Thread, server_handle};
 use client_connection::{Admission, ClientConnection};
 use groups::{GroupRegistry, Registration};
@@ -128,8 +129,13 @@ impl PeerRole {
     /// The space of a caller; one without logical nodes for what concerns the whole cluster.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`]; [`ErrorKind::NotFound`] for administrators.
+    /// [`ErrorKind::Denied`]; [`ErrorKind::NotFound`] for administrators; [`ErrorKind::Unavailable`] if the clock of this process is
+    /// wrong.
     fn admitted_space(&self, hello: &proto::Hello, who: &Principal) -> Result<Arc<SpaceView>> {
+        if !hello.space.is_empty() {
+            // Another peer server may have a right clock.
+            self.cluster_view.clock.check()?;
+        }
         let catalog = self.cluster_view.load_catalog();
         let catalog = catalog.as_deref().map(|catalog| &**catalog);
         match self.cluster_view.space(&hello.space) {
@@ -189,6 +195,10 @@ impl ServerRole for PeerRole {
         self.cluster_view.catalog_changes()
     }
 
+    fn clock(&self) -> Option<&ProcessClock> {
+        Some(&self.cluster_view.clock)
+    }
+
     async fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Self::Admission)> {
         let space = self.admitted_space(hello, who)?;
         let permission = self.permission(&space.name, who);
@@ -198,7 +208,8 @@ impl ServerRole for PeerRole {
         let is_redirector = hello.role() == handshake::Role::Redirector;
         let id = space.id;
         let pass = Admission { space, principal: who.clone(), is_redirector, catalog_timeout };
-        Ok((Terms { space: id, max_frame, max_in_flight, brick: 0, opening: None, permission }, pass))
+        let time_ms = self.cluster_view.clock.time_ms();
+        Ok((Terms { space: id, max_frame, max_in_flight, brick: 0, opening: None, permission, time_ms }, pass))
     }
 
     fn check_admitted(&self, connection: &AdmittedConnection) -> Result<()> {
@@ -263,7 +274,8 @@ impl ServerRole for PeerRole {
     }
 
     fn health_problem(&self) -> Option<String> {
-        self.shards.iter().find_map(|shard| shard.health_problem())
+        let clock = self.cluster_view.clock.refusal();
+        clock.or_else(|| self.shards.iter().find_map(|shard| shard.health_problem()))
     }
 
     fn close(&self) -> Result<()> {

@@ -48,6 +48,7 @@ impl BrickProcess {
     pub async fn start(view: Arc<ClusterView>, store: Store, config: Config, advertise: &[Address]) -> Result<Self> {
         let expected = advertised(advertise, &config.listen);
         let id = retry_until_available(META_SERVER, || member::brick_of(&view, &store, expected)).await?;
+        view.clock.set_process(&Identity::Brick(id).to_string());
         let start = start_number(&view).await?;
         let open = || open_brick(&view, &store, id, &config.cluster_credentials);
         let opening = retry_until_available(META_SERVER, open).await?;
@@ -108,6 +109,7 @@ impl PeerProcess {
         let addresses = advertised(advertise, server.addresses());
         let announce = async {
             let id = retry_until_available(META_SERVER, || member::peer_at(&view, addresses)).await?;
+            view.clock.set_process(&Identity::Peer(id).to_string());
             let announce = || Member::announce(&view, Identity::Peer(id), start, addresses);
             Ok((id, retry_until_available(META_SERVER, announce).await?))
         };

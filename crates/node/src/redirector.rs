@@ -43,6 +43,7 @@ use wire::transport::Address;
 
 use crate::auth::Principal;
 use crate::cluster_view::SpaceView;
+use crate::process_clock::ProcessClock;
 use crate::server::{
     AdmittedConnection, Config, Metric, ServerCounters, ServerRole, Thread, UserSource, server_handle,
 };
@@ -179,6 +180,11 @@ impl ServerRole for RedirectorRole {
 
     fn user_source(&self) -> UserSource {
         UserSource::Upstream
+    }
+
+    fn clock(&self) -> Option<&ProcessClock> {
+        // It makes no timestamps, and passes the time of the server above on.
+        None
     }
 
     async fn admit(&self, config: &Config, hello: &proto::Hello, _: &Principal) -> Result<(Terms, Admission)> {

@@ -33,6 +33,7 @@ use wire::proto::response::Response;
 use wire::transport::{Address, Listener, PeerAddress, beyond_loopback};
 
 use crate::auth::{Authenticator, Principal};
+use crate::process_clock::ProcessClock;
 pub use config::Config;
 pub use connection_table::ConnectionLimits;
 use connection_table::{ConnectionOwner, ConnectionTable};
@@ -62,6 +63,9 @@ pub(crate) trait ServerRole: Sized + Send + Sync + 'static {
 
     /// Signals changes of the catalogue.
     fn catalog_changes(&self) -> Option<watch::Receiver<Revision>>;
+
+    /// The clock of the process; `None` if the role needs no time.
+    fn clock(&self) -> Option<&ProcessClock>;
 
     /// Who decides which callers are users.
     fn user_source(&self) -> UserSource {
@@ -200,7 +204,8 @@ impl<R: ServerRole> Shared<R> {
         let metrics = metrics.map(|metric| proto::Metric { name: metric.name.to_owned(), value: metric.value });
         let (role, health_problem) = (R::NAME.to_owned(), self.role.health_problem().unwrap_or_default());
         let (agent, process) = (AGENT.to_owned(), std::process::id());
-        proto::Status { agent, metrics: metrics.collect(), role, health_problem, process }
+        let clocks = self.role.clock().map(ProcessClock::statuses).unwrap_or_default();
+        proto::Status { agent, metrics: metrics.collect(), role, health_problem, process, clocks }
     }
 }
 
@@ -388,6 +393,7 @@ impl<R: ServerRole> Acceptor<R> {
         };
         let accepting: Vec<_> = bound.listeners.into_iter().map(accept).collect();
         tasks.spawn(recheck_on_catalog_change(self.shared.clone()));
+        tasks.spawn(recheck_on_clock_change(self.shared.clone()));
         tasks.spawn(run_ticks(self.shared.clone()));
         if self.phase.wait_for(|phase| *phase >= Phase::Draining).await.is_err() {
             // The server was dropped: it serves until the process ends.
@@ -416,6 +422,9 @@ async fn run_ticks<R: ServerRole>(shared: Arc<Shared<R>>) {
         if let Some(suppressed) = shared.refusal_log.take_suppressed() {
             info!(suppressed, "more connections were refused or closed than are logged");
         }
+        if let Some(clock) = shared.role.clock() {
+            clock.refresh();
+        }
         shared.role.tick();
     }
 }
@@ -423,6 +432,14 @@ async fn run_ticks<R: ServerRole>(shared: Arc<Shared<R>>) {
 /// Checks all connections again whenever the catalogue has changed.
 async fn recheck_on_catalog_change<R: ServerRole>(shared: Arc<Shared<R>>) {
     let Some(mut changed) = shared.role.catalog_changes() else { return };
+    while changed.changed().await.is_ok() {
+        shared.for_each_connection(|connection, mailbox| shared.recheck_admission(connection, mailbox));
+    }
+}
+
+/// Checks all connections again whenever the clock of the process has become wrong or right.
+async fn recheck_on_clock_change<R: ServerRole>(shared: Arc<Shared<R>>) {
+    let Some(mut changed) = shared.role.clock().map(ProcessClock::changes) else { return };
     while changed.changed().await.is_ok() {
         shared.for_each_connection(|connection, mailbox| shared.recheck_admission(connection, mailbox));
     }

@@ -272,6 +272,7 @@ fn change_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
                     brick: 0,
                     opening: None,
                     permission: handshake::Permission::None,
+                    time_ms: 0,
                 })
             }
         }
@@ -373,6 +374,7 @@ impl HandshakeAuthenticator for HangingBrick {
             brick: self.number,
             opening: None,
             permission: handshake::Permission::None,
+            time_ms: 0,
         })
     }
 }

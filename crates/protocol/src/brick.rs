@@ -6,6 +6,7 @@
 //!
 //! - **D1, D2.** A holder is listed before its page is read. Invalidations are sent before any later answer.
 //! - **V3.** Changes that all holders have acknowledged are retired.
+//! - **L2.** A brick whose clock is not trusted grants no leases and closes no timestamps.
 //! - **N1.** A write outside of transactions is *settled* when every holder has acknowledged it or has expired. A
 //!   restarted brick does not know its earlier holders, so it settles nothing before the longest lease that it could
 //!   have granted has run out.
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Entry, NodeId, Oid, PageId};
 
+use crate::clock::ClusterTime;
 use crate::commit::coordinator::{self, Coordinator};
 use crate::commit::joint::CollectedAnswers;
 use crate::commit::participant::{self, Participant, ParticipantSettings};
@@ -151,6 +153,17 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         if !planted(Bug::SettledAtRestart) {
             self.unknown_copies_until = holder_expiry(now, LEASE_MS);
         }
+    }
+
+    /// From now on, this is the time of the cluster (L2).
+    pub fn set_time(&mut self, time: ClusterTime) {
+        self.participant.set_time(time);
+    }
+
+    /// The bound of what was promised or closed: see [`Participant::bound`].
+    #[must_use]
+    pub fn bound(&self) -> HlcTimestamp {
+        self.participant.bound()
     }
 
     /// Takes the outputs, in order.
@@ -294,7 +307,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             if let Some(before) = replaces {
                 self.remove(before, now);
             }
-            if !open && !self.directory.knows(holder) {
+            if !open && !self.directory.knows(holder) || !self.participant.may_serve() {
                 self.send_down(holder, Down::Closed);
             } else {
                 let lease_ms = self.renew(holder, height, wanted_ms, subscribe, now);
@@ -456,7 +469,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             let directory = &self.directory;
             self.subscribers.retain(|holder| directory.knows(*holder));
             let subscribers: Vec<HolderId> = self.subscribers.iter().copied().collect();
-            if !subscribers.is_empty() {
+            if !subscribers.is_empty() && self.participant.may_serve() {
                 let at = self.participant.close_timestamp(now);
                 subscribers.into_iter().for_each(|holder| self.send_down(holder, Down::Close { at }));
             }
@@ -464,7 +477,10 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.participant.expire(now);
         if now >= self.next_orphan_scan {
             self.next_orphan_scan = now + ORPHAN_SCAN_MS;
-            self.participant.raise_horizon(HlcTimestamp::at(now.saturating_sub(HORIZON_MS)));
+            if self.participant.may_serve() {
+                let before = self.participant.physical_ms(now).saturating_sub(HORIZON_MS);
+                self.participant.raise_horizon(HlcTimestamp::at(before));
+            }
             self.drop_unanswered(now);
             self.finish_orphans(now);
             let writes = self.settling.keys().copied().collect();

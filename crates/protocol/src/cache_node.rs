@@ -11,7 +11,7 @@ use std::ops::Bound;
 use model::NodeId;
 
 use crate::brick::LockedObject;
-use crate::clock::ClockSkewError;
+use crate::clock::{ClockSkewError, ClusterTime};
 use crate::commit::coordinator;
 use crate::commit::{Answer, Rejected, Request};
 use crate::gateway::{self, Call, Gateway, Reply};
@@ -242,6 +242,13 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
         gateway.learn(seen, now)?;
         gateway.handle_answer(node, answer, locked, now);
         Ok(())
+    }
+
+    /// From now on, this is the time of the cluster (L2).
+    pub fn set_time(&mut self, time: ClusterTime) {
+        if let Some(gateway) = &mut self.gateway {
+            gateway.set_time(time);
+        }
     }
 
     /// The largest timestamp that it knows.

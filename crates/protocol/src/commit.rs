@@ -363,6 +363,15 @@ impl<T> Request<T> {
         !matches!(self, Self::Lock { .. } | Self::Joint { .. })
     }
 
+    /// Whether its participant makes, logs or promises a timestamp for it (L2). Others end transactions.
+    fn needs_time(&self) -> bool {
+        match self {
+            Self::Prepare { .. } | Self::Commit { .. } | Self::Check { .. } | Self::Lock { .. } => true,
+            Self::Joint { .. } | Self::Heard { .. } => true,
+            Self::Decide { .. } | Self::Ask { .. } | Self::Forget { .. } => false,
+        }
+    }
+
     /// Whether it is answered.
     fn is_answered(&self) -> bool {
         !matches!(self, Self::Forget { .. } | Self::Heard { .. })
@@ -380,6 +389,8 @@ pub enum Rejected {
     Foreign(PageId),
     /// It contradicts the outcome of a transaction, or is an impossible outcome (C1).
     Contradiction(TxnId),
+    /// The clock of this process is wrong: it makes no timestamps (L2).
+    UntrustedClock,
 }
 
 impl fmt::Display for Rejected {
@@ -389,6 +400,7 @@ impl fmt::Display for Rejected {
             Self::Elsewhere(txn) => write!(f, "transaction {txn:?} does not involve this logical node"),
             Self::Foreign(page) => write!(f, "{page:?} is not a page of the logical node that the message is for"),
             Self::Contradiction(txn) => write!(f, "transaction {txn:?} has another outcome than the message"),
+            Self::UntrustedClock => f.write_str("the clock of this process is wrong: set it right, or try again"),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! - **Read-only transactions.** Their time is the maximum of this clock and the timestamps of all reads. Each
 //!   participant checks that every read is current and that no prepared transaction writes it, and promises that no
 //!   later commit gets a timestamp at or below that time: one round trip, no force.
+//! - **L2.** A gateway whose clock is not trusted takes no commits, checks and locks.
 //! - A client abandons a commit if it disappears or only asks for the outcome. The gateway then finishes the
 //!   transaction as any coordinator may (C2): it prepares no further participant and drops the writes.
 //! - The memory of calls that wait for unreachable participants has a limit ([`Gateway::with_limit`]). Above it a call
@@ -19,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{NodeId, Oid};
 
 use crate::brick::LockedObject;
-use crate::clock::{Clock, ClockSkewError};
+use crate::clock::{Clock, ClockSkewError, ClusterTime};
 use crate::commit::client_mark::ClientMark;
 use crate::commit::coordinator::{self, Coordinator};
 use crate::commit::joint;
@@ -124,6 +125,14 @@ impl<T> Call<T> {
             }),
             Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } => true,
             Self::Heard { .. } | Self::Release { .. } => true,
+        }
+    }
+
+    /// Whether the call needs timestamps (L2). Others end transactions.
+    fn needs_time(&self) -> bool {
+        match self {
+            Self::Commit { .. } | Self::Check { .. } | Self::Lock { .. } => true,
+            Self::Resolve { .. } | Self::Heard { .. } | Self::Release { .. } => false,
         }
     }
 
@@ -274,6 +283,11 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         self.clock.last()
     }
 
+    /// From now on, this is the time of the cluster (L2).
+    pub fn set_time(&mut self, time: ClusterTime) {
+        self.clock.set_time(time);
+    }
+
     /// Learns a timestamp from a message.
     ///
     /// # Errors
@@ -289,6 +303,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
     pub fn handle_call(&mut self, from: A, txn: TxnId, call: Call<T>, now: Ms) -> Result<(), Rejected> {
         if !call.is_consistent() {
             return Err(Rejected::Elsewhere(txn));
+        }
+        if call.needs_time() && !self.clock.is_trusted() {
+            return Err(Rejected::UntrustedClock);
         }
         if let Some(node) = self.busy_participant(txn, &call, now) {
             self.out.push(if planted(Bug::BusyIsRefused) {

@@ -6,6 +6,7 @@
 //! | module | decides | rules |
 //! | --- | --- | --- |
 //! | [`clock`] | when something happens | L1 |
+//! | [`clock_agreement`] | what time it is, and whether the clock of a process is believed | L2 |
 //! | [`validate`] | whether a finished transaction may commit | V1, V2, V3 |
 //! | [`locks`] | which transactions hold objects, and which wait for them | V2, W1 |
 //! | [`entries`] | which guards protect the entries of collections | V2 |
@@ -35,6 +36,7 @@
 pub mod brick;
 pub mod cache_node;
 pub mod clock;
+pub mod clock_agreement;
 pub mod commit;
 pub mod cut;
 pub mod directory;

@@ -28,7 +28,7 @@ use std::fmt;
 use model::{Entry, NodeId, Oid, PageId};
 
 use crate::brick::LockedObject;
-use crate::clock::Clock;
+use crate::clock::{Clock, ClusterTime};
 use crate::commit::coordinator::{self, CommitReceipt};
 use crate::commit::{EntryChanges, Part, Refusal};
 use crate::gateway::{Call, Reply};
@@ -233,6 +233,11 @@ impl<T: Clone + MemorySize> Session<T> {
     /// Subscribes to closed timestamps from the next session on, so that the client can take group snapshots.
     pub fn subscribe(&mut self) {
         self.subscribe = true;
+    }
+
+    /// The time of the cluster, by which transactions begin from now on (L2).
+    pub fn set_time(&mut self, time: ClusterTime) {
+        self.clock.set_time(time);
     }
 
     fn next_txn(&mut self, now: Ms) -> TxnId {
@@ -512,8 +517,7 @@ impl<T: Clone + MemorySize> Session<T> {
             TxnOutcome::Committed(CommitReceipt { timestamp, .. }) => {
                 let timestamp = *timestamp;
                 self.last = self.last.max(timestamp);
-                // This fails only if clocks differ too much, which the nodes above have detected before.
-                let _ = self.clock.learn(timestamp, timestamp.ms());
+                self.clock.learn_checked(timestamp);
                 self.cache.handle_outcome(txn, Some(timestamp));
             }
             _ => {

@@ -178,6 +178,8 @@ pub struct Terms {
     pub opening: Option<Witnessed>,
     /// What the caller may do in the space; none where the server decides by request.
     pub permission: Permission,
+    /// The time of the cluster when it was granted, in milliseconds since 1970; 0 if the server does not know it (L2).
+    pub time_ms: u64,
 }
 
 /// The bytes of an opening with this message.
@@ -287,6 +289,7 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
         brick: accepted.brick,
         opening: accepted.opening,
         permission: accepted.permission(),
+        time_ms: accepted.time_ms,
     })
 }
 
@@ -342,6 +345,7 @@ pub async fn accept(
             brick: terms.brick,
             opening: terms.opening,
             permission: terms.permission.into(),
+            time_ms: terms.time_ms,
         }),
         Err(error) => proto::welcome::Answer::Refused(error.into()),
     };

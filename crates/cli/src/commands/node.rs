@@ -13,6 +13,7 @@ use node::cluster_view::ClusterView;
 use node::meta::{MetaServer, RemoteMetaStore};
 use node::openings::WitnessTable;
 use node::process::{BrickProcess, PeerProcess, retry_until_available};
+use node::process_clock::ProcessClock;
 use node::purpose::Purpose;
 use node::{Redirector, RedirectorSettings};
 use serde::{Deserialize, Serialize};
@@ -185,8 +186,12 @@ impl RunningServer {
                 }
                 let (addresses, membership) = (settings.meta.clone(), settings.membership()?);
                 let remote = RemoteMetaStore::new_as_witness(addresses, membership, as_what, witnesses.clone())?;
+                // No process serves before it has compared its clock.
+                let clock = ProcessClock::of_member();
+                retry_until_available(META_SERVER, || clock.compare(&remote)).await?;
+                clock.follow(remote.clone());
                 let remote: Arc<dyn MetaStore> = Arc::new(remote);
-                let follow = || ClusterView::follow_with(remote.clone(), witnesses.clone());
+                let follow = || ClusterView::follow_with(remote.clone(), witnesses.clone(), clock.clone());
                 let view = retry_until_available(META_SERVER, follow).await?;
                 let (config, advertise) = (settings.config()?, &settings.advertise);
                 let started = match store {

@@ -37,8 +37,29 @@ struct ServerStatus {
     health_problem: Option<String>,
     agent: String,
     pid: u32,
+    /// The clocks of the cluster's processes.
+    clocks: Vec<Clock>,
     /// Counters and gauges by name, as in `/metrics`.
     metrics: Map<String, Value>,
+}
+
+/// The clock of a process beside the time of the cluster.
+#[derive(Serialize)]
+struct Clock {
+    /// The process, such as "brick 2".
+    process: String,
+    /// How far its clock is ahead; negative if it is behind.
+    offset_ms: i64,
+    /// Whether that is more than allowed: the process serves nothing that needs time.
+    refused: bool,
+}
+
+impl std::fmt::Display for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let side = if self.offset_ms < 0 { "behind" } else { "ahead" };
+        write!(f, "{:.3} s {side}", self.offset_ms.unsigned_abs() as f64 / 1_000.0)?;
+        f.write_str(if self.refused { ", refused: it serves nothing until its clock is right" } else { "" })
+    }
 }
 
 impl Report for ServerStatus {
@@ -55,6 +76,10 @@ impl Report for ServerStatus {
             let rate = 100.0 * hits as f64 / (hits + misses) as f64;
             writeln!(out, "{:<40} {rate:.1} %", "cache hit rate")?;
         }
+        // The only clock of a store on its own says nothing.
+        for clock in self.clocks.iter().filter(|clock| self.clocks.len() > 1 || clock.refused) {
+            writeln!(out, "{:<40} {clock}", format!("clock of {}", clock.process))?;
+        }
         for (name, value) in &self.metrics {
             let value = value.as_u64().unwrap_or_default();
             if name.ends_with("_bytes") || name.ends_with("_bytes_total") {
@@ -69,9 +94,11 @@ impl Report for ServerStatus {
 
 impl ServerStatus {
     fn new(server: Option<String>, status: client::Status) -> Self {
-        let client::Status { agent, role, health_problem, process: pid, metrics } = status;
+        let client::Status { agent, role, health_problem, process: pid, clocks, metrics } = status;
+        let clock = |client::ClockStatus { process, offset_ms, refused }| Clock { process, offset_ms, refused };
+        let clocks = clocks.into_iter().map(clock).collect();
         let metrics = metrics.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
-        Self { server, role, healthy: health_problem.is_none(), health_problem, agent, pid, metrics }
+        Self { server, role, healthy: health_problem.is_none(), health_problem, agent, pid, clocks, metrics }
     }
 
     fn metric(&self, name: &str) -> Option<u64> {

@@ -13,6 +13,19 @@ pub struct Status {
     pub health_problem: Option<String>,
     /// The number of its process on its machine; 0 if it is an older one.
     pub process: u32,
+    /// The clocks of the cluster's processes, as far as the server knows them.
+    pub clocks: Vec<ClockStatus>,
+}
+
+/// The clock of a process beside the time of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClockStatus {
+    /// The process, such as "brick 2".
+    pub process: String,
+    /// How far its clock is ahead, in milliseconds; negative if it is behind.
+    pub offset_ms: i64,
+    /// Whether that is more than allowed: the process makes no timestamps, and serves nothing that needs some.
+    pub refused: bool,
 }
 
 impl Status {

@@ -50,6 +50,7 @@ use meta::catalog::Removals;
 use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId, UploadId};
 use protocol::brick::{Brick, LockedObject, Output};
 use protocol::commit::participant::ParticipantSettings;
+use protocol::clock::ClusterTime;
 use protocol::commit::{Answer, Part, Record, Refusal, Rejected, Request};
 use protocol::ident::{HlcTimestamp, HolderId, Version};
 use protocol::lease::Ms;
@@ -285,6 +286,11 @@ impl<C: Clone> NodeDriver<C> {
     }
 
     // -------------------------------------------------------------------------------------------- inputs
+
+    /// From now on, this is the time of the cluster (L2).
+    pub(crate) fn set_time(&mut self, time: ClusterTime) {
+        self.machine.set_time(time);
+    }
 
     /// Handles a request of a coordinator.
     ///

@@ -171,11 +171,20 @@ impl Nodes {
         self.opening.as_ref().is_none_or(|opening| opening.is_current())
     }
 
-    /// Checks that this process may still serve the brick.
+    /// Checks that this process may still serve the brick, and that its clock is right (L2).
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] with the reason if it may not.
     pub(super) fn check_current(&self) -> Result<()> {
+        self.check_opening()?;
+        self.cluster_view.clock.check()
+    }
+
+    /// Checks that this process may still serve the brick.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] with the reason if it may not.
+    pub(super) fn check_opening(&self) -> Result<()> {
         match self.opening.as_ref().and_then(|opening| opening.end_reason()) {
             Some(why) => Err(Error::new(ErrorKind::Unavailable, why)),
             None => Ok(()),
@@ -295,6 +304,8 @@ impl Nodes {
             is_new,
         };
         let mut driver = Driver::open(settings, reader, self.answer_counts.clone(), self.time.now())?;
+        self.cluster_view.clock.note_log(driver.clock());
+        driver.set_time(self.cluster_view.clock.cluster_time());
         self.follow_schema(&mut driver);
         let has_prepared = driver.has_prepared();
         let served = ServedNode { epoch, driver: Mutex::new(driver), has_prepared };
@@ -380,6 +391,7 @@ impl Nodes {
     pub(crate) async fn run(self: &Arc<Self>) {
         let (mut map, mut tasks) = (self.cluster_view.placement.watch(), Vec::new());
         let mut catalogue = self.cluster_view.catalog_changes();
+        let mut clock = self.cluster_view.clock.changes();
         self.follow_openings();
         self.follow_map();
         loop {
@@ -399,8 +411,16 @@ impl Nodes {
                     self.follow_openings();
                     self.follow_schemas();
                 }
+                // The view has the clock as long as it exists.
+                Ok(()) = clock.changed() => self.follow_time(),
             }
         }
+    }
+
+    /// Gives all drivers the time of the cluster.
+    fn follow_time(&self) {
+        let time = self.cluster_view.clock.cluster_time();
+        self.served.load().values().filter_map(|served| served.lock().ok()).for_each(|mut one| one.set_time(time));
     }
 
     /// Handles tasks, and what it is time for. Returns when that is next.

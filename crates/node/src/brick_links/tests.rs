@@ -73,6 +73,7 @@ impl HandshakeAuthenticator for AdmitAll {
             brick,
             opening,
             permission: handshake::Permission::None,
+            time_ms: 0,
         })
     }
 }

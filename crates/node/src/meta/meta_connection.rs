@@ -196,6 +196,13 @@ impl Service for MetaConnection {
                 store.end_session(MetaSessionId(end.session)).await?;
                 Ok(Response::Done(proto::Done {}))
             }),
+            Request::MetaCompareClocks(report) => {
+                let answer = self.role().clock.handle_report(report);
+                match answer {
+                    Ok(clocks) => reply.send(Response::MetaClocks(clocks)),
+                    Err(error) => reply.fail(&error),
+                }
+            }
             Request::CreateSpace(create) => self.create_space(create, reply),
             Request::SetSpace(set) => self.set_space(set, reply),
             Request::RemoveSpace(remove) => self.remove_space(remove, reply),

@@ -208,6 +208,28 @@ impl RemoteMetaStore {
         self.ask(request, async |caller, request| Ok(caller.call(request, Vec::new()).await?.response)).await
     }
 
+    /// Has the clock of this process compared with others. `report` is called when there is a connection; it returns the time and the
+    /// report that is sent then.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the meta-server compares no clocks, [`ErrorKind::Unavailable`] if none answers.
+    pub(crate) async fn compare_clocks(
+        &self,
+        report: impl FnOnce() -> (u64, proto::meta::CompareClocks),
+    ) -> Result<(u64, proto::meta::Clocks)> {
+        let asked = self.inner.attempt(async |caller| {
+            let (sent, report) = report();
+            match caller.call(Request::MetaCompareClocks(report), Vec::new()).await?.response {
+                Response::MetaClocks(clocks) => Ok((sent, clocks)),
+                response => Err(unexpected_response_error(&response)),
+            }
+        });
+        asked.await.map_err(|error| match error {
+            AttemptError::Refused(error) => error,
+            AttemptError::Unsent(error) | AttemptError::Lost(_, error) => no_answer_error(&error),
+        })
+    }
+
     async fn write(&self, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Result<WriteOutcome> {
         meta_store::check_write(&expects, &changes)?;
         // The semaphore is never closed.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
 use protocol::ident::{ClientId, HolderId};
-use protocol::lease::Ms;
 use protocol::memory_size::MemorySize;
 use protocol::tree::Up;
 
@@ -61,7 +60,7 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         client: &mut PeerClient<A>,
         (node, holder): (NodeId, HolderId),
         message: &Up<T>,
-        now: Ms,
+        time_ms: u64,
     ) -> Result<Option<A>> {
         let mut replaced = None;
         if !planted(Bug::ForeignSession) {
@@ -76,7 +75,7 @@ impl<A: Clone + PartialEq> Downstreams<A> {
                 if !client.is_redirector() {
                     replaced = replaced.or(self.check_number(client, write.client)?);
                 }
-                check_clock(write.start, now)?;
+                check_clock(write.start, time_ms)?;
                 model::limits::check_writes(writes.len(), bytes_of(writes.values()))?;
             }
             _ => {}

@@ -28,7 +28,8 @@ use std::sync::Arc;
 use meta::catalog::{Catalog, Permission};
 use model::{Error, ErrorKind, NodeId, Oid, Result};
 use protocol::cache_node::{self, CacheNode};
-use protocol::commit::Refusal;
+use protocol::clock::ClusterTime;
+use protocol::commit::{Refusal, Rejected};
 use protocol::gateway::Call;
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::lease::Ms;
@@ -70,6 +71,7 @@ pub struct PeerDriver<A, T, R> {
     connected: BTreeSet<BrickId>,
     catalog: Option<Arc<Catalog>>,
     statuses: SpaceStatuses<A>,
+    time: ClusterTime,
     out: Vec<Output<A, T, R>>,
 }
 
@@ -95,6 +97,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             connected: BTreeSet::new(),
             catalog: None,
             statuses: SpaceStatuses::default(),
+            time: ClusterTime::default(),
             out: Vec::new(),
         }
     }
@@ -102,6 +105,14 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     /// Takes the outputs, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output<A, T, R>> {
         self.out.drain(..)
+    }
+
+    /// From now on, this is the time of the cluster (L2).
+    pub fn set_time(&mut self, time: ClusterTime) {
+        if self.time != time {
+            self.time = time;
+            self.node.set_time(time);
+        }
     }
 
     // -------------------------------------------------------------------------------------------- clients
@@ -127,7 +138,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         message: Up<T>,
         now: Ms,
     ) -> Result<()> {
-        let replaced = self.below.check_up(client, (node, holder), &message, now);
+        let replaced = self.below.check_up(client, (node, holder), &message, self.time.at(now));
         self.disconnect_replaced(replaced)?;
         self.check_not_removed(node)?;
         if let Up::Write { write, .. } = &message
@@ -165,7 +176,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         }
         client.check_call_pages(&call)?;
         client.space().nodes.first().map_or(Ok(()), |node| self.check_not_removed(*node))?;
-        check_call(txn, &call, now)?;
+        check_call(txn, &call, self.time.at(now))?;
         if let Some((needed, participants)) = required_permission(&call)
             && let Err(refused) = client.check_work(self.catalog.as_deref(), self.statuses.stopped(), needed)
         {
@@ -212,7 +223,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     }
 
     fn pass_call(&mut self, from: &A, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
-        let passed_on = self.node.handle_call(from.clone(), txn, call, now).map_err(invalid)?;
+        let passed_on = self.node.handle_call(from.clone(), txn, call, now).map_err(rejected)?;
         assert!(passed_on.is_none(), "C2: a peer server is the coordinator of every call");
         Ok(())
     }
@@ -544,6 +555,11 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
 /// Tells a client that its transaction, or write, is refused.
 fn refusal<A: Clone, T, R>(to: &A, (node, txn): (NodeId, TxnId), why: &Error) -> Output<A, T, R> {
     Output::Deferred { to: to.clone(), node, txn, kind: why.kind(), why: why.message().to_owned() }
+}
+
+fn rejected(why: Rejected) -> Error {
+    let kind = if why == Rejected::UntrustedClock { ErrorKind::Unavailable } else { ErrorKind::Invalid };
+    Error::new(kind, why.to_string())
 }
 
 fn invalid(why: impl std::fmt::Display) -> Error {

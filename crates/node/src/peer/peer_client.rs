@@ -10,7 +10,6 @@ use meta::catalog::{Catalog, Permission};
 use model::{Error, ErrorKind, NodeId, Oid, PageId, Result, limits};
 use protocol::gateway::Call;
 use protocol::ident::{ClientId, HlcTimestamp, TxnId};
-use protocol::lease::Ms;
 use protocol::locks::LockMode;
 use protocol::memory_size::MemorySize;
 use protocol::page_cache::ObjectState;
@@ -182,12 +181,12 @@ impl<A> PeerClient<A> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`].
-pub(crate) fn check_clock(at: HlcTimestamp, now: Ms) -> Result<()> {
+pub(crate) fn check_clock(at: HlcTimestamp, time_ms: u64) -> Result<()> {
     let ahead = at.ms();
-    if ahead <= now + SKEW_MS / 2 {
+    if ahead <= time_ms + SKEW_MS / 2 {
         return Ok(());
     }
-    let what = format!("the client's clock is {} ms ahead of the peer server's: set one of them right", ahead - now);
+    let what = format!("the client's clock is {} ms ahead of the peer server's: set one of them right", ahead - time_ms);
     Err(Error::new(ErrorKind::Invalid, what))
 }
 
@@ -195,9 +194,9 @@ pub(crate) fn check_clock(at: HlcTimestamp, now: Ms) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] for a time in the future, [`ErrorKind::TooLarge`].
-pub(crate) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, now: Ms) -> Result<()> {
+pub(crate) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, time_ms: u64) -> Result<()> {
     if !planted(Bug::FutureTime) {
-        check_clock(txn.start, now)?;
+        check_clock(txn.start, time_ms)?;
     }
     match call {
         Call::Commit { parts, .. } if !planted(Bug::OversizedCommit) => {
@@ -208,8 +207,8 @@ pub(crate) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, now: Ms) -> 
             limits::check_writes(objects, bytes_of(contents) + keys)?;
             limits::check_entries(entries().count(), keys)
         }
-        Call::Check { seen, .. } if !planted(Bug::FutureCheck) => check_clock(*seen, now),
-        Call::Heard { mark, .. } => check_clock(mark.below(), now),
+        Call::Check { seen, .. } if !planted(Bug::FutureCheck) => check_clock(*seen, time_ms),
+        Call::Heard { mark, .. } => check_clock(mark.below(), time_ms),
         _ => Ok(()),
     }
 }

@@ -215,6 +215,7 @@ pub(super) fn row(request: Request) -> Row {
         | Request::MetaWatch(_)
         | Request::MetaOpenSession(_)
         | Request::MetaKeepSession(_)
+        | Request::MetaCompareClocks(_)
         | Request::MetaEndSession(_) => wrong_server(META_SERVER),
     }
 }

@@ -92,6 +92,7 @@ impl PeerShard {
         if let Some(catalog) = self.cluster_view.load_catalog() {
             driver.set_catalog(&catalog);
         }
+        driver.set_time(self.cluster_view.clock.cluster_time());
         let done = act(&mut driver, self.time.now());
         self.carry_out(&mut driver);
         Ok(done)
@@ -188,7 +189,11 @@ impl PeerShard {
             return Some(why);
         }
         let unreachable = self.lock().ok()?.unreachable_bricks();
-        let unreachable: Vec<String> = unreachable.iter().map(|brick| brick.0.to_string()).collect();
+        let name = |brick: &BrickId| {
+            let clock = self.cluster_view.clock.refusal_of(&format!("brick {}", brick.0));
+            clock.map_or_else(|| brick.0.to_string(), |why| format!("{} ({why})", brick.0))
+        };
+        let unreachable: Vec<String> = unreachable.iter().map(name).collect();
         (!unreachable.is_empty()).then(|| format!("these bricks cannot be reached: {}", unreachable.join(", ")))
     }
 

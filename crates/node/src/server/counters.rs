@@ -60,6 +60,7 @@ kinds! {
     MetaWatch meta_watch,
     MetaOpenSession meta_open_session,
     MetaKeepSession meta_keep_session,
+    MetaCompareClocks meta_compare_clocks,
     MetaEndSession meta_end_session,
     BuildIndex build_index,
     Describe describe,

@@ -64,6 +64,9 @@ pub(crate) fn metrics<R: ServerRole>(server: &Shared<R>) -> Vec<Metric> {
         Metric::counter("received_bytes_total", metrics.sum(|t| &t.received), "Bytes of content received."),
         Metric::counter("sent_bytes_total", metrics.sum(|t| &t.sent), "Bytes of content sent."),
     ];
+    if let Some(clock) = server.role.clock() {
+        list.extend(clock.metrics());
+    }
     list.extend(server.role.metrics(metrics));
     list
 }

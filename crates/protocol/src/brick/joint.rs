@@ -63,6 +63,9 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         if !request.is_at(self.participant.node()) {
             return Err(Rejected::Elsewhere(request.txn()));
         }
+        if !self.participant.may_serve() {
+            return Err(Rejected::UntrustedClock);
+        }
         let Request::Joint { txn, requests } = request else { return Ok(()) };
         self.participant.learn(seen, now)?;
         requests.values().filter_map(timestamp_of).try_for_each(|at| self.participant.learn(at, now))?;

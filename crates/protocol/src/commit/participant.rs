@@ -16,6 +16,7 @@
 //! - **V4.** A commit's timestamp is larger than every one it read or overwrote, and than every time that was promised
 //!   or closed. Promised and closed times stay below a *bound* in the log, which is raised in advance; after a restart
 //!   the clock starts above it.
+//! - **L2.** A participant whose clock is not trusted makes, logs and promises no timestamp: it takes only what ends transactions.
 //! - **G1.** The [closed timestamp](Participant::close_timestamp) is below every proposal that is still prepared.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,7 +25,7 @@ use model::{Entry, NodeId, Oid, PageId};
 
 use super::client_mark::ClientMarks;
 use super::{Answer, AppendOffsets, Change, EntryChanges, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
-use crate::clock::{Clock, ClockSkewError, LEAD_MS};
+use crate::clock::{Clock, ClockSkewError, ClusterTime, LEAD_MS};
 use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use crate::lease::Ms;
 use crate::locks::LockMode;
@@ -244,6 +245,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         if !request.is_at(self.node) {
             return Err(Rejected::Elsewhere(request.txn()));
         }
+        if request.needs_time() && !self.clock.is_trusted() {
+            return Err(Rejected::UntrustedClock);
+        }
         self.clock.learn(seen, now_ms)?;
         match request {
             Request::Prepare { txn, participants, part } => {
@@ -270,6 +274,29 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             }
         }
         Ok(())
+    }
+
+    /// From now on, this is the time of the cluster (L2).
+    pub fn set_time(&mut self, time: ClusterTime) {
+        self.clock.set_time(time);
+    }
+
+    /// Whether timestamps may be made, logged and promised (L2).
+    #[must_use]
+    pub fn may_serve(&self) -> bool {
+        self.clock.is_trusted()
+    }
+
+    /// The time of the cluster, in milliseconds since 1970.
+    #[must_use]
+    pub fn physical_ms(&self, now_ms: u64) -> u64 {
+        self.clock.physical_ms(now_ms)
+    }
+
+    /// The bound of what was promised or closed, durable or not (V4). After a restart, the clock starts above it.
+    #[must_use]
+    pub fn bound(&self) -> HlcTimestamp {
+        self.bound_appended
     }
 
     /// Learns a timestamp from a message that is not for this participant alone (L1).
@@ -483,10 +510,10 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 
     /// Promises that nothing commits at or before `at` any more: the clock moves up to it, and the bound must be above
-    /// it. The bound is raised in advance, but not further ahead of the physical clock than other processes accept.
+    /// it. The bound is raised in advance, but not further ahead of the time of the cluster than other processes accept (L2).
     fn promise(&mut self, at: HlcTimestamp, now_ms: u64) {
         if at >= self.bound_appended {
-            self.raise_bound(HlcTimestamp::at(now_ms + LEAD_MS).max(at.next()));
+            self.raise_bound(HlcTimestamp::at(self.physical_ms(now_ms) + LEAD_MS).max(at.next()));
         }
     }
 

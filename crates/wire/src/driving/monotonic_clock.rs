@@ -1,11 +1,13 @@
 //! The clock of the machines.
 
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use protocol::lease::Ms;
 
-/// Milliseconds since 1970 that never go back and never jump: the wall clock at the start of the process, plus the time of a steady
-/// clock since then. That clock also counts while the machine sleeps. Leases are measured by it.
+/// Milliseconds since 1970 that never go back and never jump: the wall clock when the process first asked for it, plus the time of a
+/// steady clock since then. That clock also counts while the machine sleeps. Leases and time-outs are measured by it; what is the time, and
+/// whether the wall clock is right, is another question (rule L2).
 #[derive(Clone, Copy, Debug)]
 pub struct MonotonicClock {
     /// What is added to the steady clock, in milliseconds.
@@ -13,11 +15,11 @@ pub struct MonotonicClock {
 }
 
 impl MonotonicClock {
-    /// A clock that starts now. A process has one.
+    /// The clock of the process, which all of its parts share.
     #[must_use]
     pub fn begin() -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        Self { offset: (wall.as_millis() as Ms).saturating_sub(steady()) }
+        static OFFSET: OnceLock<Ms> = OnceLock::new();
+        Self { offset: *OFFSET.get_or_init(|| wall_ms().saturating_sub(steady())) }
     }
 
     /// The current time.
@@ -26,11 +28,22 @@ impl MonotonicClock {
         self.offset + steady()
     }
 
+    /// How far the wall clock is ahead of this one, in milliseconds: 0 until it is set, or runs at another rate.
+    #[must_use]
+    pub fn wall_offset_ms(&self) -> i64 {
+        wall_ms().wrapping_sub(self.now()) as i64
+    }
+
     /// The time left until `at`.
     #[must_use]
     pub fn until(&self, at: Ms) -> Duration {
         Duration::from_millis(at.saturating_sub(self.now()))
     }
+}
+
+/// What the wall clock shows, in milliseconds since 1970; 0 before that.
+fn wall_ms() -> Ms {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_millis() as Ms
 }
 
 /// Milliseconds since the machine was started, including those in which it slept.

@@ -37,6 +37,7 @@ impl HandshakeAuthenticator for Door {
             brick: 0,
             opening: None,
             permission: wire::handshake::Permission::None,
+            time_ms: 0,
         })
     }
 }

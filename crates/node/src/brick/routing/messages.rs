@@ -238,5 +238,6 @@ fn not_for_bricks() -> Error {
 }
 
 fn invalid_message_error(why: Rejected) -> Error {
-    Error::new(ErrorKind::Invalid, why.to_string())
+    let kind = if why == Rejected::UntrustedClock { ErrorKind::Unavailable } else { ErrorKind::Invalid };
+    Error::new(kind, why.to_string())
 }
