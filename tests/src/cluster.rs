@@ -1,5 +1,6 @@
 //! A cluster of real processes, as `mortar cluster up` runs it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -154,6 +155,14 @@ impl Cluster {
     /// # Panics
     /// If it does not end, or is not ready, within [`TEST_TIMEOUT`].
     pub fn restart(&mut self, name: &str) {
+        self.restart_with(name, &[]);
+    }
+
+    /// The same with variables in its environment.
+    ///
+    /// # Panics
+    /// As [`Cluster::restart`].
+    pub fn restart_with(&mut self, name: &str, environment: &[(&str, &OsStr)]) {
         let config = self.process(name)["config"].as_str().expect("a process has a file").to_owned();
         assert!(Path::new(&config).exists(), "there is no {config}");
         self.wait_process_ended(name);
@@ -162,7 +171,7 @@ impl Cluster {
         let stdout = File::create(&output).expect("a file for the output");
         let role = name.split('-').next().expect("a name begins with its role");
         let mut command = mortar(&["node", "--role", role, "--json", "--config", &config]);
-        command.stdout(stdout).stderr(log);
+        command.stdout(stdout).stderr(log).envs(environment.iter().copied());
         let mut child = spawn(command).expect("mortar starts");
         let line = wait_ready(&mut child, &output);
         self.restarted.push((name.to_owned(), child));

@@ -13,7 +13,7 @@
 pub mod cluster;
 mod spawn;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -217,6 +217,7 @@ pub fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
 pub struct Server {
     dir: TempDir,
     args: Vec<String>,
+    environment: Vec<(String, OsString)>,
     child: Option<Child>,
 }
 
@@ -239,7 +240,12 @@ impl Server {
     #[must_use]
     pub fn new(args: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("mortar-").tempdir().expect("there is a temporary directory");
-        Self { dir, args: args.iter().map(ToString::to_string).collect(), child: None }
+        Self { dir, args: args.iter().map(ToString::to_string).collect(), environment: Vec::new(), child: None }
+    }
+
+    /// Starts it with this variable in its environment from now on.
+    pub fn set_env(&mut self, name: &str, value: impl Into<OsString>) {
+        self.environment.push((name.to_owned(), value.into()));
     }
 
     /// The directory of this server. Tests may put files into it.
@@ -288,7 +294,7 @@ impl Server {
         let output = File::create(self.output()).expect("a file for the output");
         let mut command = mortar(&["dev", "--json", "--listen", "none", "--http", "none", "--data"]);
         command.arg(self.data()).arg("--socket").arg(self.socket()).args(&self.args);
-        command.stdout(output).stderr(log);
+        command.stdout(output).stderr(log).envs(self.environment.iter().map(|(name, value)| (name, value)));
         self.child = Some(spawn(command).expect("mortar starts"));
     }
 

@@ -397,6 +397,8 @@ pub enum Action {
     Room(usize, Option<u64>),
     /// A clock is ahead by this number of milliseconds, and fast by this number of parts in a million.
     Clock(ProcessName, i64, i64),
+    /// A wall clock is set: it is ahead of the right time by this number of milliseconds. At time 0, the process starts with it.
+    SetClock(ProcessName, i64),
     /// A client stops acknowledging invalidations.
     Mute(usize),
     /// A client evicts a page.

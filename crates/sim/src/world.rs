@@ -44,6 +44,7 @@ mod query;
 mod redirector;
 mod root;
 mod schema;
+mod wall_clocks;
 
 use appends::ReportedAppend;
 use catalog::PlacementCatalog;
@@ -61,6 +62,7 @@ pub use oracle::RunFailure;
 use peer::PeerProcess;
 use redirector::RedirectorProcess;
 use schema::SpaceSchema;
+use wall_clocks::{ClockComparison, ClockMessage, WallClock};
 
 /// How far clocks may differ, in milliseconds.
 const SKEW_MS: u64 = 5_000;
@@ -124,6 +126,7 @@ struct Process {
     /// The number of its starts.
     incarnation: u64,
     clock: LocalClock,
+    wall: WallClock,
     uplinks: Vec<Uplink>,
     frozen_until: u64,
     /// Its next wake-up.
@@ -151,6 +154,8 @@ enum Event {
     Reconnect(Pid, u64, usize),
     Resume(Pid, u64),
     Timer(Pid, u64),
+    /// About the clock of a process.
+    Clock(Pid, u64, Rc<ClockMessage>),
     Read(Pid, u64, PendingRead),
     PageRead(Pid, u64, PendingRead, Rc<PageImage<Object>>),
     /// A brick reads a page for a logical node that was not in memory.
@@ -236,6 +241,8 @@ pub struct World {
     last_operation: u64,
     oracle: Oracle,
     count: RunCounters,
+    /// The meta-server that compares clocks, if clocks are set.
+    comparison: Option<ClockComparison>,
     /// Actions that wait for earlier ones to complete.
     waiting: VecDeque<usize>,
     healing: bool,
@@ -278,6 +285,7 @@ impl World {
             last_operation: 0,
             oracle: Oracle::default(),
             count: RunCounters::default(),
+            comparison: ClockComparison::of(&plan),
             waiting: VecDeque::new(),
             healing: false,
             trace: None,
@@ -347,6 +355,11 @@ impl World {
         if self.plan.has_cuts() {
             self.add(ProcessName::Admin, Vec::new());
         }
+        for (at, action) in self.plan.actions.clone() {
+            if let (Some(0), Action::SetClock(..)) = (at, &action) {
+                self.act(&action);
+            }
+        }
         for pid in 0..self.processes.len() {
             self.start(pid);
         }
@@ -389,6 +402,7 @@ impl World {
             schema: 0,
             incarnation: 0,
             clock,
+            wall: WallClock::default(),
             uplinks,
             frozen_until: 0,
             wake: u64::MAX,
@@ -495,6 +509,7 @@ impl World {
             self.push(self.now, Event::Connect(pid, life, uplink));
         }
         self.note(|world| format!("{} starts", world.name(pid)));
+        self.begin_comparing(pid);
         self.drain_process(pid);
         if is_driven {
             self.apply_newest_schema(pid);
@@ -603,6 +618,7 @@ impl World {
             | Event::Schema(pid, ..)
             | Event::SchemaRefreshed(pid, _)
             | Event::Timer(pid, _)
+            | Event::Clock(pid, ..)
             | Event::Read(pid, ..)
             | Event::PageRead(pid, ..)
             | Event::ColdRead(pid, ..)
@@ -668,6 +684,7 @@ impl World {
                     self.resume(pid);
                 }
             }
+            Event::Clock(pid, life, message) => self.handle_clock(pid, life, &message),
             Event::Act(index) => {
                 let action = self.plan.actions[index].1.clone();
                 self.act(&action);

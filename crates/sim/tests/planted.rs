@@ -113,7 +113,8 @@ const OF_CUTS_ONLY: [Bug; 2] = [Bug::CutTakenTwice, Bug::RestartNotNoticed];
 #[test]
 fn every_planted_bug_is_noticed() {
     let elsewhere = [&OF_CACHE_NODES_ONLY[..], &OF_CUTS_ONLY].concat();
-    let here = |bug: &Bug| !bug.is_of_groups() && !elsewhere.contains(bug);
+    // Clocks are set wrong in tests of their own.
+    let here = |bug: &Bug| !bug.is_of_groups() && bug.rule() != "L2" && !elsewhere.contains(bug);
     let bugs: Vec<Bug> = Bug::ALL.iter().copied().filter(here).collect();
     assert!(bugs.len() >= 40, "{} bugs are few", bugs.len());
     let missed = missed(&bugs, choice);

@@ -208,6 +208,7 @@ impl handshake::HandshakeAuthenticator for AdmitAll {
             brick: 0,
             opening: None,
             permission: handshake::Permission::None,
+            time_ms: 0,
         })
     }
 }

@@ -519,6 +519,12 @@ impl<C: Clone> NodeDriver<C> {
         self.machine.clock()
     }
 
+    /// The bound of what was promised or closed (V4).
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn bound(&self) -> HlcTimestamp {
+        self.machine.bound()
+    }
+
     /// Why nothing new is written here now, if that is so.
     pub(crate) fn health_problem(&self) -> Option<String> {
         let memory_full = || self.reader.is_memory_full().then_some(admission::STORE_FULL);

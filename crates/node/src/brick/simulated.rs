@@ -18,10 +18,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use meta::catalog::Schema;
 use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId};
+use protocol::clock::ClusterTime;
 use protocol::commit::{Change, Request};
 use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::PageImage;
+use protocol::plant::{Bug as ProtocolBug, planted as planted_in_protocol};
 use store::sim::{DiskImage, SimStore};
 use store::{Options, RowChanges};
 use wire::cluster::{
@@ -206,6 +208,7 @@ pub struct SimulatedBrick<C> {
     closing: BTreeMap<NodeId, ServedNode<C>>,
     openings: u64,
     schemas: BTreeMap<SpaceId, Arc<Schema>>,
+    time: ClusterTime,
     effects: SimulatedEffects<C>,
 }
 
@@ -229,6 +232,7 @@ impl<C: Clone> SimulatedBrick<C> {
             closing: BTreeMap::new(),
             openings: 0,
             schemas: BTreeMap::new(),
+            time: ClusterTime::default(),
             effects: SimulatedEffects::new(machine, appended, settings),
         };
         brick.effects.report_durable()?;
@@ -243,6 +247,24 @@ impl<C: Clone> SimulatedBrick<C> {
     }
 
     // -------------------------------------------------------------------------------------------- inputs
+
+    /// From now on, this is the time of the cluster (L2).
+    pub fn set_time(&mut self, time: ClusterTime) {
+        self.time = time;
+        self.served.values_mut().for_each(|served| served.driver.set_time(time));
+    }
+
+    /// The largest bound of what was promised or closed at a logical node (V4).
+    #[must_use]
+    pub fn bound(&self) -> HlcTimestamp {
+        self.served.values().map(|served| served.driver.bound()).max().unwrap_or_default()
+    }
+
+    /// The largest timestamp that a logical node has seen.
+    #[must_use]
+    pub fn clock(&self) -> HlcTimestamp {
+        self.served.values().map(|served| served.driver.clock()).max().unwrap_or_default()
+    }
 
     /// Applies a placement map.
     pub fn follow_map(&mut self, map: Arc<PlacementSnapshot>, now: Ms) {
@@ -526,7 +548,10 @@ impl<C: Clone> LocalNodes for SimulatedBrick<C> {
     type Effects = SimulatedEffects<C>;
 
     fn check_current(&self) -> Result<()> {
-        Ok(())
+        match self.time.is_trusted || planted_in_protocol(ProtocolBug::ServesOutsideSkew) {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Unavailable, "the clock of the brick is wrong")),
+        }
     }
 
     fn with_served<T>(

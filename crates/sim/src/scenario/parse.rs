@@ -11,11 +11,14 @@ use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan
 const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, seed, snapshots, bare, rows-at-once, cold-reads, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
-                       unstall, room, clock, mute, evict, install, reindex, evolve, move, cancel-move, backup, wait";
+                       unstall, room, clock, set-clock, mute, evict, install, reindex, evolve, move, cancel-move, backup, \
+                       wait";
 /// What a client may do.
 const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
 /// How far a clock may be off, in milliseconds, and how fast or slow it may be, in parts of a million.
 const CLOCKS: (i64, i64) = (5_000, 100_000);
+/// How far a wall clock may be set wrong, in milliseconds.
+const SET_CLOCKS: i64 = 1 << 40;
 /// The largest page number.
 const PAGE_LIMIT: u64 = 1 << 48;
 
@@ -256,6 +259,7 @@ impl Header {
                 Action::Room(brick, bytes.transpose()?)
             }
             "clock" => self.clock(line)?,
+            "set-clock" => self.set_clock(line)?,
             "mute" => Action::Mute(self.client(line)?),
             "evict" => {
                 let client = self.client(line)?;
@@ -349,6 +353,11 @@ impl Header {
             }
         };
         Ok(Action::Clock(place, ahead, fast))
+    }
+
+    fn set_clock(&self, line: &mut Line<'_>) -> Result<Action, String> {
+        let place = self.process(line)?;
+        Ok(Action::SetClock(place, line.number("how far it is ahead, in milliseconds", -SET_CLOCKS..=SET_CLOCKS)?))
     }
 
     fn operation_of(&self, client: &str, line: &mut Line<'_>) -> Result<Action, String> {

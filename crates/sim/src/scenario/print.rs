@@ -81,6 +81,7 @@ pub fn print_action(action: &Action) -> String {
         Action::Room(brick, None) => format!("room b{brick}"),
         Action::Room(brick, Some(bytes)) => format!("room b{brick} {bytes}"),
         Action::Clock(place, ahead_ms, fast_ppm) => format!("clock {place} {ahead_ms:+} {fast_ppm}ppm"),
+        Action::SetClock(place, wrong_ms) => format!("set-clock {place} {wrong_ms:+}"),
         Action::Mute(client) => format!("mute c{client}"),
         Action::Evict(client, node, page) => format!("evict c{client} {node}.{page}"),
         Action::Install(brick) => format!("install b{brick}"),

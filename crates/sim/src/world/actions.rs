@@ -53,6 +53,7 @@ impl World {
                     (clock.ahead_ms, clock.fast_ppm) = (ahead_ms, fast_ppm);
                 }
             }
+            Action::SetClock(place, wrong_ms) => self.set_clock(place, wrong_ms),
             Action::Clock(..) | Action::Wait(_) => {}
             Action::Cut(..) | Action::Block(..) | Action::Hold(..) | Action::Release(..) | Action::Drop(..) => {
                 self.act_on_net(action);
@@ -217,6 +218,7 @@ impl World {
         self.healing = true;
         self.note(|_| "* heal".to_owned());
         self.net.heal();
+        self.set_clock(ProcessName::Meta, 0);
         self.net.held.clear();
         let parked = std::mem::take(&mut self.parked).into_values().flatten();
         let stalled = std::mem::take(&mut self.stalled).into_values().flatten();
@@ -225,6 +227,7 @@ impl World {
         }
         for pid in 0..self.processes.len() {
             self.processes[pid].force_ms = self.plan.noise.force_ms;
+            self.set_clock(self.processes[pid].place, 0);
             self.set_room_of(pid, None);
             if let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine {
                 client.muted = false;

@@ -32,7 +32,8 @@ impl World {
             Some(node) => self.believed_location(pid, node),
             None => Some((one.choices[one.chosen % one.choices.len()], Epoch::default())),
         };
-        let Some((upper, epoch)) = upper.filter(|(upper, _)| self.processes[*upper].machine.is_some()) else {
+        let admits = |upper: Pid| self.processes[upper].machine.is_some() && !self.is_refused(upper);
+        let Some((upper, epoch)) = upper.filter(|(upper, _)| admits(*upper)) else {
             self.fetch_map(pid);
             self.processes[pid].uplinks[uplink].chosen += 1;
             let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
@@ -42,6 +43,7 @@ impl World {
         self.processes[pid].uplinks[uplink].link = Some(link);
         let now = self.local_time(pid);
         self.note(|world| format!("{} connects to {}", world.name(pid), world.name(upper)));
+        self.tell_time(pid, upper);
         self.report_uplink(pid, (node, brick), true, now);
         self.drain_process(pid);
     }

@@ -1,7 +1,7 @@
 //! What the clocks of processes show.
 
-/// The time that clocks show when a run begins, in milliseconds, if they are right.
-const START_MS: u64 = 1_000_000;
+/// The time that clocks show when a run begins, in milliseconds, if they are right. It is so late that no wrong clock shows less than 0.
+pub(super) const START_MS: u64 = 1_000_000_000;
 
 /// How far a clock may drift from the right time, in milliseconds. Two clocks are then always within half of the allowed skew, which is
 /// how far a client's clock may be ahead (L2).

@@ -155,14 +155,14 @@ impl World {
         let Some(driven) = self.driven_mut(pid) else { return };
         let mut arrived = std::mem::take(&mut driven.arrived);
         arrived.sort_by_key(|(from, _)| from.pid);
-        let mut handled = Ok(());
+        let mut all = Vec::new();
         let mut arrived = arrived.into_iter().peekable();
         while let Some((from, message)) = arrived.next() {
             let behind = std::iter::from_fn(|| Some(arrived.next_if(|(next, _)| *next == from)?.1));
             let together: Vec<Message> = std::iter::once(message).chain(behind).collect();
-            handled = handled.and(driven.brick.handle_messages(&from, together.into_iter(), now));
+            all.push((from.pid, driven.brick.handle_messages(&from, together.into_iter(), now)));
         }
-        self.oracle.expect_accepted(handled);
+        all.into_iter().for_each(|(from, handled)| self.expect_served((from, pid), handled));
     }
 
     /// A force has ended. The driver hears of it soon; meanwhile the store shows what has become durable.
@@ -272,6 +272,7 @@ impl World {
         }
         self.oracle.expect_invariants(invariants);
         self.check_one_server(pid);
+        self.check_time(pid);
     }
 
     /// Sends a question of a logical node to the brick that serves another one, by the map of its own brick.
@@ -298,6 +299,7 @@ impl World {
             }
             (Message::Answer { node, answer, .. }, _) => {
                 self.check_refusal(*node, answer);
+                self.check_vote(pid, answer);
                 self.send_datagram(pid, to.pid, Datagram::Cluster(message));
             }
             _ => self.send_datagram(pid, to.pid, Datagram::Cluster(message)),

@@ -86,7 +86,7 @@ impl World {
         let (now, is_redirector) = (self.local_time(pid), self.is_redirector(from.0));
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
         let handled = peer.client_message(from, is_redirector, ClientMessage::Up { node, holder, message }, now);
-        self.oracle.expect_accepted(handled);
+        self.expect_served((from.0, pid), handled);
     }
 
     /// The number of a brick's process.
@@ -117,7 +117,7 @@ impl World {
             false if current != Some(txn.client.0) => return,
             false => peer.client_message((from, link), false, ClientMessage::Call { txn, call }, now),
         };
-        self.oracle.expect_accepted(handled);
+        self.expect_served((from, pid), handled);
     }
 
     pub(super) fn drain_peer(&mut self, pid: Pid) {

@@ -607,7 +607,11 @@ fn messages_of_meta_servers_are_unchanged() {
             change(meta::change::Change::Remove(meta::Remove {})),
         ],
     };
-    let requests: [(&str, Request, &[u8]); 8] = [
+    let compare = meta::CompareClocks { process: "brick 2".to_owned(), time_ms: 1_800_000_000_123, ..Default::default() };
+    let reported = meta::CompareClocks { run: Some(77), offset_ms: -600_000, error_ms: 1, ..compare.clone() };
+    let requests: [(&str, Request, &[u8]); 10] = [
+        ("compare-clocks", Request::MetaCompareClocks(compare), b""),
+        ("compare-clocks-reported", Request::MetaCompareClocks(reported), b""),
         ("greet", Request::MetaGetRun(meta::GetRun {}), b""),
         ("read", Request::MetaRead(meta::Read { prefix: "bricks/".to_owned() }), b""),
         ("get", Request::MetaGet(meta::Get { keys: vec![key(), "map".to_owned()] }), b""),
@@ -624,7 +628,10 @@ fn messages_of_meta_servers_are_unchanged() {
     let changed = |entry| meta::Changed { key: key(), entry };
     let changes = vec![changed(Some(meta::EntryValue { value_length: 2, session })), changed(None)];
     let written = |written| Response::MetaWritten(meta::Written { written: Some(written) });
-    let responses: [(&str, Response, &[u8]); 8] = [
+    let clocks = vec![meta::Clock { process: "brick 2".to_owned(), offset_ms: -600_000, error_ms: 1 }];
+    let clocks = meta::Clocks { run: 77, steady_ms: 1_800_000_000_000, clocks, time_ms: 1_800_000_000_124 };
+    let responses: [(&str, Response, &[u8]); 9] = [
+        ("clocks", Response::MetaClocks(clocks), b""),
         ("greeted", Response::MetaRun(meta::Run { run: 77 }), b""),
         ("state", Response::MetaState(meta::State { revision: 6, entries, more: true }), b"{}"),
         ("written", written(meta::written::Written::Revision(6)), b""),

@@ -87,12 +87,14 @@ fn openings_are_unchanged() {
         brick: 0,
         opening: None,
         permission: proto::account::Permission::None.into(),
+        time_ms: 0,
     };
     let of_a_brick = proto::Accepted { brick: 7, ..accepted.clone() };
     let seen = proto::cluster::Witnessed { brick: 7, number: 3, nonce: 0x1234, position: 99, at_us: 5 };
     let witness = proto::Hello { witnessed: vec![seen], ..hello.clone() };
     let opened = proto::Accepted { opening: Some(seen), ..of_a_brick.clone() };
     let of_a_user = proto::Accepted { permission: proto::account::Permission::Write.into(), ..accepted.clone() };
+    let of_a_time = proto::Accepted { time_ms: 1_800_000_000_123, ..accepted.clone() };
     let welcome = |answer| proto::Welcome { answer: Some(answer) };
     let refused = proto::Error { kind: 9, message: "upgrade".to_owned() };
     let openings = [
@@ -104,6 +106,7 @@ fn openings_are_unchanged() {
         ("hello-witness", handshake::encode(1, &witness)),
         ("welcome-opened", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(opened)))),
         ("welcome-of-a-user", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(of_a_user)))),
+        ("welcome-of-a-time", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(of_a_time)))),
         ("welcome-refused", handshake::encode(1, &welcome(proto::welcome::Answer::Refused(refused)))),
     ];
     for (name, now) in openings {
@@ -138,7 +141,7 @@ fn requests_are_unchanged() {
 #[test]
 fn answers_are_unchanged() {
     let metric = proto::Metric { name: "connections".to_owned(), value: 3 };
-    let responses: [(&str, Response, &[u8]); 11] = [
+    let responses: [(&str, Response, &[u8]); 12] = [
         ("error", Response::Error(proto::Error { kind: 2, message: "no such object".to_owned() }), b""),
         ("done", Response::Done(proto::Done {}), b""),
         ("space-created", Response::SpaceCreated(proto::SpaceCreated { space: 2 }), b""),
@@ -154,6 +157,14 @@ fn answers_are_unchanged() {
             Response::Status(proto::Status {
                 agent: "mortar 0.1.0".to_owned(),
                 metrics: vec![metric],
+                ..proto::Status::default()
+            }),
+            b"",
+        ),
+        (
+            "status-clocks",
+            Response::Status(proto::Status {
+                clocks: vec![proto::ClockStatus { process: "brick 2".to_owned(), offset_ms: -600_000, refused: true }],
                 ..proto::Status::default()
             }),
             b"",

@@ -88,6 +88,7 @@ impl<C: Clone> SimulatedBrick<C> {
             is_new,
         };
         let mut driver = NodeDriver::open(settings, reader, Arc::default(), now)?;
+        driver.set_time(self.time);
         for (space, schema) in &self.schemas {
             driver.set_schema(*space, schema, now);
         }

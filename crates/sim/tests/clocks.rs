@@ -1,0 +1,130 @@
+//! Wall clocks that are wrong, of one process of a cluster at a time (rule L2): the others go on, and after the correction all is as before.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use protocol::plant::Bug;
+use sim::history::Outcome;
+use sim::plan::{Action, Plan, ProcessName, Topology};
+use sim::run::{RunReport, run};
+use sim::workload::{Choice, Faults, Workload, plan};
+
+const HOUR: i64 = 3_600_000;
+const WRONG: [i64; 7] = [-HOUR, -10_000, 10_000, -600_000, 600_000, HOUR, 10 * 365 * 24 * HOUR];
+/// When a clock is set wrong, and when it is set right again.
+const FROM_MS: u64 = 5_000;
+const TO_MS: u64 = 13_000;
+/// How long it takes until a wrong clock is noticed, and the others have given up on its process.
+const NOTICED_MS: u64 = 3_000;
+/// When everything has ended at the latest: 25 s of work, and some seconds.
+const END_MS: u64 = 45_000;
+
+/// A run in which the clock of a process is wrong, from its start on or while it runs.
+fn clock_plan(seed: u64, topology: Topology, place: ProcessName, wrong: i64, at_start: bool) -> Plan {
+    let workload = [Workload::Lists, Workload::Bank, Workload::Snapshots, Workload::Pram][seed as usize % 4];
+    let choice = Choice { topology: Some(topology), workload: Some(workload), faults: Some(Faults::None) };
+    let mut plan = plan(seed, choice);
+    let from = if at_start { 0 } else { FROM_MS };
+    plan.actions.push((Some(from), Action::SetClock(place, wrong)));
+    plan.actions.push((Some(TO_MS), Action::SetClock(place, 0)));
+    plan
+}
+
+/// Operations that were begun while the clock was wrong, and succeeded before it was right again.
+fn succeeded_meanwhile(report: &RunReport, from: u64) -> usize {
+    let meanwhile = report.history.operations.iter().filter(|operation| {
+        let is_between = operation.invoked >= from + NOTICED_MS && operation.returned.is_some_and(|at| at < TO_MS);
+        operation.outcome == Outcome::Ok && is_between
+    });
+    meanwhile.count()
+}
+
+fn check(plan: &Plan, from: u64, bug: Option<Bug>) -> Result<(), String> {
+    let report = run(plan.clone(), bug.map(Into::into), false);
+    if let Some(wrong) = &report.wrong {
+        return Err(wrong.to_string());
+    }
+    if succeeded_meanwhile(&report, from) == 0 {
+        return Err(format!("L2: nothing succeeds while a clock is wrong: {:?}", plan.actions.last()));
+    }
+    if report.count.simulated_ms > END_MS {
+        return Err(format!("L2: the run ends only after {} ms", report.count.simulated_ms));
+    }
+    Ok(())
+}
+
+#[test]
+fn one_wrong_clock_harms_only_its_process_and_only_while_it_is_wrong() {
+    let places =
+        [ProcessName::Brick(1), ProcessName::Brick(3), ProcessName::Peer(1), ProcessName::Client(1), ProcessName::Meta];
+    let mut seed = 0;
+    for wrong in WRONG {
+        for place in places {
+            for at_start in [true, false] {
+                seed += 1;
+                let topology = [Topology::Peer, Topology::Site, Topology::Group][seed as usize % 3];
+                let plan = clock_plan(seed, topology, place, wrong, at_start);
+                let from = if at_start { 0 } else { FROM_MS };
+                let checked = check(&plan, from, None);
+                assert!(checked.is_ok(), "{place} {wrong:+} at its start: {at_start}, seed {seed}: {checked:?}");
+            }
+        }
+    }
+}
+
+/// A brick restarts while its clock is wrong, and with a clock that was set right meanwhile (ATTACK 16).
+#[test]
+fn no_start_after_a_correction_waits_for_the_time() {
+    for (seed, wrong) in (1..).zip(WRONG) {
+        let place = ProcessName::Brick(1);
+        let mut plan = clock_plan(seed, Topology::Peer, place, wrong, false);
+        for at in [FROM_MS + 2_000, TO_MS + 500] {
+            plan.actions.push((Some(at), Action::Crash(place, 0)));
+            plan.actions.push((Some(at + 200), Action::Restart(place)));
+        }
+        let checked = check(&plan, FROM_MS, None);
+        assert!(checked.is_ok(), "{wrong:+}, seed {seed}: {checked:?}");
+    }
+}
+
+/// Nobody writes while the clock is wrong.
+#[test]
+fn wrong_clock_without_writers_leaves_nothing_behind() {
+    for (seed, wrong) in (1..).zip(WRONG) {
+        let mut plan = clock_plan(seed, Topology::Peer, ProcessName::Brick(1), wrong, true);
+        plan.actions.iter_mut().for_each(|(at, action)| {
+            if !matches!(action, Action::SetClock(..)) {
+                *at = at.map(|at| at + TO_MS + 1_000);
+            }
+        });
+        let report = run(plan, None, false);
+        assert!(report.wrong.is_none(), "{wrong:+}: {:?}", report.wrong);
+        assert!(report.succeeded() > 0 && report.count.simulated_ms < END_MS + TO_MS, "{wrong:+}");
+    }
+}
+
+#[test]
+fn clocks_that_are_set_take_the_same_course_twice() {
+    let plan = clock_plan(3, Topology::Group, ProcessName::Brick(2), 600_000, false);
+    assert_eq!(run(plan.clone(), None, false).digest(), run(plan, None, false).digest());
+}
+
+/// The other bugs in the comparison of clocks are noticed beside it, in `protocol::clock_agreement`.
+#[test]
+fn planted_bugs_of_clocks_are_noticed() {
+    for bug in [
+        Bug::ServesOutsideSkew,
+        Bug::ServesUncompared,
+        Bug::OwnClockTaken,
+        Bug::OffsetReversed,
+        Bug::WrongClockTeaches,
+    ] {
+        let noticed = (0..40).find_map(|seed| {
+            let place = [ProcessName::Brick(1), ProcessName::Brick(2)][seed as usize % 2];
+            let wrong = WRONG[seed as usize % WRONG.len()];
+            let at_start = seed % 4 >= 2;
+            let plan = clock_plan(seed, Topology::Peer, place, wrong, at_start);
+            check(&plan, if at_start { 0 } else { FROM_MS }, Some(bug)).err().map(|why| (seed, why))
+        });
+        assert!(noticed.is_some(), "{bug:?} is not noticed");
+    }
+}
