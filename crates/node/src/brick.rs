@@ -153,7 +153,18 @@ impl server::ServerRole for BrickRole {
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         // Requests to a brick name their space: other processes of the cluster work with all of them.
         let (space, brick, permission) = (SpaceId(0), self.nodes.id.0, handshake::Permission::None);
-        Ok((Terms { space, max_frame, max_in_flight, brick, opening, permission, time_ms: self.nodes.cluster_view.clock.time_ms() }, ()))
+        Ok((
+            Terms {
+                space,
+                max_frame,
+                max_in_flight,
+                brick,
+                opening,
+                permission,
+                time_ms: self.nodes.cluster_view.clock.time_ms(),
+            },
+            (),
+        ))
     }
 
     fn check_admitted(&self, connection: &AdmittedConnection) -> Result<()> {

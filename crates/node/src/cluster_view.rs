@@ -115,6 +115,7 @@ impl ClusterView {
         witnesses: Arc<WitnessTable>,
         clock: Arc<ProcessClock>,
     ) -> Result<Arc<Self>> {
+        clock.begin_use();
         let editor = CatalogEditor::new(store.clone());
         editor.parameters().await?;
         let seen = witnesses.clone();

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use model::{Error, ErrorKind, Result};
 use protocol::clock::ClusterTime;
 use protocol::clock_agreement::{
-    COMPARE_MS, ClockAgreement, ClockAnswer, ClockOffset, ClockReport, ClockVerdict, NamedClock,
+    COMPARE_MS, ClockAgreement, ClockAnswer, ClockOffset, ClockReport, ClockVerdict, ProcessOffset,
 };
 use protocol::ident::HlcTimestamp;
 use tokio::sync::watch;
@@ -118,6 +118,11 @@ impl ProcessClock {
     fn is_first_refusal(&self, agreement: &ClockAgreement) -> bool {
         let is_refused = matches!(agreement.verdict(), ClockVerdict::Refused(_));
         is_refused && !self.was_refused.swap(true, Ordering::Relaxed)
+    }
+
+    /// A brick or a peer server in this process makes timestamps.
+    pub(crate) fn begin_use(&self) {
+        self.update(|agreement, time| agreement.begin_use(time.now()));
     }
 
     /// Names the process when its number in the cluster is known.
@@ -321,7 +326,7 @@ fn report_of_proto(report: proto::CompareClocks) -> ClockReport {
 
 fn answer_to_proto(answer: ClockAnswer) -> proto::Clocks {
     let ClockAnswer { run, steady_ms, clocks, time_ms } = answer;
-    let clock = |NamedClock { process, clock: ClockOffset { offset_ms, error_ms } }| proto::Clock {
+    let clock = |ProcessOffset { process, clock: ClockOffset { offset_ms, error_ms } }| proto::Clock {
         process,
         offset_ms,
         error_ms,
@@ -331,7 +336,7 @@ fn answer_to_proto(answer: ClockAnswer) -> proto::Clocks {
 
 fn answer_of_proto(answer: proto::Clocks) -> ClockAnswer {
     let proto::Clocks { run, steady_ms, clocks, time_ms } = answer;
-    let clock = |proto::Clock { process, offset_ms, error_ms }| NamedClock {
+    let clock = |proto::Clock { process, offset_ms, error_ms }| ProcessOffset {
         process,
         clock: ClockOffset { offset_ms, error_ms },
     };
@@ -346,11 +351,8 @@ mod tests {
     fn refusals_name_the_process_and_say_how_far_its_clock_is_off() {
         assert_eq!((distance(600_000), distance(-1_500)), ("600.0 s ahead".to_owned(), "1.5 s behind".to_owned()));
         let mut agreement = ClockAgreement::member("brick 2", SKEW_MS, 600_000);
-        assert_eq!(
-            refusal(&agreement).unwrap(),
-            "the clock of brick 2 was not compared with others yet: try again"
-        );
-        let clock = |process: &str| NamedClock {
+        assert_eq!(refusal(&agreement).unwrap(), "the clock of brick 2 was not compared with others yet: try again");
+        let clock = |process: &str| ProcessOffset {
             process: process.to_owned(),
             clock: ClockOffset { offset_ms: 0, error_ms: 0 },
         };

@@ -52,7 +52,7 @@ pub struct ClockOffset {
 
 /// The clock of a process, by the steady clock of the meta-server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedClock {
+pub struct ProcessOffset {
     /// The process, as `status` names it.
     pub process: String,
     /// What its clock shows.
@@ -78,7 +78,7 @@ pub struct ClockAnswer {
     /// Its steady clock.
     pub steady_ms: Ms,
     /// The clocks of all processes that it has heard of lately, its own included.
-    pub clocks: Vec<NamedClock>,
+    pub clocks: Vec<ProcessOffset>,
     /// The latest time by which a process makes timestamps, in milliseconds since 1970; 0 if it knows of none.
     pub time_ms: u64,
 }
@@ -115,6 +115,8 @@ pub struct ClockAgreement {
     agreed: Option<i64>,
     /// The same of the time by which timestamps were made, here or elsewhere; and when that was computed.
     used: Option<(i64, Ms)>,
+    /// Whether this process makes timestamps. A meta-server of its own makes none.
+    is_used: bool,
 }
 
 impl ClockAgreement {
@@ -123,15 +125,21 @@ impl ClockAgreement {
     #[must_use]
     pub fn member(process: impl Into<String>, skew_ms: u64, own: i64) -> Self {
         let process = process.into();
-        Self { process, skew_ms, own, heard: BTreeMap::new(), upstream: None, agreed: None, used: None }
+        Self { process, skew_ms, own, heard: BTreeMap::new(), upstream: None, agreed: None, used: None, is_used: true }
     }
 
     /// The agreement of a meta-server, or of a store on its own: it believes its clock until it hears of others.
     #[must_use]
     pub fn catalogue(skew_ms: u64, own: i64, now: Ms) -> Self {
-        let mut agreement = Self::member(CATALOGUE, skew_ms, own);
+        let mut agreement = Self { is_used: false, ..Self::member(CATALOGUE, skew_ms, own) };
         agreement.agree(now);
         agreement
+    }
+
+    /// A brick or a peer server in this process makes timestamps.
+    pub fn begin_use(&mut self, now: Ms) {
+        self.is_used = true;
+        self.agree(now);
     }
 
     fn is_catalogue(&self) -> bool {
@@ -179,7 +187,7 @@ impl ClockAgreement {
         if !planted(Bug::SampleKept) {
             self.heard.clear();
         }
-        for NamedClock { process, clock } in answer.clocks.iter().take(MAX_CLOCKS) {
+        for ProcessOffset { process, clock } in answer.clocks.iter().take(MAX_CLOCKS) {
             if *process == self.process {
                 continue;
             }
@@ -237,7 +245,7 @@ impl ClockAgreement {
             self.agreed = self.agreed_clock(&clocks).or(self.agreed);
         }
         let trusted = matches!(self.verdict(), ClockVerdict::Trusted(_));
-        if let Some(offset) = self.time_offset(now).filter(|_| trusted) {
+        if let Some(offset) = self.time_offset(now).filter(|_| trusted && self.is_used) {
             // What is lost is rounded down, so it is computed for longer times.
             let is_news = self.used.is_none_or(|(used, at)| used != offset || now >= at + COMPARE_MS);
             self.used = if is_news { Some((offset, now)) } else { self.used };
@@ -313,7 +321,7 @@ impl ClockAgreement {
     pub fn answer(&self, run: u64, now: Ms) -> ClockAnswer {
         let clocks = self.counted(now).map(|(process, offset_ms)| {
             let error_ms = self.heard.get(process).map_or(0, |heard| heard.clock.error_ms);
-            NamedClock { process: process.to_owned(), clock: ClockOffset { offset_ms, error_ms } }
+            ProcessOffset { process: process.to_owned(), clock: ClockOffset { offset_ms, error_ms } }
         });
         let used = self.used.and(self.time_offset(now));
         let time_ms = used.map_or(0, |offset_ms| ClusterTime { offset_ms, is_trusted: true }.at(now));

@@ -186,7 +186,8 @@ pub(crate) fn check_clock(at: HlcTimestamp, time_ms: u64) -> Result<()> {
     if ahead <= time_ms + SKEW_MS / 2 {
         return Ok(());
     }
-    let what = format!("the client's clock is {} ms ahead of the peer server's: set one of them right", ahead - time_ms);
+    let what =
+        format!("the client's clock is {} ms ahead of the peer server's: set one of them right", ahead - time_ms);
     Err(Error::new(ErrorKind::Invalid, what))
 }
 

@@ -107,7 +107,10 @@ fn one_wrong_clock_is_refused_and_the_others_go_on() {
             let others: Vec<usize> = (0..4).filter(|other| *other != number).collect();
             assert_eq!(cluster.trusted(), others, "{wrong} at {number}");
             assert_eq!(cluster.verdict(number), ClockVerdict::Refused(wrong));
-            assert!((0..4).all(|number| cluster.ahead(number).abs() <= 10), "L2: nobody takes the time of a wrong clock");
+            assert!(
+                (0..4).all(|number| cluster.ahead(number).abs() <= 10),
+                "L2: nobody takes the time of a wrong clock"
+            );
             cluster.set(number, 0);
             cluster.run(2, &[]);
             assert_eq!(cluster.trusted(), [0, 1, 2, 3], "{wrong} at {number}");
@@ -170,7 +173,8 @@ fn offsets_are_measured_between_any_two_steady_clocks() {
         cluster.run(3, &[]);
         cluster.processes[2].agreement.offsets(cluster.local(2, cluster.now))
     };
-    let expected = BTreeMap::from([(CATALOGUE.to_owned(), 0), ("brick 1".to_owned(), 1_000), ("brick 2".to_owned(), 0)]);
+    let expected =
+        BTreeMap::from([(CATALOGUE.to_owned(), 0), ("brick 1".to_owned(), 1_000), ("brick 2".to_owned(), 0)]);
     assert_eq!(measure(400, 400), expected);
     let _bug = plant(Bug::TravelTimeIgnored);
     assert_ne!(measure(400, 400), expected, "the bug is noticed");
@@ -220,7 +224,8 @@ fn time_does_not_jump_back_when_all_clocks_do() {
         assert_eq!(cluster.trusted(), [0, 1, 2, 3]);
         let ahead: Vec<i64> = (0..4).map(|number| cluster.ahead(number)).collect();
         // A process that is restarted learns what time it is.
-        cluster.processes[3].agreement = ClockAgreement::member("brick 3", SKEW_MS, EPOCH - cluster.processes[3].steady);
+        cluster.processes[3].agreement =
+            ClockAgreement::member("brick 3", SKEW_MS, EPOCH - cluster.processes[3].steady);
         cluster.run(2, &[]);
         (ahead.into_iter().min().unwrap(), cluster.ahead(3), cluster)
     };
@@ -239,6 +244,7 @@ fn time_does_not_jump_back_when_all_clocks_do() {
 fn store_goes_on_from_its_log() {
     let run = || {
         let mut agreement = ClockAgreement::catalogue(SKEW_MS, EPOCH, 100);
+        agreement.begin_use(100);
         agreement.note_log((EPOCH + HOUR) as u64, 100);
         agreement.set_own(EPOCH, 1_100);
         (agreement.time(1_100).at(1_100) as i64 - EPOCH, agreement.verdict())
@@ -248,6 +254,14 @@ fn store_goes_on_from_its_log() {
     assert_eq!(verdict, ClockVerdict::Trusted(0), "it believes its clock");
     let _bug = plant(Bug::LogTimeIgnored);
     assert!(run().0 < HOUR, "the bug is noticed");
+}
+
+#[test]
+fn meta_server_with_a_wrong_clock_teaches_nobody_its_time() {
+    let mut cluster = Cluster::new(&[HOUR, 0, 0]);
+    cluster.run(3, &[]);
+    assert_eq!(cluster.trusted(), [1, 2]);
+    assert!((1..3).all(|number| cluster.ahead(number).abs() <= 10));
 }
 
 #[test]
@@ -264,7 +278,11 @@ fn impossible_times_are_ignored() {
         100,
     );
     assert_eq!(agreement.time(100).at(100) as i64, EPOCH + 100);
-    let other = ClockReport { process: "brick 2".to_owned(), clock: Some((8, ClockOffset { offset_ms: 0, error_ms: 0 })), time_ms: 0 };
+    let other = ClockReport {
+        process: "brick 2".to_owned(),
+        clock: Some((8, ClockOffset { offset_ms: 0, error_ms: 0 })),
+        time_ms: 0,
+    };
     agreement.handle_report(&other, RUN, 100);
     assert!(!agreement.offsets(100).contains_key("brick 2"), "its clock was measured by that of another run");
 }

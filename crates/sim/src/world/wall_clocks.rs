@@ -8,6 +8,7 @@ use std::rc::Rc;
 use protocol::clock::ClusterTime;
 use protocol::clock_agreement::{COMPARE_MS, ClockAgreement, ClockAnswer, ClockReport, ClockVerdict};
 use protocol::commit::Answer;
+use protocol::plant::{Bug, planted};
 
 use super::clock::START_MS;
 use super::net::Pid;
@@ -154,22 +155,24 @@ impl World {
             self.note(|world| format!("{} is {}", world.name(pid), if is_refused { "refused" } else { "trusted" }));
             self.oracle.slow.insert(self.processes[pid].place);
         }
-        if is_refused && !was_refused {
-            let below: Vec<_> = self.net.links_of(pid).into_iter().filter(|link| self.net.links[*link].upper == pid).collect();
+        if is_refused && !was_refused && !planted(Bug::ServesOutsideSkew) {
+            let below: Vec<_> =
+                self.net.links_of(pid).into_iter().filter(|link| self.net.links[*link].upper == pid).collect();
             below.into_iter().for_each(|link| self.cut(link));
         }
     }
 
     /// Whether the clock of a process is wrong or was not compared.
     pub(super) fn is_refused(&self, pid: Pid) -> bool {
-        self.processes[pid].wall.refused_since.is_some()
+        !planted(Bug::ServesOutsideSkew) && self.processes[pid].wall.refused_since.is_some()
     }
 
     /// A client connects to a process, which tells it what time it is.
     pub(super) fn tell_time(&mut self, pid: Pid, upper: Pid) {
-        let above = self.processes[upper].uplinks.first().map(|uplink| uplink.choices[uplink.chosen % uplink.choices.len()]);
+        let above =
+            self.processes[upper].uplinks.first().map(|uplink| uplink.choices[uplink.chosen % uplink.choices.len()]);
         let teller = if self.processes[upper].wall.agreement.is_some() { Some(upper) } else { above };
-        let Some(teller) = teller else { return };
+        let Some(teller) = teller.filter(|teller| !self.is_refused(*teller)) else { return };
         let (theirs, own) = (self.local_time(teller), self.local_time(pid));
         let Some(agreement) = &self.processes[teller].wall.agreement else { return };
         let offset_ms = agreement.time(theirs).at(theirs).wrapping_sub(own) as i64;

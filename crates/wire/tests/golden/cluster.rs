@@ -28,7 +28,7 @@ use wire::proto::{self, groups};
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 76 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8 + 3 + 1;
+pub(crate) const VECTORS: usize = 76 + 21 + 8 + 16 + 6 + 10 + 5 + 10 + 9 + 3 + 1;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -607,7 +607,8 @@ fn messages_of_meta_servers_are_unchanged() {
             change(meta::change::Change::Remove(meta::Remove {})),
         ],
     };
-    let compare = meta::CompareClocks { process: "brick 2".to_owned(), time_ms: 1_800_000_000_123, ..Default::default() };
+    let compare =
+        meta::CompareClocks { process: "brick 2".to_owned(), time_ms: 1_800_000_000_123, ..Default::default() };
     let reported = meta::CompareClocks { run: Some(77), offset_ms: -600_000, error_ms: 1, ..compare.clone() };
     let requests: [(&str, Request, &[u8]); 10] = [
         ("compare-clocks", Request::MetaCompareClocks(compare), b""),
