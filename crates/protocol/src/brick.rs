@@ -163,7 +163,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     /// The bound of what was promised or closed: see [`Participant::bound`].
     #[must_use]
     pub fn bound(&self) -> HlcTimestamp {
-        self.participant.bound()
+        self.participant.appended_bound()
     }
 
     /// Takes the outputs, in order.

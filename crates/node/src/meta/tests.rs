@@ -18,8 +18,8 @@ fn config() -> Config {
 /// Serves a catalogue as it is.
 async fn serve(store: Arc<dyn MetaStore>, config: Config) -> MetaServer {
     let (editor, follower) = (CatalogEditor::new(store.clone()), Follower::start(store.clone()).await.unwrap());
-    let role =
-        MetaRole { store, editor, follower, ended: watch::Sender::new(None), deduplicator: WriteDeduplicator::new() };
+    let (ended, clock) = (watch::Sender::new(None), ProcessClock::of_catalogue());
+    let role = MetaRole { store, editor, follower, ended, deduplicator: WriteDeduplicator::new(), clock };
     MetaServer { server: Server::start(role, config).await.unwrap() }
 }
 

@@ -250,7 +250,7 @@ fn store_goes_on_from_its_log() {
         (agreement.time(1_100).at(1_100) as i64 - EPOCH, agreement.verdict())
     };
     let (ahead, verdict) = run();
-    assert!(ahead >= HOUR && ahead < HOUR + 1_100, "{ahead}");
+    assert!((HOUR..HOUR + 1_100).contains(&ahead), "{ahead}");
     assert_eq!(verdict, ClockVerdict::Trusted(0), "it believes its clock");
     let _bug = plant(Bug::LogTimeIgnored);
     assert!(run().0 < HOUR, "the bug is noticed");

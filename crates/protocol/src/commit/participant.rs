@@ -295,7 +295,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// The bound of what was promised or closed, durable or not (V4). After a restart, the clock starts above it.
     #[must_use]
-    pub fn bound(&self) -> HlcTimestamp {
+    pub fn appended_bound(&self) -> HlcTimestamp {
         self.bound_appended
     }
 
