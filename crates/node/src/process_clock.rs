@@ -1,7 +1,7 @@
 //! The clock of this process beside those of its cluster (rule L2): the machine [`ClockAgreement`] with a real clock and the meta-server.
 //!
 //! A process that follows a remote catalogue compares its clock once a second ([`ProcessClock::follow`]). The meta-server keeps what the
-//! processes report ([`ProcessClock::handle_report`]). The roles of one process share one clock.
+//! processes report (`ProcessClock::handle_report`). The roles of one process share one clock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
