@@ -160,7 +160,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.participant.set_time(time);
     }
 
-    /// The bound of what was promised or closed: see [`Participant::bound`].
+    /// The bound of what was promised or closed: see `Participant::appended_bound`.
     #[must_use]
     pub fn bound(&self) -> HlcTimestamp {
         self.participant.appended_bound()
