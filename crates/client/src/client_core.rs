@@ -273,6 +273,7 @@ impl Core {
                     Message::Deferred { txn, kind, why, .. } => driver.handle_deferred(txn, kind, why, now),
                     Message::Reply { txn, reply } => driver.handle_reply(txn, reply, now),
                     Message::SpaceStatus(status) => driver.handle_status(status, now),
+                    Message::Time(time_ms) => driver.set_time(ClusterTime::told(time_ms, now)),
                     _ => {
                         let what = "a peer server does not send this message to a client";
                         return Err(Error::new(ErrorKind::Invalid, what));

@@ -288,13 +288,11 @@ async fn open_connection(peer: &Address, target: &Target, options: &ConnectOptio
     introduction.insecure = options.insecure;
     let (stream, terms) = dial(peer, options.tls.as_ref(), &introduction, options.connect_timeout).await?;
     let clock = MonotonicClock::begin();
-    let offset_ms = match terms.time_ms {
+    let time = match terms.time_ms {
         // An older server does not say what time it is.
-        0 => clock.wall_offset_ms(),
-        // The message has taken some time, so this is a little behind.
-        time_ms => time_ms.wrapping_sub(clock.now()) as i64,
+        0 => ClusterTime { offset_ms: clock.wall_offset_ms(), is_trusted: true },
+        time_ms => ClusterTime::told(time_ms, clock.now()),
     };
-    let time = ClusterTime { offset_ms, is_trusted: true };
     Ok(Opened { stream, space: terms.space, max_frame: terms.max_frame, time })
 }
 

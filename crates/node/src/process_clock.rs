@@ -6,12 +6,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use std::{env, fs};
 
 use arc_swap::ArcSwap;
-use model::{Error, ErrorKind, Result};
+use model::{Error, ErrorKind, Result, checksum};
 use protocol::clock::ClusterTime;
 use protocol::clock_agreement::{
-    COMPARE_MS, ClockAgreement, ClockAnswer, ClockOffset, ClockReport, ClockVerdict, ProcessOffset,
+    COMPARE_MS, ClockAgreement, ClockAnswer, ClockOffset, ClockReport, ClockVerdict, Machine, ProcessOffset,
 };
 use protocol::ident::HlcTimestamp;
 use tokio::sync::watch;
@@ -24,11 +25,13 @@ use crate::brick::SKEW_MS;
 use crate::meta::RemoteMetaStore;
 use crate::server::Metric;
 
+/// Names the machine of a process.
+const MACHINE_VARIABLE: &str = "MORTAR_MACHINE";
 /// The longest name of a process in a report, in bytes.
 const MAX_NAME: usize = 64;
 /// Changes of the time of the cluster by less than this are not passed on, in milliseconds: each measurement differs a little.
 const NOTICED_MS: u64 = 100;
-/// The pause before a clock is compared again that the meta-server has not been told of.
+/// The pause before a clock is compared again that this run of the meta-server has not heard of.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The clock of a process.
@@ -73,7 +76,7 @@ impl ProcessClock {
     }
 
     fn new(time: MonotonicClock, agreement: ClockAgreement) -> Arc<Self> {
-        let (agreement, current) = (Mutex::new(agreement), ArcSwap::default());
+        let (agreement, current) = (Mutex::new(agreement.on(this_machine())), ArcSwap::default());
         let (changed, was_refused) = (watch::Sender::new(()), AtomicBool::new(false));
         let clock = Self { time, run: rand::random(), agreement, current, changed, was_refused };
         clock.publish(&clock.lock());
@@ -178,16 +181,17 @@ impl ProcessClock {
         tokio::spawn(async move {
             let mut is_away = false;
             while let Some(clock) = Weak::upgrade(&clock) {
-                let was_reported = clock.lock().report(clock.time.now()).clock.is_some();
+                let before = clock.lock().run();
                 let compared = clock.compare(&catalogue).await;
                 clock.refresh();
+                let is_reported = clock.lock().run() == before;
                 drop(clock);
                 match &compared {
                     Err(error) if !is_away => warn!(%error, "clocks cannot be compared"),
                     _ => {}
                 }
                 is_away = compared.is_err();
-                time::sleep(if was_reported { Duration::from_millis(COMPARE_MS) } else { FIRST_PAUSE }).await;
+                time::sleep(if is_reported { Duration::from_millis(COMPARE_MS) } else { FIRST_PAUSE }).await;
             }
         });
     }
@@ -286,6 +290,13 @@ impl ProcessClock {
     }
 }
 
+/// The machine of this process, whose processes have one clock: by `MORTAR_MACHINE`, or the number of its kernel's run.
+fn this_machine() -> Machine {
+    let name = env::var(MACHINE_VARIABLE).ok().filter(|name| !name.is_empty());
+    let name = name.or_else(|| fs::read_to_string("/proc/sys/kernel/random/boot_id").ok());
+    Machine(name.map_or(0, |name| checksum::crc64(name.trim().as_bytes())))
+}
+
 /// Why a process makes no timestamps.
 fn refusal(agreement: &ClockAgreement) -> Option<String> {
     let name = if agreement.process().is_empty() { "this process" } else { agreement.process() };
@@ -310,35 +321,36 @@ fn distance(offset_ms: i64) -> String {
 }
 
 fn report_to_proto(report: ClockReport) -> proto::CompareClocks {
-    let ClockReport { process, clock, time_ms } = report;
+    let ClockReport { process, machine, clock, time_ms } = report;
     let (run, clock) = match clock {
         // A process without a number is not counted.
         Some((run, clock)) if !process.is_empty() => (Some(run), clock),
         _ => (None, ClockOffset { offset_ms: 0, error_ms: 0 }),
     };
-    proto::CompareClocks { process, run, offset_ms: clock.offset_ms, error_ms: clock.error_ms, time_ms }
+    let ClockOffset { offset_ms, error_ms } = clock;
+    proto::CompareClocks { process, run, offset_ms, error_ms, time_ms, machine: machine.0 }
 }
 
 fn report_of_proto(report: proto::CompareClocks) -> ClockReport {
-    let proto::CompareClocks { process, run, offset_ms, error_ms, time_ms } = report;
-    ClockReport { process, clock: run.map(|run| (run, ClockOffset { offset_ms, error_ms })), time_ms }
+    let proto::CompareClocks { process, run, offset_ms, error_ms, time_ms, machine } = report;
+    let clock = run.map(|run| (run, ClockOffset { offset_ms, error_ms }));
+    ClockReport { process, machine: Machine(machine), clock, time_ms }
 }
 
 fn answer_to_proto(answer: ClockAnswer) -> proto::Clocks {
     let ClockAnswer { run, steady_ms, clocks, time_ms } = answer;
-    let clock = |ProcessOffset { process, clock: ClockOffset { offset_ms, error_ms } }| proto::Clock {
-        process,
-        offset_ms,
-        error_ms,
+    let clock = |clock: ProcessOffset| {
+        let ProcessOffset { process, machine, clock: ClockOffset { offset_ms, error_ms } } = clock;
+        proto::Clock { process, offset_ms, error_ms, machine: machine.0 }
     };
     proto::Clocks { run, steady_ms, clocks: clocks.into_iter().map(clock).collect(), time_ms }
 }
 
 fn answer_of_proto(answer: proto::Clocks) -> ClockAnswer {
     let proto::Clocks { run, steady_ms, clocks, time_ms } = answer;
-    let clock = |proto::Clock { process, offset_ms, error_ms }| ProcessOffset {
-        process,
-        clock: ClockOffset { offset_ms, error_ms },
+    let clock = |clock: proto::Clock| {
+        let proto::Clock { process, offset_ms, error_ms, machine } = clock;
+        ProcessOffset { process, machine: Machine(machine), clock: ClockOffset { offset_ms, error_ms } }
     };
     ClockAnswer { run, steady_ms, clocks: clocks.into_iter().map(clock).collect(), time_ms }
 }
@@ -354,6 +366,7 @@ mod tests {
         assert_eq!(refusal(&agreement).unwrap(), "the clock of brick 2 was not compared with others yet: try again");
         let clock = |process: &str| ProcessOffset {
             process: process.to_owned(),
+            machine: Machine::default(),
             clock: ClockOffset { offset_ms: 0, error_ms: 0 },
         };
         let clocks = vec![clock("meta-server"), clock("brick 1")];

@@ -15,6 +15,9 @@ use crate::plant::{Bug, planted};
 /// everything that it may have promised, and promises are at most this far ahead (V4).
 pub const LEAD_MS: u64 = 1_000;
 
+/// The latest time that is believed, in milliseconds since 1970: a later one is an error of the sender.
+pub const MAX_TIME_MS: u64 = 1 << 46;
+
 /// What a process knows of the time of its cluster (L2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterTime {
@@ -25,6 +28,13 @@ pub struct ClusterTime {
 }
 
 impl ClusterTime {
+    /// What a process says that is not refused: that it was `time_ms`, when the steady clock here showed `now`. The message has taken some
+    /// time, so this is a little behind.
+    #[must_use]
+    pub const fn told(time_ms: u64, now: Ms) -> Self {
+        Self { offset_ms: time_ms.wrapping_sub(now) as i64, is_trusted: true }
+    }
+
     /// The time of the cluster in milliseconds since 1970, when the steady clock shows `now`.
     #[must_use]
     pub const fn at(self, now: Ms) -> u64 {

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! 1. The *agreed time* is the median of the clocks that were heard lately, if more than half of them are within the allowed skew of it.
-//!    Otherwise it is that of the meta-server. A clock whose measurement took too long does not count.
+//!    Otherwise it is that of the meta-server. A clock whose measurement took too long does not count. The processes of one machine have
+//!    one clock, which counts once.
 //! 2. A process whose wall clock is further from the agreed time than the allowed skew is *refused*: it makes, logs and promises no
 //!    timestamp. Neither does a member that has not compared its clock yet.
 //! 3. Timestamps go by the agreed time, not by the wall clock of the process. So a wrong clock makes no wrong timestamp, not even before
@@ -21,10 +22,12 @@
 //! 5. The *time of the cluster* never jumps back: when the agreed time does, it goes on from where it was, a little slower, until the
 //!    clocks have caught up. A process that starts learns of it from its own log, and from processes that are not refused.
 //!    A store on its own believes its clock in the same way.
+//! 6. A meta-server that starts again has heard of no clock yet. What its members heard before counts until it is forgotten, so that a
+//!    wrong clock of the meta-server outvotes none of them.
 
 use std::collections::BTreeMap;
 
-use crate::clock::ClusterTime;
+use crate::clock::{ClusterTime, MAX_TIME_MS};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
 
@@ -36,10 +39,12 @@ const FORGET_MS: Ms = 5_000;
 const SLOW_DOWN: u64 = 16;
 /// Clocks that are remembered, at most.
 const MAX_CLOCKS: usize = 1_024;
-/// The latest time that is believed: a later one is an error of the sender.
-const MAX_TIME_MS: u64 = 1 << 46;
 /// The name of the meta-server.
 pub const CATALOGUE: &str = "meta-server";
+
+/// A machine, whose processes have one clock. Each machine has another number; 0 if it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Machine(pub u64);
 
 /// How far a wall clock is ahead of a steady clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +60,8 @@ pub struct ClockOffset {
 pub struct ProcessOffset {
     /// The process, as `status` names it.
     pub process: String,
+    /// Its machine.
+    pub machine: Machine,
     /// What its clock shows.
     pub clock: ClockOffset,
 }
@@ -64,6 +71,8 @@ pub struct ProcessOffset {
 pub struct ClockReport {
     /// The process.
     pub process: String,
+    /// Its machine.
+    pub machine: Machine,
     /// Its clock, by the steady clock of the meta-server's run with this number; `None` before the first answer of that.
     pub clock: Option<(u64, ClockOffset)>,
     /// The time by which it makes timestamps, in milliseconds since 1970; 0 if it makes none.
@@ -97,14 +106,22 @@ pub enum ClockVerdict {
 /// A clock that was heard, by the own steady clock.
 #[derive(Clone, Copy, Debug)]
 struct HeardClock {
+    machine: Machine,
     clock: ClockOffset,
     at: Ms,
+}
+
+impl HeardClock {
+    fn is_fresh(&self, now: Ms) -> bool {
+        self.at + FORGET_MS > now || planted(Bug::SampleKept)
+    }
 }
 
 /// The clocks of a cluster as one process knows them.
 #[derive(Clone, Debug)]
 pub struct ClockAgreement {
     process: String,
+    machine: Machine,
     skew_ms: u64,
     /// How far the own wall clock is ahead of the own steady clock, in milliseconds.
     own: i64,
@@ -124,8 +141,23 @@ impl ClockAgreement {
     /// clock.
     #[must_use]
     pub fn member(process: impl Into<String>, skew_ms: u64, own: i64) -> Self {
-        let process = process.into();
-        Self { process, skew_ms, own, heard: BTreeMap::new(), upstream: None, agreed: None, used: None, is_used: true }
+        Self {
+            process: process.into(),
+            machine: Machine::default(),
+            skew_ms,
+            own,
+            heard: BTreeMap::new(),
+            upstream: None,
+            agreed: None,
+            used: None,
+            is_used: true,
+        }
+    }
+
+    /// The same of a process on this machine.
+    #[must_use]
+    pub fn on(self, machine: Machine) -> Self {
+        Self { machine, ..self }
     }
 
     /// The agreement of a meta-server, or of a store on its own: it believes its clock until it hears of others.
@@ -167,15 +199,19 @@ impl ClockAgreement {
 
     /// At a meta-server: a member reports its clock.
     pub fn handle_report(&mut self, report: &ClockReport, run: u64, now: Ms) {
-        if let Some((of, clock)) = report.clock
-            && of == run
-            && report.process != self.process
-            && (self.heard.len() < MAX_CLOCKS || self.heard.contains_key(&report.process))
-        {
-            self.heard.insert(report.process.clone(), HeardClock { clock, at: now });
+        self.heard.retain(|_, heard| heard.is_fresh(now));
+        let Some((_, clock)) = report.clock.filter(|(of, _)| *of == run && report.process != self.process) else {
+            return self.agree(now);
+        };
+        if self.heard.len() < MAX_CLOCKS || self.heard.contains_key(&report.process) {
+            self.heard.insert(report.process.clone(), HeardClock { machine: report.machine, clock, at: now });
         }
-        self.note_time(report.time_ms, now);
         self.agree(now);
+        let is_right = self.agreed.is_some_and(|agreed| agreed.abs_diff(clock.offset_ms) <= self.skew_ms);
+        if is_right || planted(Bug::ReportedTimeTaken) {
+            self.note_time(report.time_ms, now);
+            self.agree(now);
+        }
     }
 
     /// At a member: the meta-server answers the report that was sent at `sent`.
@@ -183,11 +219,11 @@ impl ClockAgreement {
         let travel = now.saturating_sub(sent);
         let middle = if planted(Bug::TravelTimeIgnored) { now } else { sent + travel / 2 };
         let steady = ClockOffset { offset_ms: difference(answer.steady_ms, middle), error_ms: travel.div_ceil(2) };
+        let is_another_run = self.run().is_some_and(|run| run != answer.run);
         self.upstream = Some((answer.run, steady));
-        if !planted(Bug::SampleKept) {
-            self.heard.clear();
-        }
-        for ProcessOffset { process, clock } in answer.clocks.iter().take(MAX_CLOCKS) {
+        let forgets = is_another_run && planted(Bug::HeardDropped);
+        self.heard.retain(|_, heard| heard.is_fresh(now) && !forgets);
+        for ProcessOffset { process, machine, clock } in answer.clocks.iter().take(MAX_CLOCKS) {
             if *process == self.process {
                 continue;
             }
@@ -196,7 +232,7 @@ impl ClockAgreement {
                 offset_ms: clock.offset_ms.saturating_add(shift),
                 error_ms: clock.error_ms.saturating_add(steady.error_ms),
             };
-            self.heard.insert(process.clone(), HeardClock { clock, at: now });
+            self.heard.insert(process.clone(), HeardClock { machine: *machine, clock, at: now });
         }
         self.note_time(answer.time_ms, now);
         self.agree(now);
@@ -228,21 +264,32 @@ impl ClockAgreement {
 
     // -------------------------------------------------------------------------------------------- the agreed time
 
-    /// The clocks that count, by the own steady clock.
-    fn counted(&self, now: Ms) -> impl Iterator<Item = (&str, i64)> {
-        let counts = move |heard: &HeardClock| {
-            let is_near = heard.clock.error_ms <= self.skew_ms / 2 || planted(Bug::DistantSampleTaken);
-            is_near && (heard.at + FORGET_MS > now || planted(Bug::SampleKept))
-        };
-        let heard = self.heard.iter().filter(move |(_, heard)| counts(heard));
-        let heard = heard.map(|(process, heard)| (process.as_str(), heard.clock.offset_ms));
-        heard.chain([(self.process.as_str(), self.own)])
+    /// The clocks of other processes that count.
+    fn counted(&self, now: Ms) -> impl Iterator<Item = (&str, &HeardClock)> {
+        let is_near = |heard: &HeardClock| heard.clock.error_ms <= self.skew_ms / 2 || planted(Bug::DistantSampleTaken);
+        let heard = self.heard.iter().filter(move |(_, heard)| heard.is_fresh(now) && is_near(heard));
+        heard.map(|(process, heard)| (process.as_str(), heard))
+    }
+
+    /// One clock of each machine, by the own steady clock: that which was measured best.
+    fn machine_clocks(&self, now: Ms) -> Vec<i64> {
+        let mut clocks = vec![self.own];
+        let mut machines: BTreeMap<Machine, ClockOffset> = BTreeMap::new();
+        for (_, HeardClock { machine, clock, .. }) in self.counted(now) {
+            if *machine == Machine::default() || planted(Bug::MachineCountsOften) {
+                clocks.push(clock.offset_ms);
+            } else if *machine != self.machine {
+                let best = machines.entry(*machine).or_insert(*clock);
+                *best = if clock.error_ms < best.error_ms { *clock } else { *best };
+            }
+        }
+        clocks.extend(machines.values().map(|clock| clock.offset_ms));
+        clocks
     }
 
     fn agree(&mut self, now: Ms) {
-        let clocks: Vec<(&str, i64)> = self.counted(now).collect();
-        if clocks.len() > 1 || self.is_catalogue() {
-            self.agreed = self.agreed_clock(&clocks).or(self.agreed);
+        if self.is_catalogue() || self.counted(now).next().is_some() {
+            self.agreed = self.agreed_clock(now).or(self.agreed);
         }
         let trusted = matches!(self.verdict(), ClockVerdict::Trusted(_));
         if let Some(offset) = self.time_offset(now).filter(|_| trusted && self.is_used) {
@@ -252,32 +299,41 @@ impl ClockAgreement {
         }
     }
 
-    /// The agreed time of these clocks; `None` if most of them do not agree, and that of the meta-server is not known.
-    fn agreed_clock(&self, clocks: &[(&str, i64)]) -> Option<i64> {
+    /// The agreed time; `None` if most clocks do not agree, and that of the meta-server is not known.
+    fn agreed_clock(&self, now: Ms) -> Option<i64> {
         if planted(Bug::OwnClockTaken) {
             return Some(self.own);
         }
-        let mut offsets: Vec<i64> = clocks.iter().map(|(_, offset)| *offset).collect();
-        offsets.sort_unstable();
-        let median = *offsets.get(offsets.len().saturating_sub(1) / 2)?;
-        let near = offsets.iter().filter(|offset| offset.abs_diff(median) <= self.skew_ms).count();
-        if near * 2 > offsets.len() || planted(Bug::MinorityBelieved) {
+        let mut clocks = self.machine_clocks(now);
+        clocks.sort_unstable();
+        let median = *clocks.get(clocks.len().saturating_sub(1) / 2)?;
+        let near = clocks.iter().filter(|clock| clock.abs_diff(median) <= self.skew_ms).count();
+        if near * 2 > clocks.len() || planted(Bug::MinorityBelieved) {
             return Some(median);
         }
-        clocks.iter().find(|(process, _)| *process == CATALOGUE).map(|(_, offset)| *offset)
+        match self.is_catalogue() {
+            true => Some(self.own),
+            false => {
+                self.counted(now).find(|(process, _)| *process == CATALOGUE).map(|(_, heard)| heard.clock.offset_ms)
+            }
+        }
     }
 
     /// How far the time of the cluster is ahead of the steady clock.
     fn time_offset(&self, now: Ms) -> Option<i64> {
         let agreed = self.agreed?;
         let Some((used, at)) = self.used else { return Some(agreed) };
-        let lost = now.saturating_sub(at) / SLOW_DOWN;
-        let slowed = used.saturating_sub_unsigned(lost);
-        let is_ahead = slowed > agreed.saturating_add_unsigned(self.skew_ms);
-        Some(if is_ahead && !planted(Bug::TimeGoesBack) { slowed } else { agreed })
+        let slowed = used.saturating_sub_unsigned(now.saturating_sub(at) / SLOW_DOWN);
+        Some(if planted(Bug::TimeGoesBack) { agreed } else { slowed.max(agreed) })
     }
 
     // -------------------------------------------------------------------------------------------- outputs
+
+    /// The run of the meta-server that has answered last.
+    #[must_use]
+    pub fn run(&self) -> Option<u64> {
+        self.upstream.map(|(run, _)| run)
+    }
 
     /// Whether the clock of this process is believed.
     #[must_use]
@@ -313,26 +369,34 @@ impl ClockAgreement {
             false if planted(Bug::WrongClockTeaches) => now.saturating_add_signed(self.own),
             false => 0,
         };
-        ClockReport { process: self.process.clone(), clock, time_ms }
+        ClockReport { process: self.process.clone(), machine: self.machine, clock, time_ms }
     }
 
     /// What this meta-server answers to a report.
     #[must_use]
     pub fn answer(&self, run: u64, now: Ms) -> ClockAnswer {
-        let clocks = self.counted(now).map(|(process, offset_ms)| {
-            let error_ms = self.heard.get(process).map_or(0, |heard| heard.clock.error_ms);
-            ProcessOffset { process: process.to_owned(), clock: ClockOffset { offset_ms, error_ms } }
+        let own = ProcessOffset {
+            process: self.process.clone(),
+            machine: self.machine,
+            clock: ClockOffset { offset_ms: self.own, error_ms: 0 },
+        };
+        let clocks = self.counted(now).map(|(process, HeardClock { machine, clock, .. })| ProcessOffset {
+            process: process.to_owned(),
+            machine: *machine,
+            clock: *clock,
         });
         let used = self.used.and(self.time_offset(now));
         let time_ms = used.map_or(0, |offset_ms| ClusterTime { offset_ms, is_trusted: true }.at(now));
-        ClockAnswer { run, steady_ms: now, clocks: clocks.collect(), time_ms }
+        ClockAnswer { run, steady_ms: now, clocks: clocks.chain([own]).collect(), time_ms }
     }
 
     /// How far the clock of each process that counts is ahead of the agreed time, in milliseconds.
     #[must_use]
     pub fn offsets(&self, now: Ms) -> BTreeMap<String, i64> {
         let agreed = self.agreed.unwrap_or(self.own);
-        self.counted(now).map(|(process, offset)| (process.to_owned(), offset.saturating_sub(agreed))).collect()
+        let clocks = self.counted(now).map(|(process, heard)| (process, heard.clock.offset_ms));
+        let clocks = clocks.chain([(self.process.as_str(), self.own)]);
+        clocks.map(|(process, offset)| (process.to_owned(), offset.saturating_sub(agreed))).collect()
     }
 
     /// How far the time of the cluster is ahead of the agreed time, in milliseconds: it was ahead once.

@@ -92,6 +92,12 @@ impl From<protocol::plant::Bug> for Bug {
     }
 }
 
+impl From<peer::plant::Bug> for Bug {
+    fn from(bug: peer::plant::Bug) -> Self {
+        Self::Peer(bug)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

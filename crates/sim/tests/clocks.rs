@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
+use node::drivers::peer::plant::Bug as PeerBug;
 use protocol::plant::Bug;
 use sim::history::Outcome;
 use sim::plan::{Action, Key, Operation, Plan, ProcessName, Step, Topology};
@@ -13,6 +14,8 @@ const WRONG: [i64; 7] = [-HOUR, -10_000, 10_000, -600_000, 600_000, HOUR, 10 * 3
 /// When a clock is set wrong, and when it is set right again.
 const FROM_MS: u64 = 5_000;
 const TO_MS: u64 = 13_000;
+/// How far all clocks are ahead together, in milliseconds: more than the time of a client may be ahead.
+const AHEAD_MS: i64 = 4_000;
 /// How long it takes until a wrong clock is noticed, and the others have given up on its process.
 const NOTICED_MS: u64 = 3_000;
 /// When everything has ended at the latest: 25 s of work, and some seconds.
@@ -117,7 +120,39 @@ fn no_start_after_a_correction_waits_for_the_time() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Nobody writes while the clock is wrong.
+/// All clocks were wrong together and are set right: the time of the cluster goes on more slowly for a minute, and clients that stay
+/// connected follow it.
+#[test]
+fn clients_follow_the_time_of_the_cluster_when_it_slows_down() {
+    let mut failed = Vec::new();
+    for (seed, topology) in (1..=6).zip([Topology::Peer, Topology::Group].into_iter().cycle()) {
+        let mut plan = clock_plan(seed, topology, ProcessName::Meta, 0, true);
+        plan.actions.iter_mut().for_each(|(at, _)| *at = at.map(|at| at * 3));
+        let bricks = (1..=plan.cluster.bricks).map(ProcessName::Brick);
+        let peers = (1..=plan.cluster.peers).map(ProcessName::Peer);
+        for place in bricks.chain(peers).chain([ProcessName::Meta]) {
+            plan.actions.push((Some(0), Action::SetClock(place, AHEAD_MS)));
+            plan.actions.push((Some(FROM_MS), Action::SetClock(place, 0)));
+        }
+        let check = |bug| {
+            let report = run(plan.clone(), bug, false);
+            let last = report.history.operations.iter().filter_map(|one| one.returned).max();
+            let is_long = last.is_some_and(|last| last > FROM_MS + 50_000);
+            (report.wrong.map(|why| why.to_string()), report.count.simulated_ms < 3 * END_MS, is_long)
+        };
+        let (expected, seen) = ((None, true, true), check(None));
+        if seen != expected {
+            failed.push(format!("seed {seed}: {seen:?}"));
+        }
+        // A redirector and its members learn the time at the same moment, or both do not.
+        if topology == Topology::Peer {
+            assert_ne!(check(Some(PeerBug::TimeNotTold.into())), expected, "seed {seed}: the bug is noticed");
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// No client writes while the clock is wrong.
 #[test]
 fn wrong_clock_without_writers_leaves_nothing_behind() {
     for (seed, wrong) in (1..).zip(WRONG) {
@@ -142,14 +177,16 @@ fn clocks_that_are_set_take_the_same_course_twice() {
 /// The other bugs in the comparison of clocks are noticed beside it, in `protocol::clock_agreement`.
 #[test]
 fn planted_bugs_of_clocks_are_noticed() {
-    for bug in
-        [Bug::ServesOutsideSkew, Bug::ServesUncompared, Bug::OwnClockTaken, Bug::OffsetReversed, Bug::WrongClockTeaches]
-    {
+    for bug in [Bug::ServesOutsideSkew, Bug::ServesUncompared, Bug::OwnClockTaken, Bug::OffsetReversed] {
         let noticed = (0..40).find_map(|seed| {
             let place = [ProcessName::Brick(1), ProcessName::Brick(2)][seed as usize % 2];
             let wrong = WRONG[seed as usize % WRONG.len()];
             let at_start = seed % 4 >= 2;
-            let plan = clock_plan(seed, Topology::Peer, place, wrong, at_start);
+            let mut plan = clock_plan(seed, Topology::Peer, place, wrong, at_start);
+            if bug == Bug::ServesUncompared {
+                plan.actions.push((Some(FROM_MS + 2_000), Action::Crash(place, 0)));
+                plan.actions.push((Some(FROM_MS + 2_200), Action::Restart(place)));
+            }
             let from = if at_start { 0 } else { FROM_MS };
             let why = check(&plan, from, Some(bug)).err()?;
             // What is noticed is the bug.

@@ -3,6 +3,7 @@
 //! Messages come from outside. Everything is checked here, once, so that values of `model` types are valid.
 
 use model::{Error, ErrorKind, Oid, Result, SpaceId};
+use protocol::clock::MAX_TIME_MS;
 
 use crate::proto;
 
@@ -41,6 +42,11 @@ pub fn space(number: u32) -> Result<SpaceId> {
         .map(SpaceId)
         .filter(|space| *space <= SpaceId::MAX)
         .ok_or_else(|| invalid(format!("space {number} does not fit into 15 bits")))
+}
+
+/// A time in milliseconds since 1970.
+pub(crate) fn time_ms(time_ms: u64) -> Result<u64> {
+    if time_ms <= MAX_TIME_MS { Ok(time_ms) } else { Err(invalid(format!("{time_ms} ms since 1970 is no time"))) }
 }
 
 // ------------------------------------------------------------------------------------------------ errors

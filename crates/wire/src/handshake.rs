@@ -289,7 +289,7 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
         brick: accepted.brick,
         opening: accepted.opening,
         permission: accepted.permission(),
-        time_ms: accepted.time_ms,
+        time_ms: convert::time_ms(accepted.time_ms)?,
     })
 }
 

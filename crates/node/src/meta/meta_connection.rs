@@ -258,6 +258,7 @@ impl Service for MetaConnection {
             | Request::Deferred(_)
             | Request::Watch(_)
             | Request::SpaceStatus(_)
+            | Request::Time(_)
             | Request::Reserve(_)
             | Request::ReadObject(_)
             | Request::GetNumbers(_)

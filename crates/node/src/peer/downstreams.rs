@@ -37,6 +37,11 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         self.holders.get(&holder)
     }
 
+    /// The connections of all clients.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = &A> {
+        self.clients.values().map(|(address, _)| address)
+    }
+
     /// The connection of a client.
     pub(crate) fn client(&self, number: ClientId) -> Option<&A> {
         let found = match planted(Bug::DeferredToAnyone) {

@@ -19,6 +19,7 @@
 //! 3. A logical node that is placed elsewhere has a new session in its tree (D4): the old tree is closed first.
 //! 4. A logical node of a removed space has no tree and no transactions any more. Its clients are disconnected.
 //! 5. In a stopped space no new work is taken, and what was begun is finished in its order (N1).
+//! 6. Clients begin transactions by the time that they are told, whenever it changes other than by their own steady clocks (L2).
 
 mod messages;
 
@@ -51,6 +52,9 @@ pub use messages::{BrickMessage, ClientMessage, Output, PeerSettings};
 const MIN_RETRY_MS: Ms = 20;
 const MAX_RETRY_MS: Ms = 200;
 
+/// How often clients are told the time, even if nothing has changed it, in milliseconds: no two steady clocks run at one rate.
+const TELL_TIME_MS: Ms = 60_000;
+
 /// When a tree is tried again.
 #[derive(Clone, Copy, Debug)]
 struct Retry {
@@ -72,6 +76,8 @@ pub struct PeerDriver<A, T, R> {
     catalog: Option<Arc<Catalog>>,
     statuses: SpaceStatuses<A>,
     time: ClusterTime,
+    /// When clients are told the time again.
+    tell_time_at: Ms,
     out: Vec<Output<A, T, R>>,
 }
 
@@ -98,6 +104,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             catalog: None,
             statuses: SpaceStatuses::default(),
             time: ClusterTime::default(),
+            tell_time_at: now + TELL_TIME_MS,
             out: Vec::new(),
         }
     }
@@ -108,10 +115,16 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     }
 
     /// From now on, this is the time of the cluster (L2).
-    pub fn set_time(&mut self, time: ClusterTime) {
-        if self.time != time {
-            self.time = time;
-            self.node.set_time(time);
+    pub fn set_time(&mut self, time: ClusterTime, now: Ms) {
+        if self.time == time && now < self.tell_time_at {
+            return;
+        }
+        self.time = time;
+        self.node.set_time(time);
+        self.tell_time_at = now + TELL_TIME_MS;
+        if time.is_trusted && !planted(Bug::TimeNotTold) {
+            let time_ms = time.at(now);
+            self.out.extend(self.below.clients().map(|to| Output::Time { to: to.clone(), time_ms }));
         }
     }
 

@@ -21,6 +21,7 @@ model::planted_bugs! {
         LaterConnectionForgotten "the end of an earlier connection makes the peer server forget the later one"
         SessionKeepsConnection "a session that is opened on another connection stays with the first one"
         HolderNotForgotten "a holder stays in the directory when its connection has ended"
+        TimeNotTold "clients learn the time when they connect, and not when it changes"
         FutureTime "a transaction may begin at any time in the future"
         FutureCheck "a check may have seen any time in the future"
         OversizedCommit "a commit may write any number of bytes"

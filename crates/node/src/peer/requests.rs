@@ -132,6 +132,7 @@ pub(super) fn row(request: Request) -> Row {
         | Request::NotServedHere(_)
         | Request::Deferred(_)
         | Request::SpaceStatus(_)
+        | Request::Time(_)
         | Request::Witnesses(_) => Row { form: Form::OneWay, access: Admitted, handler: Handler::Violation },
         Request::Ping(_) => answered(Admitted, Handler::Done),
         Request::GetStatus(_) => answered(Admitted, Handler::GetStatus),

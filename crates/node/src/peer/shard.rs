@@ -92,8 +92,9 @@ impl PeerShard {
         if let Some(catalog) = self.cluster_view.load_catalog() {
             driver.set_catalog(&catalog);
         }
-        driver.set_time(self.cluster_view.clock.cluster_time());
-        let done = act(&mut driver, self.time.now());
+        let now = self.time.now();
+        driver.set_time(self.cluster_view.clock.cluster_time(), now);
+        let done = act(&mut driver, now);
         self.carry_out(&mut driver);
         Ok(done)
     }
@@ -117,6 +118,7 @@ impl PeerShard {
                 Output::Reply { to, txn, reply } => to.send(Message::Reply { txn, reply }),
                 Output::Deferred { to, node, txn, kind, why } => to.send(Message::Deferred { node, txn, kind, why }),
                 Output::Status { to, status } => to.send(Message::SpaceStatus(status)),
+                Output::Time { to, time_ms } => to.send(Message::Time(time_ms)),
                 Output::ReadEnded { reader, result } => reader(result),
                 Output::Disconnect(client) => client.hang_up(),
             }

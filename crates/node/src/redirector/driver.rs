@@ -18,6 +18,7 @@ use std::hash::Hash;
 
 use model::{Error, ErrorKind, NodeId, Result};
 use protocol::cache_node::{self, CacheNode};
+use protocol::clock::ClusterTime;
 use protocol::commit::Refusal;
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, HolderId, TxnId};
@@ -114,6 +115,7 @@ impl<A> Member<A> {
 pub struct RedirectorDriver<A, T> {
     node: CacheNode<A, T>,
     below: Downstreams<A>,
+    time: ClusterTime,
     out: Vec<Output<A, T>>,
 }
 
@@ -124,7 +126,12 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
     pub fn new(number: u64, session_bits: u32) -> Self {
         assert!(number >> (u64::BITS - session_bits) == 0, "D1: the number {number} leaves no room for sessions");
         let node = CacheNode::redirector(HolderId(number << session_bits));
-        Self { node, below: Downstreams::new(ClientId(number), session_bits), out: Vec::new() }
+        Self {
+            node,
+            below: Downstreams::new(ClientId(number), session_bits),
+            time: ClusterTime::default(),
+            out: Vec::new(),
+        }
     }
 
     /// With a secret that its members must not know: see [`CacheNode::with_secret`].
@@ -151,7 +158,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
         message: Up<T>,
         now: Ms,
     ) -> Result<()> {
-        let replaced = self.below.check_up(&mut member.client, (node, holder), &message, now)?;
+        let replaced = self.below.check_up(&mut member.client, (node, holder), &message, self.time.at(now))?;
         self.out.extend(replaced.map(Output::Disconnect));
         let from = member.client.address();
         if let Up::Write { write, .. } = &message
@@ -191,7 +198,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
             client.check_call_pages(&call)?;
         }
         if !planted(Bug::MemberCallTooLarge) {
-            check_call(txn, &call, now)?;
+            check_call(txn, &call, self.time.at(now))?;
         }
         let from = client.address().clone();
         let is_repeated = self.node.is_called(txn);
@@ -229,6 +236,11 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
     }
 
     // -------------------------------------------------------------------------------------------- the server above
+
+    /// The server above says what time it is in the cluster (L2).
+    pub fn set_time(&mut self, time: ClusterTime) {
+        self.time = time;
+    }
 
     /// There is a connection to the server above.
     pub fn upstream_connected(&mut self, now: Ms) {

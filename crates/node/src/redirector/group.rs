@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use model::{Error, ErrorKind, Object, Result};
+use protocol::clock::ClusterTime;
 use protocol::lease::Ms;
 use protocol::redirect::RedirectorCounts;
 use tracing::{debug, info, warn};
 use wire::cluster::Message;
 use wire::connector::Backoff;
 use wire::driving::{DeadlineTimer, DeliveryScope, MonotonicClock, PeerHandle};
+use wire::handshake::Terms;
 use wire::link::{self, Caller, End, Incoming, Limits, Link, Liveness, Mailbox, Responder, Service, wait_until_silent};
 use wire::transport::Stream;
 
@@ -247,7 +249,7 @@ async fn keep_connected(group: Weak<Group>, upstream: Arc<Upstream>) {
             Ok((stream, terms)) if terms.space == space.id => {
                 last_refusal = None;
                 pauses.reset();
-                drive(&group, stream, terms.max_frame).await;
+                drive(&group, stream, &terms).await;
             }
             Ok(_) => {
                 // The members are told so by their own connections.
@@ -275,15 +277,20 @@ async fn keep_connected(group: Weak<Group>, upstream: Arc<Upstream>) {
 }
 
 /// Drives the common connection until it ends, or the server above hangs.
-async fn drive(group: &Weak<Group>, stream: Stream, max_frame: u32) {
+async fn drive(group: &Weak<Group>, stream: Stream, terms: &Terms) {
     let Some(current) = group.upgrade() else { return };
     let mailbox = Arc::new(Mailbox::for_transactions());
     let (handle, caller) = (PeerHandle::new(mailbox.clone()), Caller::new(mailbox.clone(), BUDGET));
     let service = UpstreamService { group: group.clone(), handle: handle.clone() };
-    let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());
+    let link = Link::new(stream, service, Limits::default(), terms.max_frame, mailbox.clone());
     locked(&current.connections).above = Ok(handle);
     let space = current.space.clone();
-    let connected = current.with_driver(|driver, now| driver.upstream_connected(now));
+    let connected = current.with_driver(|driver, now| {
+        if terms.time_ms > 0 {
+            driver.set_time(ClusterTime::told(terms.time_ms, now));
+        }
+        driver.upstream_connected(now);
+    });
     drop(current);
     if connected.is_ok() {
         let mut driving = std::pin::pin!(link::drive(link));
@@ -330,6 +337,7 @@ impl Service for UpstreamService {
                 match message {
                     Message::Down { node, holder, message } => driver.upstream_down(node, holder, message, now),
                     Message::Deferred { node, txn, kind, why } => driver.upstream_deferred(node, txn, kind, why),
+                    Message::Time(time_ms) => driver.set_time(ClusterTime::told(time_ms, now)),
                     _ => return Err(unexpected_message_error()),
                 }
                 Ok(())

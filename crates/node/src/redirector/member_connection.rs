@@ -196,7 +196,9 @@ impl Service for MemberUpstreamService {
             messages.try_for_each(|message| {
                 match message {
                     Message::Reply { txn, reply } => driver.member_reply(txn, reply),
-                    message @ (Message::Deferred { .. } | Message::SpaceStatus(_)) => self.below.send(message),
+                    message @ (Message::Deferred { .. } | Message::SpaceStatus(_) | Message::Time(_)) => {
+                        self.below.send(message)
+                    }
                     _ => return Err(unexpected_message_error()),
                 }
                 Ok(())

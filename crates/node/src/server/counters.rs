@@ -72,6 +72,7 @@ kinds! {
     Define define,
     Watch watch,
     SpaceStatus space_status,
+    Time time,
     SetSpace set_space,
     RemoveSpace remove_space,
     CopyRows copy_rows,
@@ -109,6 +110,7 @@ impl Kind {
             Message::Deferred { .. } => Self::Deferred,
             Message::Watch => Self::Watch,
             Message::SpaceStatus(_) => Self::SpaceStatus,
+            Message::Time(_) => Self::Time,
         }
     }
 }

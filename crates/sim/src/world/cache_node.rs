@@ -298,6 +298,7 @@ impl World {
             (Message::Deferred { node, txn, kind, why }, Some(ProcessMachine::Redirector(redirector))) => {
                 redirector.driver.upstream_deferred(*node, *txn, *kind, why.clone());
             }
+            (Message::Time(time_ms), Some(ProcessMachine::Redirector(_))) => self.handle_redirector_time(to, *time_ms),
             (Message::Call { txn, call }, Some(ProcessMachine::CacheNode(middle))) => {
                 match middle.handle_call(from, *txn, call.clone(), now) {
                     Ok(output) => self.cache_node_output(to, output),

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use client::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest};
 use client::{CommitOutcome, IsolationLevel};
 use model::{ClassId, ContentId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId};
+use protocol::clock::ClusterTime;
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
@@ -193,6 +194,7 @@ impl World {
         match message {
             Message::Reply { txn, reply } => client.driver.handle_reply(*txn, reply.clone(), now),
             Message::Deferred { txn, kind, why, .. } => client.driver.handle_deferred(*txn, *kind, why.clone(), now),
+            Message::Time(time_ms) => client.driver.set_time(ClusterTime::told(*time_ms, now)),
             Message::Answer { node, answer, locked, seen } => {
                 let Some(gateway) = &mut client.gateway else { return };
                 let learned = gateway.learn(*seen, now);

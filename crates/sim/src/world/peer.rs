@@ -153,6 +153,9 @@ impl World {
                     self.send_datagram(pid, to.0, Datagram::Cluster(message));
                 }
                 Output::Disconnect((_, link)) => self.cut(link),
+                Output::Time { to, time_ms } => {
+                    self.send_datagram(pid, to.0, Datagram::Cluster(Message::Time(time_ms)));
+                }
                 // There is no catalogue, and nothing reads the object cache.
                 Output::Status { .. } | Output::ReadEnded { .. } => {}
             }

@@ -7,6 +7,7 @@ use model::{NodeId, Object, SpaceId};
 use node::cluster_view::SpaceView;
 use node::drivers::peer::PeerClient;
 use node::drivers::redirector::{Member, Output, RedirectorDriver};
+use protocol::clock::ClusterTime;
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{HolderId, TxnId};
 use protocol::tree::Up;
@@ -81,6 +82,17 @@ impl World {
     pub(super) fn handle_redirector_reply(&mut self, pid: Pid, txn: TxnId, reply: Reply<Object>) {
         if let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine {
             redirector.driver.member_reply(txn, reply);
+        }
+    }
+
+    /// The server above says what time it is. It says so to each member, on the member's own connection.
+    pub(super) fn handle_redirector_time(&mut self, pid: Pid, time_ms: u64) {
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
+        redirector.driver.set_time(ClusterTime::told(time_ms, now));
+        let members: Vec<Pid> = redirector.members.keys().map(|(member, _)| *member).collect();
+        for member in members {
+            self.send_datagram(pid, member, Datagram::Cluster(Message::Time(time_ms)));
         }
     }
 

@@ -145,7 +145,7 @@ impl World {
         let time = agreement.time(now);
         match &mut process.machine {
             Some(ProcessMachine::Driven(driven)) => driven.brick.set_time(time),
-            Some(ProcessMachine::Peer(peer)) => peer.driver.set_time(time),
+            Some(ProcessMachine::Peer(peer)) => peer.driver.set_time(time, now),
             _ => return,
         }
         let is_refused = !matches!(agreement.verdict(), ClockVerdict::Trusted(_));
@@ -176,8 +176,11 @@ impl World {
         let (theirs, own) = (self.local_time(teller), self.local_time(pid));
         let Some(agreement) = &self.processes[teller].wall.agreement else { return };
         let offset_ms = agreement.time(theirs).at(theirs).wrapping_sub(own) as i64;
-        if let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine {
-            client.driver.set_time(ClusterTime { offset_ms, is_trusted: true });
+        let time = ClusterTime { offset_ms, is_trusted: true };
+        match &mut self.processes[pid].machine {
+            Some(ProcessMachine::Client(client)) => client.driver.set_time(time),
+            Some(ProcessMachine::Redirector(redirector)) => redirector.driver.set_time(time),
+            _ => {}
         }
     }
 

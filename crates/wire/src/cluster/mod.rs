@@ -139,6 +139,8 @@ pub enum Message {
     Watch,
     /// The status of the connection's space.
     SpaceStatus(SpaceStatus),
+    /// To clients: the time of the cluster in milliseconds since 1970, by which they begin transactions (L2).
+    Time(u64),
 }
 
 /// Whether a deferred request with this kind of error is never done without an operator's action.
@@ -163,6 +165,7 @@ pub fn is_message(request: &Envelope) -> bool {
             | Envelope::Deferred(_)
             | Envelope::Watch(_)
             | Envelope::SpaceStatus(_)
+            | Envelope::Time(_)
     )
 }
 
@@ -245,6 +248,7 @@ impl Message {
             }
             Self::Watch => Envelope::Watch(cluster::Watch {}),
             Self::SpaceStatus(standing) => Envelope::SpaceStatus(standing.to_proto()),
+            Self::Time(time_ms) => Envelope::Time(cluster::Time { time_ms: *time_ms }),
         };
         (request, raw)
     }
@@ -296,6 +300,7 @@ impl Message {
             }
             Envelope::Watch(_) => Self::Watch,
             Envelope::SpaceStatus(standing) => Self::SpaceStatus(SpaceStatus::from_proto(standing)?),
+            Envelope::Time(time) => Self::Time(convert::time_ms(time.time_ms)?),
             Envelope::NotServedHere(elsewhere) => {
                 Self::NotServedHere { node: ids::node(elsewhere.node)?, epoch: elsewhere.epoch }
             }

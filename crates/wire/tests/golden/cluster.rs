@@ -28,7 +28,7 @@ use wire::proto::{self, groups};
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 76 + 21 + 8 + 16 + 6 + 10 + 5 + 10 + 9 + 3 + 1;
+pub(crate) const VECTORS: usize = 77 + 21 + 8 + 16 + 6 + 10 + 5 + 10 + 9 + 3 + 1;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -260,7 +260,8 @@ fn messages_between_processes_are_unchanged() {
     let answers =
         answers().into_iter().map(|(name, answer, locked)| (name, Message::Answer { node, seen, answer, locked }));
     let held = Message::Deferred { node, txn, kind: model::ErrorKind::Full, why: "the disk is full".to_owned() };
-    let elsewhere = [("elsewhere", Message::NotServedHere { node, epoch }), ("held", held)];
+    let time = Message::Time(1_800_000_000_124);
+    let elsewhere = [("elsewhere", Message::NotServedHere { node, epoch }), ("held", held), ("time", time)];
     for (name, message) in up.chain(down).chain(calls).chain(replies).chain(asks).chain(answers).chain(elsewhere) {
         let (request, raw) = message.encode();
         let raw = raw.concat();
@@ -609,7 +610,8 @@ fn messages_of_meta_servers_are_unchanged() {
     };
     let compare =
         meta::CompareClocks { process: "brick 2".to_owned(), time_ms: 1_800_000_000_123, ..Default::default() };
-    let reported = meta::CompareClocks { run: Some(77), offset_ms: -600_000, error_ms: 1, ..compare.clone() };
+    let reported =
+        meta::CompareClocks { run: Some(77), offset_ms: -600_000, error_ms: 1, machine: 0xabc, ..compare.clone() };
     let requests: [(&str, Request, &[u8]); 10] = [
         ("compare-clocks", Request::MetaCompareClocks(compare), b""),
         ("compare-clocks-reported", Request::MetaCompareClocks(reported), b""),
@@ -629,8 +631,9 @@ fn messages_of_meta_servers_are_unchanged() {
     let changed = |entry| meta::Changed { key: key(), entry };
     let changes = vec![changed(Some(meta::EntryValue { value_length: 2, session })), changed(None)];
     let written = |written| Response::MetaWritten(meta::Written { written: Some(written) });
-    let clocks = vec![meta::Clock { process: "brick 2".to_owned(), offset_ms: -600_000, error_ms: 1 }];
-    let clocks = meta::Clocks { run: 77, steady_ms: 1_800_000_000_000, clocks, time_ms: 1_800_000_000_124 };
+    let clock = meta::Clock { process: "brick 2".to_owned(), offset_ms: -600_000, error_ms: 1, machine: 0xabc };
+    let clocks =
+        meta::Clocks { run: 77, steady_ms: 1_800_000_000_000, clocks: vec![clock], time_ms: 1_800_000_000_124 };
     let responses: [(&str, Response, &[u8]); 9] = [
         ("clocks", Response::MetaClocks(clocks), b""),
         ("greeted", Response::MetaRun(meta::Run { run: 77 }), b""),

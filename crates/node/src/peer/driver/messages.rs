@@ -156,6 +156,13 @@ pub enum Output<A, T, R> {
         /// The status.
         status: SpaceStatus,
     },
+    /// Tell a client what time it is in the cluster (L2).
+    Time {
+        /// The client.
+        to: A,
+        /// The time, in milliseconds since 1970.
+        time_ms: u64,
+    },
     /// A read of the object cache has ended.
     ReadEnded {
         /// The reader.

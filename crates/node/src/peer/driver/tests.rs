@@ -591,6 +591,38 @@ fn watchers_get_each_status_of_their_space() {
 }
 
 #[test]
+fn clients_learn_when_the_time_of_the_cluster_changes_otherwise_than_by_their_steady_clocks() {
+    assert_noticed(&[Bug::TimeNotTold], || {
+        let mut driver = driver();
+        let call = || Call::Resolve { participants: vec![], patched: vec![] };
+        for (address, number) in [(1, 5), (2, 6)] {
+            let txn = TxnId { start: HlcTimestamp::at(NOW), client: ClientId(number) };
+            send(&mut driver, &mut client(address, "reader"), ClientMessage::Call { txn, call: call() });
+        }
+        let mut told = |offset_ms, is_trusted, now| {
+            driver.set_time(ClusterTime { offset_ms, is_trusted }, now);
+            let told = driver.outputs().map(|output| match output {
+                Output::Time { to, time_ms } => (to, time_ms),
+                output => panic!("only the time has changed: {output:?}"),
+            });
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(told(0, true, NOW + 1), [], "nothing has changed");
+        assert_eq!(told(-200, true, NOW + 10), [(1, NOW - 190), (2, NOW - 190)]);
+        assert_eq!(told(-200, true, NOW + 20), []);
+        assert_eq!(told(-300, false, NOW + 30), [], "a process that is refused says nothing of the time");
+        let later = NOW + 40 + TELL_TIME_MS;
+        assert_eq!(told(-300, true, NOW + 40).len(), 2);
+        assert_eq!(told(-300, true, later - 1), []);
+        assert_eq!(
+            told(-300, true, later),
+            [(1, later - 300), (2, later - 300)],
+            "steady clocks differ in their rates"
+        );
+    });
+}
+
+#[test]
 fn client_that_has_left_gets_no_status() {
     let (mut driver, watching) = (driver(), &mut client(1, "reader"));
     send(&mut driver, watching, ClientMessage::Watch);

@@ -14,7 +14,7 @@ macro_rules! requests {
 
 fn all() -> Vec<(&'static str, Request)> {
     Vec::from(requests![
-        Ping CreateSpace ListSpaces GetStatus Backup Cut ReleaseCut Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Reserve ReadObject
+        Ping CreateSpace ListSpaces GetStatus Backup Cut ReleaseCut Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Time Reserve ReadObject
         GetNumbers GetSpace Scan BuildIndex SetSpace RemoveSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession MetaCompareClocks CopyRows GetMoveIns Move Administer
         GetNodeUsages GetSpaceUsages CheckEmpty RegisterRedirector GetGroups
@@ -34,7 +34,7 @@ fn every_request_of_the_schema_has_its_row() {
         let Row { form, access, handler } = row(request);
         let expected = match name {
             "Up" | "Call" | "Watch" | "Down" | "Reply" | "Ask" | "Answer" | "NotServedHere" | "Deferred"
-            | "SpaceStatus" | "Witnesses" => {
+            | "SpaceStatus" | "Time" | "Witnesses" => {
                 assert!(matches!(handler, Handler::Violation), "{name} is no request of a client");
                 (Form::OneWay, Access::Admitted, None)
             }
