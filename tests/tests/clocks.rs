@@ -22,6 +22,8 @@ const LATE: Duration = Duration::from_secs(12);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 const HOUR: i64 = 3_600;
+/// How long a client stays connected while the time of its cluster goes on more slowly: by a sixteenth, it would be ahead by 3 s.
+const SLOW_TIME: Duration = Duration::from_secs(50);
 /// How far clocks are ahead, in seconds.
 const WRONG: [i64; 7] = [-HOUR, -10, 10, -600, 600, HOUR, 10 * 365 * 24 * HOUR];
 
@@ -35,6 +37,7 @@ fn library() -> PathBuf {
 
 /// The clock of a process, which a file sets.
 struct FakeClock {
+    name: String,
     library: PathBuf,
     file: PathBuf,
 }
@@ -42,7 +45,7 @@ struct FakeClock {
 impl FakeClock {
     /// A right clock.
     fn new(directory: &Path, name: &str) -> Self {
-        let clock = Self { library: library(), file: directory.join(format!("{name}.clock")) };
+        let clock = Self { name: name.to_owned(), library: library(), file: directory.join(format!("{name}.clock")) };
         clock.set(0);
         clock
     }
@@ -54,9 +57,10 @@ impl FakeClock {
         fs::rename(next, &self.file).unwrap();
     }
 
-    /// The environment of a process with this clock. Its steady clock is true.
-    fn environment(&self) -> [(&str, &OsStr); 5] {
+    /// The environment of a process with this clock, on a machine of its own. Its steady clock is true.
+    fn environment(&self) -> [(&str, &OsStr); 6] {
         [
+            ("MORTAR_MACHINE", OsStr::new(&self.name)),
             ("LD_PRELOAD", self.library.as_os_str()),
             ("FAKETIME_TIMESTAMP_FILE", self.file.as_os_str()),
             ("FAKETIME_NO_CACHE", OsStr::new("1")),
@@ -207,6 +211,49 @@ fn start_after_a_correction_waits_for_nothing() {
             }
         }
     }
+}
+
+/// A meta-server that starts again has heard of no clock but its own.
+#[test]
+fn meta_server_that_starts_again_with_a_wrong_clock_stops_no_other_process() {
+    let mut world = World::start();
+    world.cluster.kill("meta");
+    let (_, shown, clock) = &world.clocks[0];
+    let shown = *shown;
+    clock.set(HOUR);
+    world.cluster.restart_with("meta", &clock.environment());
+    // No process is refused meanwhile, so no command waits longer than it takes to find the meta-server again.
+    for _ in 0..10 {
+        world.put().ok();
+        let status = world.status().unwrap();
+        let clocks = status["clocks"].as_array().unwrap();
+        let refused: Vec<_> = clocks.iter().filter(|clock| clock["refused"] == true).collect();
+        assert!(refused.iter().all(|clock| clock["process"] == shown), "{refused:?}");
+        thread::sleep(Duration::from_millis(200));
+    }
+    world.check_refused(shown, HOUR);
+    world.clock(0).2.set(0);
+    world.wait_as_before();
+}
+
+/// All clocks were ahead together: the time of the cluster goes on more slowly, and clients that stay connected follow it.
+#[test]
+#[ignore = "takes a minute, and the simulator does the same: script/nightly clocks"]
+fn clients_stay_connected_while_the_time_of_the_cluster_slows_down() {
+    let mut server = Server::new(&["--bricks", "2"]);
+    let clock = FakeClock::new(server.dir(), "store");
+    clock.environment().iter().for_each(|(name, value)| server.set_env(name, value));
+    clock.set(HOUR);
+    server.restart();
+    let seconds = SLOW_TIME.as_secs().to_string();
+    let mut exercise = server.command(&["exercise", "--seconds", &seconds, "--clients", "2"]);
+    exercise.env("MORTAR_LOG", "info");
+    let exercise = thread::spawn(move || run(&mut exercise));
+    thread::sleep(Duration::from_secs(2));
+    clock.set(0);
+    let ended = exercise.join().unwrap();
+    ended.ok();
+    assert!(!ended.stderr.contains("the connection to a server ended"), "{}", ended.stderr);
 }
 
 #[test]
