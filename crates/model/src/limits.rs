@@ -1,6 +1,6 @@
 //! Limits of sizes and counts. They are checked before anything is allocated or logged.
 
-/// Bytes in the path of a name. With its table and space it must fit an LMDB key.
+/// Bytes in the path of a name. With its table and space it must fit a key of the B-tree.
 pub const NAME: usize = 1024;
 /// Bytes in the key of an entry of a collection, and in a component of a path.
 pub const ENTRY_KEY: usize = 255;

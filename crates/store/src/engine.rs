@@ -1,4 +1,4 @@
-//! The B-tree below the log: a trait with implementations on LMDB and in memory.
+//! The B-tree below the log: a trait with implementations on disk and in memory.
 //!
 //! The store writes to it in large, sorted, atomic batches from one thread, and reads from many threads. Each read sees
 //! the state between two batches. One conformance suite runs on every implementation.
@@ -9,10 +9,10 @@ use crate::rows::key::Key;
 
 #[cfg(test)]
 mod conformance;
-pub(crate) mod lmdb;
 pub(crate) mod memory;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod sim;
+pub(crate) mod tree;
 
 /// Why an engine failed.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,22 @@ pub(crate) enum EngineError {
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
+impl EngineError {
+    /// What is wrong, without the part that its caller says, too.
+    pub(crate) fn cause(&self) -> String {
+        std::error::Error::source(self).map_or_else(|| self.to_string(), ToString::to_string)
+    }
+}
+
+/// Damage of the B-tree, and the rows `from <= key < to` that cannot all be read; none if `to` is empty, and all from `from` on if it
+/// is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DamagedRange {
+    pub(crate) what: String,
+    pub(crate) from: Vec<u8>,
+    pub(crate) to: Option<Vec<u8>>,
+}
+
 pub(crate) type EngineResult<T> = Result<T, EngineError>;
 
 /// Called with a key and its value; breaks to end the scan.
@@ -46,6 +62,9 @@ pub(crate) trait EngineRead {
 
     /// As [`EngineRead::range`], in reverse order.
     fn range_back(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()>;
+
+    /// Reads everything from the disk and reports all damage, in the order of the keys. An engine without a disk has none.
+    fn check(&self, _report: &mut dyn FnMut(DamagedRange)) {}
 }
 
 /// A row to write: a value, or `None` to remove the key.

@@ -18,7 +18,7 @@
 //! | `rows` | keys, encodings, and the modified object buffer (MOB) with the changes that are not in the B-tree yet |
 //! | `content` | blob files with whole chunks, and uploads |
 //! | `read` | rows and contents in the state that readers see, and its layers: MOB, then B-tree and blob files |
-//! | `engine` | the B-tree: LMDB, or in memory |
+//! | `engine` | the B-tree: in a file, or in memory |
 //! | `disk`, `directory` | files, and the directory of a store |
 //! | `open` | opening: replays what the log has beyond the B-tree |
 //! | `backup`, `scrub`, `repair` | archives, checking, and mending a damaged store |

@@ -17,8 +17,8 @@ use crate::content::blob_file::BlobFiles;
 use crate::content::chunk_set::is_chunk_position;
 use crate::directory::{self, TREE_DIR};
 use crate::disk::{Disk, RealDisk};
-use crate::engine::lmdb::LmdbEngine;
 use crate::engine::memory::MemoryEngine;
+use crate::engine::tree::TreeEngine;
 use crate::engine::{Engine, EngineRead};
 use crate::error::{self, IntoModelResult};
 use crate::log::entry::{self, Step};
@@ -28,7 +28,6 @@ use crate::log::{Log, LogError};
 use crate::options::Options;
 use crate::plant::{RecoveryBug, planted};
 use crate::read::layers::{Layers, ReadPosition};
-use crate::read::rows::hex;
 use crate::read::state::ReadState;
 use crate::read::view::View;
 use crate::rows::key::{self, Key, extent_of, table};
@@ -52,7 +51,7 @@ pub(crate) fn open(dir: &Path, options: Options) -> Result<Core> {
 /// Opens the store in a directory that the caller has locked.
 pub(crate) fn open_locked(dir: &Path, lock: File, options: Options, on_damage: OnDamage) -> Result<Core> {
     let id = directory::load_or_create_identity(dir)?;
-    let engine = LmdbEngine::open(&dir.join(TREE_DIR)).into_model_result()?;
+    let engine = TreeEngine::open(&dir.join(TREE_DIR), &id).into_model_result()?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
     let mut core = open_on(disk, Box::new(engine), id, options, on_damage)?;
     core.directory_lock = Some(lock);
@@ -67,7 +66,7 @@ pub(crate) fn open_on(
     options: Options,
     on_damage: OnDamage,
 ) -> Result<Core> {
-    let installed = installed_position(&*engine, &id)?;
+    let installed = installed_position(&*engine)?;
     let files = blob_files(&disk, &*engine, &id)?;
     let view = View::new(Mob::new());
     let mut salvaged = None;
@@ -76,9 +75,9 @@ pub(crate) fn open_on(
             check_new(&*disk, &id)?;
             clear_log(&*disk).map_err(|e| error::io("clearing an unfinished log", e))?;
             let log = Log::create(disk, id, options.segment_bytes, 1, 0).into_model_result()?;
-            let row = |name: &str, value: &[u8]| Ok((Key::system(name), Some(Bytes::copy_from_slice(value))));
-            let rows = [row(key::STORE, &id), row(key::INSTALLED, &LogPosition::default().to_row())];
-            engine.write(&mut rows.into_iter()).into_model_result()?;
+            let position = Bytes::copy_from_slice(&LogPosition::default().to_row());
+            let row = (Key::system(key::INSTALLED), Some(position));
+            engine.write(&mut [Ok(row)].into_iter()).into_model_result()?;
             (log, 0, 0)
         }
         Some(installed) => {
@@ -199,36 +198,16 @@ pub(crate) fn replay(
 }
 
 /// The position up to which everything is in the B-tree; `None` if the creation of the store did not complete.
-///
-/// # Errors
-/// [`ErrorKind::Corrupt`] if the B-tree belongs to another store than `id`, or if these rows are damaged.
-pub(crate) fn installed_position(engine: &dyn Engine, id: &StoreId) -> Result<Option<LogPosition>> {
-    let damaged = |what: String| Error::new(ErrorKind::Corrupt, format!("{what}; restore from a backup"));
-    let (store, installed) = (system_row(engine, key::STORE)?, system_row(engine, key::INSTALLED)?);
-    let (store, installed) = match (store, installed) {
-        (Some(store), Some(installed)) => (store, installed),
-        (None, None) => return Ok(None),
-        _ => return Err(damaged("a system row of the B-tree is missing".to_owned())),
-    };
-    if store != id[..] && !planted(RecoveryBug::TreeOfAnyStore) {
-        let message = format!(
-            "the B-tree ({TREE_DIR}/) belongs to store {}, and this is store {}: put back the B-tree of this store",
-            hex(&store),
-            hex(id)
-        );
-        return Err(damaged(message));
-    }
-    let position = LogPosition::from_row(&installed);
-    position.map(Some).ok_or_else(|| damaged("the installed position in the B-tree is damaged".to_owned()))
-}
-
-/// The value of a row of the store itself.
-fn system_row(engine: &dyn Engine, name: &str) -> Result<Option<Vec<u8>>> {
+pub(crate) fn installed_position(engine: &dyn Engine) -> Result<Option<LogPosition>> {
     let mut row = None;
-    let key = Key::system(name);
+    let key = Key::system(key::INSTALLED);
     let mut read = |engine: &dyn EngineRead| row = Some(engine.get(&key).map(|row| row.map(<[u8]>::to_vec)));
     engine.read(&mut read).into_model_result()?;
-    Ok(row.transpose().into_model_result()?.flatten())
+    let Some(row) = row.transpose().into_model_result()?.flatten() else { return Ok(None) };
+    let position = LogPosition::from_row(&row).ok_or_else(|| {
+        Error::new(ErrorKind::Corrupt, "the installed position in the B-tree is damaged; restore from a backup")
+    })?;
+    Ok(Some(position))
 }
 
 /// Removes the log of an interrupted creation. Nothing in it was acknowledged.

@@ -78,7 +78,6 @@ model::planted_bugs! {
         LostChunksKept "the chunks of lost transactions are not swept"
         TailNotRecorded "the end of the log is not recorded"
         HistoryNotChecked "a log of another history than the B-tree's is accepted"
-        TreeOfAnyStore "the B-tree of another store is accepted"
         BlobsOfAnyStore "blob files of another store are accepted"
         IdentityNotChecked "an identity file is accepted without its checksum"
         InterruptedRestoreOpened "a store is created in the directory of an interrupted restore"

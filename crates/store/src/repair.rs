@@ -17,7 +17,7 @@ use crate::content::blob_file;
 use crate::directory::{self, DirectoryContents, Identity};
 use crate::disk::{self, Disk, RealDisk};
 use crate::engine::Engine;
-use crate::engine::lmdb::LmdbEngine;
+use crate::engine::tree::{self, TreeEngine};
 use crate::error::{self, IntoModelResult, StoreError};
 use crate::log::frame::StoreId;
 use crate::log::recover::{self, OnDamage, Salvaged};
@@ -134,7 +134,7 @@ fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progre
     let (id, identity_lost) = identify(dir, &*disk)?;
     check_tree(dir)?;
     let mut report = {
-        let engine = LmdbEngine::open(&dir.join(directory::TREE_DIR)).into_model_result()?;
+        let engine = TreeEngine::open(&dir.join(directory::TREE_DIR), &id).into_model_result()?;
         RepairReport { identity_lost, ..inspect(&disk, &engine, id)? }
     };
     if !accept_loss {
@@ -171,7 +171,7 @@ fn identify(dir: &Path, disk: &dyn Disk) -> Result<(StoreId, bool)> {
 }
 
 fn check_tree(dir: &Path) -> Result<()> {
-    let tree = dir.join(directory::TREE_DIR).join("data.mdb");
+    let tree = dir.join(directory::TREE_DIR).join(tree::FILE);
     if tree.exists() {
         return Ok(());
     }
@@ -182,7 +182,7 @@ fn check_tree(dir: &Path) -> Result<()> {
 
 /// Reports what is damaged and what can be kept.
 fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<RepairReport> {
-    let Some(position) = open::installed_position(engine, &id)? else {
+    let Some(position) = open::installed_position(engine)? else {
         // Its creation was interrupted; the next opening creates it again.
         return open::check_new(&**disk, &id).map(|()| RepairReport::default());
     };

@@ -1,10 +1,11 @@
 //! Scrubbing: reads and verifies everything in a snapshot, and lists all damage.
 //!
-//! 1. Every row with a checksum matches it, and every chunk matches its checksums, in the B-tree and in the blob files.
-//! 2. Every chunk belongs to a content, or is to be removed.
-//! 3. Every extent in use is used by one chunk and recorded as used; no other extent is.
+//! 1. Every page of the B-tree matches its checksum. Rows in the range of a damaged page are not listed one by one.
+//! 2. Every row with a checksum matches it, and every chunk matches its checksums, in the B-tree and in the blob files.
+//! 3. Every chunk belongs to a content, or is to be removed.
+//! 4. Every extent in use is used by one chunk and recorded as used; no other extent is.
 //!
-//! Rows of the store's user have no owner; rule 1 covers them.
+//! Rows of the store's user have no owner; rules 1 and 2 cover them.
 //!
 //! A scrub continues after damage. Its memory is bounded: damage beyond the list is only counted, and the extents in use
 //! take one bit for each 64 KiB of content.
@@ -16,6 +17,7 @@ use std::ops::ControlFlow;
 use model::{ContentId, Error, Result, limits};
 
 use crate::content::chunk_set::ChunkSet;
+use crate::engine::DamagedRange;
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
 use crate::read::layers::{FoundRow, Layers};
@@ -89,8 +91,10 @@ pub(crate) fn run(snapshot: &impl Readable, version: Seq, progress: &dyn Progres
             used: ChunkSet::default(),
             chunks: 0,
             unreadable_heads: 0,
+            damaged_ranges: Vec::new(),
             buffer: vec![0; CHUNK],
         };
+        scrub.pages();
         scrub.contents()?;
         scrub.garbage()?;
         scrub.chunks()?;
@@ -114,6 +118,8 @@ struct Scrub<'a> {
     chunks: u64,
     /// Contents whose chunks are unknown because their head is damaged.
     unreadable_heads: u64,
+    /// The ranges of keys of damaged pages of the B-tree, in order.
+    damaged_ranges: Vec<(Key, Option<Key>)>,
     buffer: Vec<u8>,
 }
 
@@ -128,6 +134,45 @@ impl Scrub<'_> {
         progress::report(self.progress, "scrub", Amount { items, bytes, total_bytes: self.total_bytes })
     }
 
+    /// Every page of the B-tree. Notes which rows cannot be read.
+    fn pages(&mut self) {
+        let mut found = Vec::new();
+        self.layers.engine.check(&mut |damage| found.push(damage));
+        for DamagedRange { what, from, to } in found {
+            let rows = match &to {
+                Some(to) if to.is_empty() => String::new(),
+                Some(to) => format!("; it has the keys from {} to {}", hex(&from), hex(to)),
+                None => format!("; it has the keys from {} on", hex(&from)),
+            };
+            self.report_damage(None, format!("{what}{rows}"));
+            if to.as_ref().is_none_or(|to| !to.is_empty()) {
+                self.damaged_ranges.push((Key::from(&from[..]), to.map(|to| Key::from(&to[..]))));
+            }
+        }
+    }
+
+    /// Whether rows of the B-tree are missing, so that what refers to them is no further damage.
+    fn has_lost_rows(&self) -> bool {
+        !self.damaged_ranges.is_empty()
+    }
+
+    /// The parts of a range of keys that can be read.
+    fn readable_parts(&self, from: &Key, to: &Key) -> Vec<(Key, Key)> {
+        let (mut parts, mut from) = (Vec::new(), Some(from.clone()));
+        for (first, behind) in &self.damaged_ranges {
+            let Some(begin) = from.clone() else { break };
+            if behind.as_ref().is_some_and(|behind| *behind <= begin) || first >= to {
+                continue;
+            }
+            if *first > begin {
+                parts.push((begin, first.clone()));
+            }
+            from.clone_from(behind);
+        }
+        parts.extend(from.filter(|from| from < to).map(|from| (from, to.clone())));
+        parts
+    }
+
     /// Calls `show` with every row under a prefix. A part of the B-tree that cannot be read is damage; other parts are
     /// still read.
     fn scan_table(
@@ -137,21 +182,26 @@ impl Scrub<'_> {
         mut show: impl FnMut(&mut Self, &[u8], &FoundRow<'_>) -> Result<()>,
     ) -> Result<()> {
         let layers = self.layers;
-        let mut stopped = None;
-        let scanned = layers.scan(prefix, &prefix.prefix_end(), &mut |key, found| match self
-            .report_progress()
-            .and_then(|()| show(self, key, found))
-        {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                stopped = Some(error);
-                ControlFlow::Break(())
+        for (from, to) in self.readable_parts(prefix, &prefix.prefix_end()) {
+            let mut stopped = None;
+            let scanned = layers.scan(&from, &to, &mut |key, found| match self
+                .report_progress()
+                .and_then(|()| show(self, key, found))
+            {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    stopped = Some(error);
+                    ControlFlow::Break(())
+                }
+            });
+            if let Err(error) = scanned {
+                self.report_damage(None, format!("{what} cannot all be read: {error}"));
             }
-        });
-        if let Err(error) = scanned {
-            self.report_damage(None, format!("{what} cannot all be read: {error}"));
+            if let Some(error) = stopped {
+                return Err(error);
+            }
         }
-        stopped.map_or(Ok(()), Err)
+        Ok(())
     }
 
     fn report_damage(&mut self, content: Option<ContentId>, what: impl Into<String>) {

@@ -11,6 +11,7 @@ use crate::{ContentChange, Options, RowChanges, Store};
 pub(crate) mod audit;
 mod contents;
 mod crash;
+mod damage;
 mod faults;
 mod holding;
 mod identity;

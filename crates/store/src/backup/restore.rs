@@ -23,7 +23,7 @@ use crate::content::chunk_set::ChunkSet;
 use crate::directory::{self, DirectoryContents, RESTORING};
 use crate::disk::{self, Disk, DiskFile, RealDisk};
 use crate::engine::Engine;
-use crate::engine::lmdb::LmdbEngine;
+use crate::engine::tree::TreeEngine;
 use crate::error::{self, IntoModelResult, invalid};
 use crate::log::Log;
 use crate::log::frame::StoreId;
@@ -165,7 +165,7 @@ fn restore_into(dir: &Path, from: &mut dyn Read, options: &Options, progress: &d
     // A new identity: the history of this store differs from that of the archived one from here on.
     let id = directory::new_identity().map_err(fail)?;
     let summary = {
-        let engine = LmdbEngine::open(&dir.join(directory::TREE_DIR)).into_model_result()?;
+        let engine = TreeEngine::open(&dir.join(directory::TREE_DIR), &id).into_model_result()?;
         restore_on(&(Arc::new(RealDisk::new(dir)) as Arc<dyn Disk>), &engine, id, options, from, progress)?
     };
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail)?;
@@ -214,7 +214,6 @@ pub(crate) fn restore_on(
     }
     Log::create(Arc::clone(disk), id, options.segment_bytes, header.version + 1, 0).into_model_result()?;
     let installed = LogPosition { seq: header.version, crc: 0 };
-    restore.put(Key::system(key::STORE), Bytes::copy_from_slice(&id))?;
     restore.put(Key::system(key::INSTALLED), Bytes::copy_from_slice(&installed.to_row()))?;
     restore.write()?;
     Ok(BackupSummary::new(&header, &reader.counts(), reader.bytes_read()))

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::lmdb::LmdbEngine;
 use super::memory::MemoryEngine;
+use super::tree::TreeEngine;
 use super::{BatchAborted, Engine, EngineError, EngineRead, EngineRow};
 use crate::rows::key::Key;
 
@@ -19,7 +19,7 @@ fn on_each_engine(test: impl Fn(Box<dyn Engine>, &dyn Fn() -> Box<dyn Engine>)) 
     let memory = MemoryEngine::default();
     test(Box::new(memory.clone()), &|| Box::new(memory.clone()));
     let dir = tempfile::tempdir().unwrap();
-    let open = |dir: &Path| Box::new(LmdbEngine::open(dir).unwrap());
+    let open = |dir: &Path| Box::new(TreeEngine::open(dir, &[7; 16]).unwrap());
     test(open(dir.path()), &|| open(dir.path()));
 }
 

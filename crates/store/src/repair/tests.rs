@@ -298,7 +298,7 @@ fn a_missing_tree_is_refused_and_the_log_stays() {
 #[test]
 fn a_damaged_tree_and_a_failing_disk_have_different_errors() {
     let (dir, _) = real_store();
-    let data = dir.path().join("tree/data.mdb");
+    let data = dir.path().join("tree/rows");
     let mut bytes = fs::read(&data).unwrap();
     bytes[..8192].fill(0x5a);
     fs::write(&data, bytes).unwrap();

@@ -37,8 +37,6 @@ pub(crate) mod table {
 
 /// The system row with the last frame of the log that is in the B-tree.
 pub(crate) const INSTALLED: &str = "installed";
-/// The system row with the identity of the store to which the B-tree belongs.
-pub(crate) const STORE: &str = "store";
 
 impl Clone for Key {
     /// Copies the inline array as a whole, which is faster than copying byte by byte.

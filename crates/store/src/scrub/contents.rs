@@ -133,7 +133,7 @@ impl Scrub<'_> {
             Ok(())
         })?;
         // The owner of chunks is unknown if its head is damaged.
-        if rows != self.chunks && self.unreadable_heads == 0 {
+        if rows != self.chunks && self.unreadable_heads == 0 && !self.has_lost_rows() {
             let known = self.chunks;
             self.report_damage(None, format!("there are {rows} chunks, and {known} of them belong to some content"));
         }
@@ -152,12 +152,16 @@ impl Scrub<'_> {
                 _ if planted(ContentBug::ScrubTrustsExtents) => return Ok(()),
                 Err(error) => error.to_string(),
                 Ok(len) if len as usize != CHUNK => format!("its record says {len} bytes"),
+                Ok(_) if !is_used && scrub.has_lost_rows() => return Ok(()),
                 Ok(_) if !is_used => "it is recorded as used, and no content uses it".to_owned(),
                 Ok(_) => return Ok(()),
             };
             scrub.report_damage(None, format!("{}: {what}", chunk_name(file, offset)));
             Ok(())
         })?;
+        if self.has_lost_rows() {
+            return Ok(());
+        }
         let left: Vec<_> = self.used.iter().take(super::MAX_LISTED).collect();
         for (file, offset) in left {
             self.report_damage(None, format!("{} is used and not recorded", chunk_name(file, offset)));

@@ -278,3 +278,52 @@ fn change(store: &Store, seed: u8) {
     store.commit_rows(changes).unwrap();
     commit(store, [delete(third), delete(other)]);
 }
+
+/// One damaged page of the B-tree, inner pages too, is one damage; all rows outside of its range are still read and scrubbed.
+#[test]
+fn a_damaged_page_of_the_tree_is_named_and_costs_the_rows_in_its_range() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), crate::tests::world::small_options()).unwrap();
+    // Long keys, so that there are inner pages besides the root.
+    let key = |row: u32| [&row.to_be_bytes()[..], &[7; 300]].concat();
+    let mut changes = RowChanges::new();
+    (0..800).for_each(|row| changes.put(&key(row), pattern(150, row as u8)));
+    store.commit_rows(changes).unwrap();
+    content(&store, pattern(3 * CHUNK, 1));
+    store.install().unwrap();
+    drop(store);
+    let path = dir.path().join("tree/rows");
+    let sound = std::fs::read(&path).unwrap();
+    let (mut refused, mut most_lost) = (0, 0);
+    for page in (2..sound.len() / 4096).step_by(3) {
+        for zeroed in [false, true] {
+            let mut bytes = sound.clone();
+            match zeroed {
+                true => bytes[page * 4096..(page + 1) * 4096].fill(0),
+                false => bytes[page * 4096 + 2..page * 4096 + 4].iter_mut().for_each(|byte| *byte ^= 0x21),
+            }
+            std::fs::write(&path, bytes).unwrap();
+            let store = match Store::open(dir.path(), crate::tests::world::small_options()) {
+                Ok(store) => store,
+                Err(error) => {
+                    assert!(error.message().contains(&format!("page {page} at byte")), "{error}");
+                    refused += 1;
+                    continue;
+                }
+            };
+            let report = scrub(&store);
+            assert!(report.damaged <= 1, "page {page}: {:#?}", report.damage);
+            let lost = (0..800).filter(|row| store.row(&key(*row)).is_err()).count() as u64;
+            assert_eq!(report.rows + lost, 800, "page {page}: the scrub reads all rows that can be read");
+            if let Some(damage) = report.damage.first() {
+                assert!(
+                    damage.what.contains(&format!("page {page} ")) && damage.what.contains("tree/rows"),
+                    "{damage}"
+                );
+            }
+            most_lost = most_lost.max(lost);
+        }
+    }
+    assert!((20..300).contains(&most_lost), "{most_lost} rows were lost with one page");
+    assert!(refused < 10, "{refused} were refused");
+}

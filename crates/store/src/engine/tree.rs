@@ -1,0 +1,301 @@
+//! The engine on disk: a B-tree in one file that is written copy on write and read from a memory map.
+//!
+//! Each reference to a page has the checksum of the page, up to the root's in a meta page. So damage of any byte of any page, an
+//! older copy of a page and a page in a wrong place are noticed when the page is first read, and everything else stays readable.
+//! A batch writes new pages only, then the meta page: after a crash the tree has the state of the last durable batch.
+//!
+//! 1. No byte of the file is used without a check of its bounds, even if its checksum matches.
+//! 2. A page of a state is not written while that state can be read (`space`).
+//! 3. A damaged page in the path of a change does not stop a batch. It is replaced by a leaf that has the changed rows and says that
+//!    all others in its range are lost, so reads of these still fail.
+//!
+//! | module | contains |
+//! | --- | --- |
+//! | `page`, `meta` | the format |
+//! | `file` | the map, and the check of a page when it is first read |
+//! | `read` | look-ups, scans, and the check of a whole tree |
+//! | `space` | which pages are in use |
+//! | `batch` | how a sorted batch becomes new pages |
+//! | `residency` | whether rows are in memory |
+//! | `damage` | what can be wrong |
+
+mod batch;
+mod damage;
+mod file;
+mod meta;
+mod page;
+mod read;
+mod residency;
+mod space;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow};
+use crate::disk;
+use damage::FileDamage;
+use file::{MAX_PAGES, TreeFile};
+use meta::{FoundMeta, Meta, get_ref};
+use page::{MAX_LEVEL, PAGE, PageRef};
+use read::TreeRead;
+use space::Space;
+
+/// The name of the file in the engine's directory.
+pub(crate) const FILE: &str = "rows";
+/// The file while it is created.
+const NEW_FILE: &str = "rows.new";
+/// The version of the format.
+const FORMAT: u32 = 1;
+/// Pages before those of the tree.
+const META_PAGES: u64 = 2;
+/// References to pages of the map of used pages in an index page.
+const INDEX_REFS: usize = PAGE / 12;
+
+/// The identity of the store to which a tree belongs.
+pub(crate) type TreeId = [u8; 16];
+
+/// A state of the tree.
+pub(super) struct TreeState {
+    batch: u64,
+    /// Pages in the file.
+    pages: u64,
+    /// The root and its level; `None` without rows.
+    root: Option<(PageRef, u8)>,
+    /// Damage of the map of used pages, found when the file was opened.
+    space_damage: Arc<[String]>,
+}
+
+/// The engine.
+pub(crate) struct TreeEngine {
+    file: Arc<TreeFile>,
+    id: TreeId,
+    state: ArcSwap<TreeState>,
+    writer: Mutex<Writer>,
+}
+
+/// What a batch needs besides the newest state.
+struct Writer {
+    space: Space,
+    /// Earlier states that may still be read, oldest first.
+    earlier: VecDeque<(u64, Weak<TreeState>)>,
+    /// Whether a meta page could not be written: then it is unknown which state the file has.
+    is_broken: bool,
+}
+
+struct TreePin {
+    file: Arc<TreeFile>,
+    state: Arc<TreeState>,
+}
+
+fn io_error(error: io::Error) -> EngineError {
+    if disk::is_full(&error) { EngineError::Full(Box::new(error)) } else { EngineError::Failed(Box::new(error)) }
+}
+
+fn damaged(damage: FileDamage) -> EngineError {
+    EngineError::Damaged(Box::new(damage))
+}
+
+impl TreeEngine {
+    /// Opens the tree of a store in `dir`, or creates it.
+    ///
+    /// The caller holds the store's lock: no other process may have the directory open.
+    pub(crate) fn open(dir: &Path, id: &TreeId) -> EngineResult<Self> {
+        disk::create_private_dir(dir).map_err(io_error)?;
+        let path = dir.join(FILE);
+        if !path.exists() {
+            create(dir, id).map_err(io_error)?;
+        }
+        let file = TreeFile::open(&path, id).map_err(io_error)?;
+        let meta = read_meta(&file, id)?;
+        let (found, needed) = (file.len().map_err(io_error)?, meta.pages.saturating_mul(PAGE as u64));
+        if found < needed {
+            return Err(damaged(FileDamage::Truncated { path: path.display().to_string(), found, needed }));
+        }
+        let mut space = Space::new(meta.pages, meta.index.clone());
+        let mut space_damage = Vec::new();
+        load_space(&file, &mut space, meta.pages, &mut space_damage).map_err(io_error)?;
+        for what in &space_damage {
+            tracing::warn!(what, "free space of the B-tree is not used");
+        }
+        let Meta { batch, pages, root, .. } = meta;
+        let state = TreeState { batch, pages, root, space_damage: space_damage.into() };
+        let writer = Writer { space, earlier: VecDeque::new(), is_broken: false };
+        Ok(Self { file: Arc::new(file), id: *id, state: ArcSwap::from_pointee(state), writer: Mutex::new(writer) })
+    }
+
+    fn read_state<'a>(&'a self, state: &'a TreeState) -> TreeRead<'a> {
+        TreeRead { file: &self.file, state }
+    }
+
+    /// Writes a batch; returns the new state.
+    fn write_batch(
+        &self,
+        space: &mut Space,
+        before: &TreeState,
+        rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>,
+    ) -> EngineResult<Meta> {
+        let mut batch = batch::Batch::new(&self.file, space, before);
+        let root = batch.apply(rows)?;
+        batch.write_map()?;
+        batch.flush()?;
+        let pages = space.pages();
+        let needed = pages * PAGE as u64;
+        if self.file.len().map_err(io_error)? < needed {
+            self.file.file.set_len(needed).map_err(io_error)?;
+        }
+        self.file.file.sync_data().map_err(io_error)?;
+        Ok(Meta { batch: before.batch + 1, pages, root, index: space.index.clone() })
+    }
+
+    fn write_meta(&self, meta: &Meta) -> io::Result<()> {
+        self.file.file.write_all_at(&meta.encode(&self.id)[..], meta.batch % META_PAGES * PAGE as u64)?;
+        self.file.file.sync_data()
+    }
+}
+
+impl Writer {
+    /// The oldest batch whose state may still be read.
+    fn oldest(&mut self, newest: u64) -> u64 {
+        self.earlier.retain(|(_, state)| state.strong_count() > 0);
+        self.earlier.front().map_or(newest, |(batch, _)| *batch)
+    }
+}
+
+/// Creates a tree without rows, durably.
+fn create(dir: &Path, id: &TreeId) -> io::Result<()> {
+    let new = dir.join(NEW_FILE);
+    let file = disk::private_file().create(true).truncate(true).open(&new)?;
+    let meta = Meta { batch: 0, pages: META_PAGES, root: None, index: Vec::new() };
+    file.write_all_at(&meta.encode(id)[..], 0)?;
+    file.set_len(META_PAGES * PAGE as u64)?;
+    file.sync_all()?;
+    fs::rename(new, dir.join(FILE))?;
+    fs::File::open(dir)?.sync_all()
+}
+
+/// The meta page of the newest durable batch.
+fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<Meta> {
+    let path = || file.path.display().to_string();
+    let mut newest: Option<Meta> = None;
+    let mut refusal = None;
+    for slot in 0..META_PAGES {
+        let mut bytes = [0; PAGE];
+        match file.file.read_exact_at(&mut bytes, slot * PAGE as u64) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
+            read => read.map_err(io_error)?,
+        }
+        match Meta::decode(&bytes, id) {
+            FoundMeta::Valid(meta) if is_possible(&meta, slot) => {
+                newest = newest.filter(|newest| newest.batch > meta.batch).or(Some(meta));
+            }
+            FoundMeta::OtherStore => refusal = Some(FileDamage::OtherStore { path: path() }),
+            FoundMeta::OtherFormat(format) => {
+                refusal = Some(FileDamage::Format { path: path(), format, known: FORMAT })
+            }
+            FoundMeta::Valid(_) | FoundMeta::Invalid => {}
+        }
+    }
+    match (newest, refusal) {
+        (_, Some(refusal)) => Err(damaged(refusal)),
+        (Some(newest), None) => Ok(newest),
+        (None, None) => Err(damaged(FileDamage::Header { path: path() })),
+    }
+}
+
+fn is_possible(meta: &Meta, slot: u64) -> bool {
+    meta.batch % META_PAGES == slot
+        && (META_PAGES..=MAX_PAGES).contains(&meta.pages)
+        && meta.root.is_none_or(|(_, level)| level <= MAX_LEVEL)
+}
+
+/// Reads the map of used pages. A part that cannot be read counts as used.
+fn load_space(file: &TreeFile, space: &mut Space, pages: u64, damage: &mut Vec<String>) -> io::Result<()> {
+    let mut note = |at: PageRef| {
+        damage.push(format!("page {} of tree/{FILE}, a part of the map of used pages, is damaged", at.page));
+    };
+    for (number, at) in space.index.clone().into_iter().enumerate() {
+        let Some(index) = file.read_page(at, pages)? else {
+            note(at);
+            continue;
+        };
+        for (slot, bytes) in index.as_chunks::<12>().0.iter().enumerate() {
+            let section = number * INDEX_REFS + slot;
+            if section >= space.sections.len() {
+                break;
+            }
+            let at = get_ref(bytes);
+            match file.read_page(at, pages)? {
+                Some(bits) => space.load_section(section, at, &bits),
+                None => {
+                    note(at);
+                    // Its page is not used again: it may be one of the tree.
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl EnginePin for TreePin {
+    fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) {
+        read(&TreeRead { file: &self.file, state: &self.state });
+    }
+}
+
+impl Engine for TreeEngine {
+    fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()> {
+        let state = self.state.load();
+        read(&self.read_state(&state));
+        Ok(())
+    }
+
+    fn pin(&self) -> EngineResult<Box<dyn EnginePin>> {
+        Ok(Box::new(TreePin { file: Arc::clone(&self.file), state: self.state.load_full() }))
+    }
+
+    fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
+        let mut writer = self.writer.lock();
+        if writer.is_broken {
+            return Err(EngineError::Failed("the B-tree could not be written earlier: restart the server".into()));
+        }
+        let before = self.state.load_full();
+        let oldest = writer.oldest(before.batch);
+        writer.space.begin(oldest);
+        let meta = match self.write_batch(&mut writer.space, &before, rows) {
+            Ok(meta) => meta,
+            Err(error) => {
+                writer.space.abort();
+                return Err(error);
+            }
+        };
+        if let Err(error) = self.write_meta(&meta) {
+            // The file has this batch or the one before.
+            writer.is_broken = true;
+            return Err(io_error(error));
+        }
+        writer.space.commit(meta.batch);
+        let space_damage = Arc::clone(&before.space_damage);
+        let state = TreeState { batch: meta.batch, pages: meta.pages, root: meta.root, space_damage };
+        writer.earlier.push_back((before.batch, Arc::downgrade(&before)));
+        self.state.store(Arc::new(state));
+        Ok(())
+    }
+
+    fn is_resident(&self, from: &[u8], to: &[u8]) -> bool {
+        residency::is_resident(&self.file, &self.state.load(), from, to)
+    }
+
+    fn size(&self) -> u64 {
+        self.state.load().pages * PAGE as u64
+    }
+}

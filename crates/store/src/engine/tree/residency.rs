@@ -1,0 +1,87 @@
+//! Whether rows can be read without waiting for the disk.
+//!
+//! A page of the map that is not in the system's cache stops the thread that reads it until the disk has delivered it. So a thread
+//! that must not wait first walks from the root to the rows with `preadv2(RWF_NOWAIT)`, which fails instead. Pages that a read did
+//! not find are on their way from then on.
+//!
+//! The result is a hint: the system may evict a page at any time. The walk visits few pages, and calls rows resident when it cannot
+//! make sense of a page; the read that follows reports the damage.
+
+use std::io::IoSliceMut;
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use super::TreeState;
+use super::file::TreeFile;
+use super::page::{Node, PAGE, Value, pages_of};
+
+/// Pages that a walk visits at most. Of rows on more pages it says whether these are in memory.
+const MAX_VISITS: usize = 64;
+
+/// Whether the rows `from <= key <= to` can probably be read without waiting.
+pub(super) fn is_resident(file: &TreeFile, state: &TreeState, from: &[u8], to: &[u8]) -> bool {
+    let Some((root, level)) = state.root else { return true };
+    let (mut pages, mut values) = (vec![(root.page, level)], Vec::new());
+    let mut bytes = Box::new([0; PAGE]);
+    for _ in 0..MAX_VISITS {
+        if let Some((page, level)) = pages.pop() {
+            if !read(file, page, &mut bytes[..]) {
+                return false;
+            }
+            let Ok(node) = Node::parse(&bytes, page, level) else { return true };
+            if visit(&node, level, (from, to), &mut pages, &mut values).is_none() {
+                return true;
+            }
+        } else if let Some(page) = values.pop() {
+            if !read(file, page, &mut bytes[..1]) {
+                return false;
+            }
+        } else {
+            return true;
+        }
+    }
+    true
+}
+
+/// Notes what is to be visited below a page; `None` if the page is damaged.
+fn visit(
+    node: &Node<'_>,
+    level: u8,
+    (from, to): (&[u8], &[u8]),
+    pages: &mut Vec<(u64, u8)>,
+    values: &mut Vec<u64>,
+) -> Option<()> {
+    if level > 0 {
+        for index in node.child_of(from).ok()?..=node.child_of(to).ok()? {
+            pages.push((node.child(index).ok()?.1.page, level - 1));
+        }
+        return Some(());
+    }
+    for index in node.find(from).ok()?.0..node.count() {
+        let (key, value) = node.row(index).ok()?;
+        if key > to {
+            break;
+        }
+        if let Value::Outside(run, len) = value {
+            // A value comes and goes as a whole, most often.
+            values.extend([run.page, run.page.saturating_add(pages_of(len).saturating_sub(1))]);
+        }
+    }
+    Some(())
+}
+
+/// Reads the beginning of a page if it is in memory. Pages behind the end of the file, and those of a file system that cannot tell,
+/// count as in memory.
+fn read(file: &TreeFile, page: u64, bytes: &mut [u8]) -> bool {
+    let Some(offset) = page.checked_mul(PAGE as u64) else { return true };
+    let wanted = bytes.len();
+    match preadv2(&file.file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
+        Err(Errno::AGAIN) => false,
+        Ok(read) if read == wanted => true,
+        // Zeros are no page.
+        Ok(_) | Err(_) => {
+            bytes.fill(0);
+            true
+        }
+    }
+}
