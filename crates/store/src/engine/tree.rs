@@ -46,7 +46,7 @@ use crate::disk;
 use damage::FileDamage;
 use file::{MAX_PAGES, TreeFile};
 use meta::{FoundMeta, Meta, get_ref};
-use page::{MAX_LEVEL, PAGE, PageRef};
+use page::{MAX_LEVEL, PAGE, PageRef, ROOM};
 use read::TreeRead;
 use space::Space;
 
@@ -81,6 +81,8 @@ pub(crate) struct TreeEngine {
     id: TreeId,
     state: ArcSwap<TreeState>,
     writer: Mutex<Writer>,
+    /// Bytes of entries that a new page takes.
+    room: usize,
 }
 
 /// What a batch needs besides the newest state.
@@ -130,7 +132,13 @@ impl TreeEngine {
         let Meta { batch, pages, root, .. } = meta;
         let state = TreeState { batch, pages, root, space_damage: space_damage.into() };
         let writer = Writer { space, earlier: VecDeque::new(), is_broken: false };
-        Ok(Self { file: Arc::new(file), id: *id, state: ArcSwap::from_pointee(state), writer: Mutex::new(writer) })
+        Ok(Self {
+            file: Arc::new(file),
+            id: *id,
+            state: ArcSwap::from_pointee(state),
+            writer: Mutex::new(writer),
+            room: ROOM,
+        })
     }
 
     fn read_state<'a>(&'a self, state: &'a TreeState) -> TreeRead<'a> {
@@ -144,7 +152,7 @@ impl TreeEngine {
         before: &TreeState,
         rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>,
     ) -> EngineResult<Meta> {
-        let mut batch = batch::Batch::new(&self.file, space, before);
+        let mut batch = batch::Batch::new(&self.file, space, before, self.room);
         let root = batch.apply(rows)?;
         batch.write_map()?;
         batch.flush()?;

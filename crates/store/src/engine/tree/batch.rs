@@ -19,8 +19,6 @@ use super::space::Space;
 use super::{INDEX_REFS, TreeState, io_error};
 use crate::rows::key::Key;
 
-/// A page with fewer bytes takes in its neighbour.
-const SMALL: usize = ROOM / 4;
 /// New pages are written when there are this many.
 const FLUSH_PAGES: usize = 1024;
 
@@ -36,11 +34,14 @@ pub(super) struct Batch<'a> {
     file: &'a TreeFile,
     space: &'a mut Space,
     before: &'a TreeState,
+    /// Bytes of entries that a page takes.
+    room: usize,
     /// Pages that are not written yet.
     pages: Vec<(u64, Box<[u8; PAGE]>)>,
 }
 
-/// Entries of adjacent pages of a level that become new pages.
+/// Entries of adjacent pages of a level that become new pages. The first one of branches has the key `first`, so that keys can be
+/// compared when entries of other pages come before it.
 struct Gathered {
     /// The smallest key that the pages may have.
     first: Box<[u8]>,
@@ -51,14 +52,27 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new(first: &[u8], entries: Vec<Entry>, is_incomplete: bool) -> Self {
+    fn new(first: &[u8], mut entries: Vec<Entry>, is_incomplete: bool) -> Self {
+        begin_at(first, &mut entries);
         let size = entries.iter().map(Entry::size).sum();
         Self { first: first.into(), entries, size, is_incomplete }
     }
 
     fn append(&mut self, next: Self) {
+        if self.entries.is_empty() {
+            // The range of the page before, which has no rows, is that of the next page, too.
+            *self = Self::new(&self.first, next.entries, self.is_incomplete);
+            return;
+        }
         self.entries.extend(next.entries);
         self.size += next.size;
+    }
+}
+
+/// The first child of a branch has all keys from the beginning of the branch's range on.
+fn begin_at(first: &[u8], entries: &mut [Entry]) {
+    if let Some(Entry { key, value: NewValue::Child(_) }) = entries.first_mut() {
+        *key = first.into();
     }
 }
 
@@ -69,8 +83,14 @@ struct Contents {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(file: &'a TreeFile, space: &'a mut Space, before: &'a TreeState) -> Self {
-        Self { file, space, before, pages: Vec::new() }
+    /// A batch whose pages take entries of `room` bytes, which is [`ROOM`] except in tests of high trees.
+    pub(super) fn new(file: &'a TreeFile, space: &'a mut Space, before: &'a TreeState, room: usize) -> Self {
+        Self { file, space, before, room, pages: Vec::new() }
+    }
+
+    /// A page with fewer bytes takes in its neighbour.
+    fn small(&self) -> usize {
+        self.room / 4
     }
 
     /// Writes the pages of the new state; returns its root.
@@ -96,9 +116,11 @@ impl<'a> Batch<'a> {
         for row in rows {
             let (key, value) = row.map_err(|BatchAborted| EngineError::Aborted)?;
             let value = match value {
+                // No row has such a key.
+                None if !is_valid_key(&key, self.room) => continue,
                 None => NewValue::Absent,
-                _ if !is_valid_key(&key) => return Err(EngineError::Failed("a key is too long".into())),
-                Some(value) if fits_inline(key.len(), value.len()) => NewValue::Inline(value),
+                _ if !is_valid_key(&key, self.room) => return Err(EngineError::Failed("a key is too long".into())),
+                Some(value) if fits_inline(key.len(), value.len(), self.room) => NewValue::Inline(value),
                 Some(value) => self.write_value(&value)?,
             };
             changes.push(Change { key, value });
@@ -138,7 +160,7 @@ impl<'a> Batch<'a> {
 
     /// The entries of a page with the changes, all of which are in its range, which begins at `first`. The page is freed.
     fn rewrite(&mut self, at: PageRef, level: u8, first: &[u8], changes: &[Change]) -> EngineResult<Contents> {
-        let contents = match self.contents(at, level) {
+        let contents = match self.contents(at, level, first) {
             Ok(contents) => contents,
             Err(EngineError::Damaged(damage)) => {
                 tracing::error!(%damage, "changing rows of a damaged page of the B-tree: its other rows are lost");
@@ -159,8 +181,8 @@ impl<'a> Batch<'a> {
         Ok(Contents { entries, is_incomplete })
     }
 
-    /// The entries of a page.
-    fn contents(&self, at: PageRef, level: u8) -> EngineResult<Contents> {
+    /// The entries of a page whose range begins at `first`.
+    fn contents(&self, at: PageRef, level: u8, first: &[u8]) -> EngineResult<Contents> {
         let node = self.file.node(at, level, self.before.pages)?;
         let mut entries: Vec<Entry> = Vec::with_capacity(node.count());
         for index in 0..node.count() {
@@ -174,11 +196,13 @@ impl<'a> Batch<'a> {
                     };
                     (key, value)
                 }
-                _ => node.child(index).map(|(key, child)| (key, NewValue::Child(child)))?,
+                _ => {
+                    let (key, child) = node.child(index)?;
+                    (if index == 0 { first } else { key }, NewValue::Child(child))
+                }
             };
-            // The first key of a branch is not compared by readers.
-            let is_ordered = entries.last().is_none_or(|last| *last.key < *key || (level > 0 && index == 1));
-            if !is_ordered || !is_valid_key(key) {
+            let is_ordered = entries.last().is_none_or(|last| *last.key < *key);
+            if !is_ordered || !is_valid_key(key, ROOM) {
                 return Err(super::damage::PageDamage::structure(at.page));
             }
             entries.push(Entry { key: key.into(), value });
@@ -231,7 +255,7 @@ impl<'a> Batch<'a> {
                 }
             }
             // Bounds the memory for many adjacent pages with changes.
-            if gathered.as_ref().is_some_and(|gathered| gathered.size > 64 * ROOM) {
+            if gathered.as_ref().is_some_and(|gathered| gathered.size > 64 * self.room) {
                 self.pack(level - 1, gathered.take(), &mut out)?;
             }
         }
@@ -242,9 +266,9 @@ impl<'a> Batch<'a> {
 
     /// The entries of a page without changes, if the page before it is so small that it takes them in. The page is freed.
     fn neighbour(&mut self, at: PageRef, level: u8, first: &[u8], before: Option<&Gathered>) -> Option<Gathered> {
-        before.filter(|before| before.size < SMALL && !before.is_incomplete)?;
+        before.filter(|before| before.size < self.small() && !before.is_incomplete)?;
         // A damaged page stays as it is.
-        let contents = self.contents(at, level).ok().filter(|contents| !contents.is_incomplete)?;
+        let contents = self.contents(at, level, first).ok().filter(|contents| !contents.is_incomplete)?;
         self.space.free(at.page, 1);
         Some(Gathered::new(first, contents.entries, false))
     }
@@ -253,10 +277,10 @@ impl<'a> Batch<'a> {
     fn take_in_last(&mut self, level: u8, gathered: &mut Option<Gathered>, out: &mut Vec<Entry>) {
         let (Some(few), Some(last)) = (gathered.as_mut(), out.last()) else { return };
         let NewValue::Child(at) = last.value else { return };
-        if few.size >= SMALL || few.is_incomplete || self.pages.iter().any(|(page, _)| *page == at.page) {
+        if few.size >= self.small() || few.is_incomplete || self.pages.iter().any(|(page, _)| *page == at.page) {
             return;
         }
-        let Ok(contents) = self.contents(at, level) else { return };
+        let Ok(contents) = self.contents(at, level, &last.key) else { return };
         if contents.is_incomplete {
             return;
         }
@@ -277,7 +301,7 @@ impl<'a> Batch<'a> {
         let mut first = Some(first);
         let mut rest = &entries[..];
         loop {
-            let (page, behind) = rest.split_at(page_end(rest));
+            let (page, behind) = rest.split_at(page_end(rest, self.room));
             rest = behind;
             let key = first.take().or_else(|| page.first().map(|entry| entry.key.clone())).unwrap_or_default();
             let at = self.write_page(level, is_incomplete, page)?;
@@ -375,17 +399,17 @@ impl<'a> Batch<'a> {
 }
 
 /// How many of these entries come into the next page: as many as fit, or about half if the rest would be a small page.
-fn page_end(entries: &[Entry]) -> usize {
+fn page_end(entries: &[Entry], room: usize) -> usize {
     let (mut size, mut end) = (0, entries.len());
     for (index, entry) in entries.iter().enumerate() {
-        if size + entry.size() > ROOM {
+        if size + entry.size() > room {
             end = index;
             break;
         }
         size += entry.size();
     }
-    let behind: usize = entries[end..].iter().map(Entry::size).take(ROOM / 8).sum();
-    if end == entries.len() || behind >= ROOM {
+    let behind: usize = entries[end..].iter().map(Entry::size).take(room / 8).sum();
+    if end == entries.len() || behind >= room {
         return end;
     }
     let half = (size + behind) / 2;

@@ -12,8 +12,8 @@
 //!        +-----------+-------------+-------+-----------------------------------------------+
 //!
 //! branch +-----------+--------+-------+-------+
-//!        |  key len  |  page  |  crc  |  key  |     a child, and the smallest key that it may have
-//!        |     2     |   8    |   4   |       |
+//!        |  key len  |  page  |  crc  |  key  |     a child, and the smallest key that it may have; the first child has no key here:
+//!        |     2     |   8    |   4   |       |     its keys begin with those of the page, which the parent knows
 //!        +-----------+--------+-------+-------+
 //! ```
 //!
@@ -29,8 +29,6 @@ pub(super) const PAGE: usize = 4096;
 const HEAD: usize = 8;
 /// Bytes for the entries of a page with their places.
 pub(super) const ROOM: usize = PAGE - HEAD;
-/// Maximum bytes of an entry with its place: at least two fit into a page.
-const MAX_ENTRY: usize = ROOM / 2;
 const PLACE: usize = 2;
 const LEAF_HEAD: usize = 6;
 const BRANCH_HEAD: usize = 14;
@@ -71,14 +69,14 @@ pub(super) fn pages_of(len: usize) -> u64 {
     len.div_ceil(PAGE) as u64
 }
 
-/// Whether a row is stored in its leaf as a whole.
-pub(super) fn fits_inline(key: usize, value: usize) -> bool {
-    PLACE + LEAF_HEAD + key + value <= MAX_ENTRY
+/// Whether a row is stored in its leaf as a whole, if a page has this room for entries: at least two fit into a page.
+pub(super) fn fits_inline(key: usize, value: usize, room: usize) -> bool {
+    PLACE + LEAF_HEAD + key + value <= room / 2
 }
 
-/// Whether a key fits into every page.
-pub(super) fn is_valid_key(key: &[u8]) -> bool {
-    PLACE + BRANCH_HEAD.max(LEAF_HEAD + OUTSIDE) + key.len() <= MAX_ENTRY
+/// Whether a key fits into every page with this room for entries.
+pub(super) fn is_valid_key(key: &[u8], room: usize) -> bool {
+    PLACE + BRANCH_HEAD.max(LEAF_HEAD + OUTSIDE) + key.len() <= room / 2
 }
 
 /// A page that is being read.
@@ -157,7 +155,7 @@ impl<'a> Node<'a> {
         read().map_or_else(|| self.damaged(), Ok)
     }
 
-    /// A child of a branch, and the smallest key that it may have.
+    /// A child of a branch, and the smallest key that it may have, which is not known here for the first child.
     pub(super) fn child(&self, index: usize) -> EngineResult<(&'a [u8], PageRef)> {
         let read = || {
             let entry = self.entry(index)?;
@@ -214,10 +212,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Bytes in a page, with the place.
+    /// Bytes that a page needs at most, with the place.
     pub(super) fn size(&self) -> usize {
+        self.size_with(&self.key)
+    }
+
+    fn size_with(&self, key: &[u8]) -> usize {
         PLACE
-            + self.key.len()
+            + key.len()
             + match &self.value {
                 NewValue::Inline(bytes) => LEAF_HEAD + bytes.len(),
                 NewValue::Outside(..) => LEAF_HEAD + OUTSIDE,
@@ -226,13 +228,13 @@ impl Entry {
             }
     }
 
-    fn write(&self, out: &mut [u8]) {
+    fn write(&self, key: &[u8], out: &mut [u8]) {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
             out[at..at + bytes.len()].copy_from_slice(bytes);
             at += bytes.len();
         };
-        put(&(self.key.len() as u16).to_le_bytes());
+        put(&(key.len() as u16).to_le_bytes());
         let put_ref = |put: &mut dyn FnMut(&[u8]), at: PageRef| {
             put(&at.page.to_le_bytes());
             put(&at.crc.to_le_bytes());
@@ -240,21 +242,21 @@ impl Entry {
         match &self.value {
             NewValue::Child(child) => {
                 put_ref(&mut put, *child);
-                put(&self.key);
+                put(key);
             }
             NewValue::Inline(bytes) => {
                 put(&(bytes.len() as u32).to_le_bytes());
-                put(&self.key);
+                put(key);
                 put(bytes);
             }
             NewValue::Outside(run, len) => {
                 put(&(*len as u32 | IS_OUTSIDE).to_le_bytes());
-                put(&self.key);
+                put(key);
                 put_ref(&mut put, *run);
             }
             NewValue::Absent => {
                 put(&ABSENT.to_le_bytes());
-                put(&self.key);
+                put(key);
             }
         }
     }
@@ -270,9 +272,10 @@ pub(super) fn encode(level: u8, is_incomplete: bool, entries: &[Entry]) -> Box<[
     let mut end = PAGE;
     for (index, entry) in entries.iter().enumerate() {
         let place = HEAD + index * PLACE;
-        end -= entry.size() - PLACE;
+        let key = if level > 0 && index == 0 { &[] } else { &entry.key[..] };
+        end -= entry.size_with(key) - PLACE;
         page[place..place + PLACE].copy_from_slice(&(end as u16).to_le_bytes());
-        entry.write(&mut page[end..]);
+        entry.write(key, &mut page[end..]);
     }
     page
 }

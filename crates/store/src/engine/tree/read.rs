@@ -105,7 +105,9 @@ impl TreeRead<'_> {
                 let end =
                     if index + 1 < node.count() { node.child(index + 1).map(|(key, _)| Some(key)) } else { Ok(to) };
                 match (node.child(index), end) {
-                    (Ok((key, child)), Ok(end)) if end.is_none_or(|end| *end > *last) => {
+                    (Ok((key, child)), Ok(end))
+                        if end.is_none_or(|end| *end > *last) && key.is_empty() == (index == 0) =>
+                    {
                         let first = if index == 0 { from } else { key };
                         self.check_node(child, level - 1, first, end, report);
                         last = end.unwrap_or_default().to_vec();

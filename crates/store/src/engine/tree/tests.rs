@@ -12,6 +12,8 @@ use super::super::DamagedRange;
 use super::*;
 use crate::rows::key::Key;
 
+mod shape;
+
 const ID: TreeId = [7; 16];
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -22,6 +24,8 @@ struct World {
     engine: TreeEngine,
     rows: Rows,
     random: StdRng,
+    /// Bytes of entries that a new page takes.
+    room: usize,
 }
 
 fn all_rows(engine: &TreeEngine) -> EngineResult<Rows> {
@@ -44,9 +48,13 @@ fn damage(engine: &TreeEngine) -> Vec<DamagedRange> {
 
 impl World {
     fn new(seed: u64) -> Self {
+        Self::with_room(seed, ROOM)
+    }
+
+    fn with_room(seed: u64, room: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let engine = TreeEngine::open(dir.path(), &ID).unwrap();
-        Self { dir, engine, rows: Rows::new(), random: StdRng::seed_from_u64(seed) }
+        let engine = TreeEngine { room, ..TreeEngine::open(dir.path(), &ID).unwrap() };
+        Self { dir, engine, rows: Rows::new(), random: StdRng::seed_from_u64(seed), room }
     }
 
     fn path(&self) -> PathBuf {
@@ -54,7 +62,7 @@ impl World {
     }
 
     fn reopen(&mut self) {
-        self.engine = TreeEngine::open(self.dir.path(), &ID).unwrap();
+        self.engine = TreeEngine { room: self.room, ..TreeEngine::open(self.dir.path(), &ID).unwrap() };
     }
 
     fn random_batch(&mut self, changes: usize, keys: u32) -> Vec<(Key, Option<Bytes>)> {
