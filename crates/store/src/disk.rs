@@ -154,6 +154,20 @@ pub(crate) fn private_file() -> OpenOptions {
     options
 }
 
+/// Renames a file, unless there is one with the new name.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Some file systems can only do it in two steps.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            fs::hard_link(from, to)?;
+            fs::remove_file(from)
+        }
+        renamed => Ok(renamed?),
+    }
+}
+
 /// Whether an error means that the device is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)

@@ -88,6 +88,12 @@ pub(crate) trait Engine: Send + Sync {
     /// The newest state, pinned until it is dropped.
     fn pin(&self) -> EngineResult<Box<dyn EnginePin>>;
 
+    /// Makes the newest state durable. After an opening it may be in the system's cache only, because the process that wrote it was
+    /// killed before it knew that the disk has it.
+    fn make_durable(&self) -> EngineResult<()> {
+        Ok(())
+    }
+
     /// Writes all rows or none, preferably in key order. The rows are durable when this returns.
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()>;
 

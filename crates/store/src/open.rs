@@ -66,6 +66,8 @@ pub(crate) fn open_on(
     options: Options,
     on_damage: OnDamage,
 ) -> Result<Core> {
+    // Opening the log may remove segments, because what they have is in the B-tree.
+    engine.make_durable().into_model_result()?;
     let installed = installed_position(&*engine)?;
     let files = blob_files(&disk, &*engine, &id)?;
     let view = View::new(Mob::new());

@@ -172,7 +172,7 @@ fn identify(dir: &Path, disk: &dyn Disk) -> Result<(StoreId, bool)> {
 
 fn check_tree(dir: &Path) -> Result<()> {
     let tree = dir.join(directory::TREE_DIR).join(tree::FILE);
-    if tree.exists() {
+    if tree.try_exists().map_err(|e| error::io(&format!("looking for {}", tree.display()), e))? {
         return Ok(());
     }
     let message =

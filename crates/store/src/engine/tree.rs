@@ -114,7 +114,8 @@ impl TreeEngine {
     pub(crate) fn open(dir: &Path, id: &TreeId) -> EngineResult<Self> {
         disk::create_private_dir(dir).map_err(io_error)?;
         let path = dir.join(FILE);
-        if !path.exists() {
+        // A file that cannot be looked for is not missing.
+        if !path.try_exists().map_err(io_error)? {
             create(dir, id).map_err(io_error)?;
         }
         let file = TreeFile::open(&path, id).map_err(io_error)?;
@@ -159,15 +160,15 @@ impl TreeEngine {
         let pages = space.pages();
         let needed = pages * PAGE as u64;
         if self.file.len().map_err(io_error)? < needed {
-            self.file.file.set_len(needed).map_err(io_error)?;
+            self.file.set_len(needed).map_err(io_error)?;
         }
-        self.file.file.sync_data().map_err(io_error)?;
+        self.file.force().map_err(io_error)?;
         Ok(Meta { batch: before.batch + 1, pages, root, index: space.index.clone() })
     }
 
     fn write_meta(&self, meta: &Meta) -> io::Result<()> {
-        self.file.file.write_all_at(&meta.encode(&self.id)[..], meta.batch % META_PAGES * PAGE as u64)?;
-        self.file.file.sync_data()
+        self.file.write_at(&meta.encode(&self.id)[..], meta.batch % META_PAGES * PAGE as u64)?;
+        self.file.force()
     }
 }
 
@@ -187,7 +188,7 @@ fn create(dir: &Path, id: &TreeId) -> io::Result<()> {
     file.write_all_at(&meta.encode(id)[..], 0)?;
     file.set_len(META_PAGES * PAGE as u64)?;
     file.sync_all()?;
-    fs::rename(new, dir.join(FILE))?;
+    disk::rename_new(&new, &dir.join(FILE))?;
     fs::File::open(dir)?.sync_all()
 }
 
@@ -198,7 +199,7 @@ fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<Meta> {
     let mut refusal = None;
     for slot in 0..META_PAGES {
         let mut bytes = [0; PAGE];
-        match file.file.read_exact_at(&mut bytes, slot * PAGE as u64) {
+        match file.read_at(&mut bytes, slot * PAGE as u64) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
             read => read.map_err(io_error)?,
         }
@@ -269,6 +270,13 @@ impl Engine for TreeEngine {
 
     fn pin(&self) -> EngineResult<Box<dyn EnginePin>> {
         Ok(Box::new(TreePin { file: Arc::clone(&self.file), state: self.state.load_full() }))
+    }
+
+    fn make_durable(&self) -> EngineResult<()> {
+        let writer = self.writer.lock();
+        let TreeState { batch, pages, root, .. } = **self.state.load();
+        // The same bytes again: the system may take a page that it failed to write for written.
+        self.write_meta(&Meta { batch, pages, root, index: writer.space.index.clone() }).map_err(io_error)
     }
 
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {

@@ -7,7 +7,6 @@
 //! stands for all other rows in the range, which are lost.
 
 use bytes::Bytes;
-use std::os::unix::fs::FileExt;
 
 use super::super::{BatchAborted, EngineError, EngineResult, EngineRow};
 use super::file::TreeFile;
@@ -147,7 +146,7 @@ impl<'a> Batch<'a> {
         }
         let page = self.space.take(pages_of(value.len()))?;
         self.file.forget_check(page);
-        self.file.file.write_all_at(value, page * PAGE as u64).map_err(io_error)?;
+        self.file.write_at(value, page * PAGE as u64).map_err(io_error)?;
         let crc = self.file.checksum(page, value);
         Ok(NewValue::Outside(PageRef { page, crc }, value.len()))
     }
@@ -392,7 +391,7 @@ impl<'a> Batch<'a> {
             let [(first, _), ..] = run else { continue };
             bytes.clear();
             run.iter().for_each(|(_, page)| bytes.extend_from_slice(&page[..]));
-            self.file.file.write_all_at(&bytes, first * PAGE as u64).map_err(io_error)?;
+            self.file.write_at(&bytes, first * PAGE as u64).map_err(io_error)?;
         }
         Ok(())
     }

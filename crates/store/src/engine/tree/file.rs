@@ -27,10 +27,46 @@ const PARTS: usize = MAX_PAGES as usize / PART_PAGES;
 pub(super) struct TreeFile {
     pub(super) path: PathBuf,
     pub(super) file: File,
+    #[cfg(test)]
+    pub(super) trial: parking_lot::Mutex<Trial>,
     map: Map,
     /// Distinguishes the checksums of this store's pages from those of others.
     salt: u64,
     checked: Box<[OnceLock<Box<[AtomicU64]>>]>,
+}
+
+/// What a test lets fail, and what it sees.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct Trial {
+    /// Pages that the disk cannot read.
+    pub(super) unreadable: std::collections::BTreeSet<u64>,
+    /// Writes and forces until one fails; `None` if none fails.
+    pub(super) left: Option<u32>,
+    /// Writes, with the page where they begin, and forces.
+    pub(super) operations: Vec<Operation>,
+}
+
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Write(u64),
+    Force,
+}
+
+#[cfg(test)]
+impl Trial {
+    fn count(&mut self, operation: Operation) -> io::Result<()> {
+        self.operations.push(operation);
+        match &mut self.left {
+            Some(0) => Err(io::Error::other("a fault that a test asked for")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// A read-only mapping of the file, longer than the file.
@@ -77,7 +113,40 @@ impl TreeFile {
         let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
         let map = Map::new(&file)?;
         let checked = (0..PARTS).map(|_| OnceLock::new()).collect();
-        Ok(Self { path: path.to_owned(), file, map, salt: crc64(store), checked })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            #[cfg(test)]
+            trial: parking_lot::Mutex::default(),
+            map,
+            salt: crc64(store),
+            checked,
+        })
+    }
+
+    pub(super) fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        #[cfg(test)]
+        if self.trial.lock().unreadable.contains(&(at / PAGE as u64)) {
+            return Err(io::Error::other("a page that the disk cannot read"));
+        }
+        self.file.read_exact_at(out, at)
+    }
+
+    pub(super) fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        #[cfg(test)]
+        self.trial.lock().count(Operation::Write(at / PAGE as u64))?;
+        self.file.write_all_at(bytes, at)
+    }
+
+    /// Makes everything that was written durable.
+    pub(super) fn force(&self) -> io::Result<()> {
+        #[cfg(test)]
+        self.trial.lock().count(Operation::Force)?;
+        self.file.sync_data()
+    }
+
+    pub(super) fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
     }
 
     /// The checksum of the bytes of a page or of a run that begins with this page.
@@ -122,7 +191,7 @@ impl TreeFile {
             large.resize(len, 0);
             &mut large[..]
         };
-        match self.file.read_exact_at(bytes, run.page * PAGE as u64) {
+        match self.read_at(bytes, run.page * PAGE as u64) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(PageDamage::error(run.page, fault)),
             Err(error) => Err(io_error(error)),
             Ok(()) if self.checksum(run.page, bytes) != run.crc => Err(PageDamage::error(run.page, fault)),
@@ -161,7 +230,7 @@ impl TreeFile {
         if page.page >= pages {
             return Ok(None);
         }
-        match self.file.read_exact_at(&mut bytes[..], page.page * PAGE as u64) {
+        match self.read_at(&mut bytes[..], page.page * PAGE as u64) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             read => read?,
         }

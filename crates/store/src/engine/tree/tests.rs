@@ -12,6 +12,7 @@ use super::super::DamagedRange;
 use super::*;
 use crate::rows::key::Key;
 
+mod opening;
 mod shape;
 
 const ID: TreeId = [7; 16];
