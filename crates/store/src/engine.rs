@@ -97,6 +97,10 @@ pub(crate) trait Engine: Send + Sync {
     /// Writes all rows or none, preferably in key order. The rows are durable when this returns.
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()>;
 
+    /// Forgets for a part of the stored data that it was checked, so that the next read checks it again. Calls every two seconds go
+    /// through all of it within five minutes.
+    fn forget_some_checks(&self) {}
+
     /// Whether the rows `from <= key <= to` can probably be read without waiting for a disk. This is a hint.
     fn is_resident(&self, _from: &[u8], _to: &[u8]) -> bool {
         true

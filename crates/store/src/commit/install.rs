@@ -195,6 +195,7 @@ impl Core {
             }
             if self.is_durable() && Instant::now() >= next_rest {
                 next_rest = Instant::now() + INSTALL_INTERVAL;
+                self.state.engine.forget_some_checks();
                 let mut writer = self.pipeline.writer.lock();
                 let view = self.state.view.load();
                 if view.frozen.is_none() && !view.active.is_empty() {

@@ -126,7 +126,7 @@ impl TreeEngine {
         }
         let mut space = Space::new(meta.pages, meta.index.clone());
         let mut space_damage = Vec::new();
-        load_space(&file, &mut space, meta.pages, &mut space_damage).map_err(io_error)?;
+        load_space(&file, &mut space, meta.pages, &mut space_damage);
         for what in &space_damage {
             tracing::warn!(what, "free space of the B-tree is not used");
         }
@@ -228,14 +228,17 @@ fn is_possible(meta: &Meta, slot: u64) -> bool {
 }
 
 /// Reads the map of used pages. A part that cannot be read counts as used.
-fn load_space(file: &TreeFile, space: &mut Space, pages: u64, damage: &mut Vec<String>) -> io::Result<()> {
-    let mut note = |at: PageRef| {
-        damage.push(format!("page {} of tree/{FILE}, a part of the map of used pages, is damaged", at.page));
+fn load_space(file: &TreeFile, space: &mut Space, pages: u64, damage: &mut Vec<String>) {
+    let mut note = |at: PageRef, error: EngineError| {
+        damage.push(format!("page {} of tree/{FILE} has a part of the map of used pages: {}", at.page, error.cause()));
     };
     for (number, at) in space.index.clone().into_iter().enumerate() {
-        let Some(index) = file.read_page(at, pages)? else {
-            note(at);
-            continue;
+        let index = match file.copy(at, pages) {
+            Ok(index) => index,
+            Err(error) => {
+                note(at, error);
+                continue;
+            }
         };
         for (slot, bytes) in index.as_chunks::<12>().0.iter().enumerate() {
             let section = number * INDEX_REFS + slot;
@@ -243,16 +246,13 @@ fn load_space(file: &TreeFile, space: &mut Space, pages: u64, damage: &mut Vec<S
                 break;
             }
             let at = get_ref(bytes);
-            match file.read_page(at, pages)? {
-                Some(bits) => space.load_section(section, at, &bits),
-                None => {
-                    note(at);
-                    // Its page is not used again: it may be one of the tree.
-                }
+            match file.copy(at, pages) {
+                Ok(bits) => space.load_section(section, at, &bits),
+                // Its page is not used again: it may be one of the tree.
+                Err(error) => note(at, error),
             }
         }
     }
-    Ok(())
 }
 
 impl EnginePin for TreePin {
@@ -305,6 +305,10 @@ impl Engine for TreeEngine {
         writer.earlier.push_back((before.batch, Arc::downgrade(&before)));
         self.state.store(Arc::new(state));
         Ok(())
+    }
+
+    fn forget_some_checks(&self) {
+        self.file.forget_some_checks(self.state.load().pages);
     }
 
     fn is_resident(&self, from: &[u8], to: &[u8]) -> bool {

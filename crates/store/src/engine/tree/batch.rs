@@ -12,7 +12,8 @@ use super::super::{BatchAborted, EngineError, EngineResult, EngineRow};
 use super::file::TreeFile;
 use super::meta::put_ref;
 use super::page::{
-    Entry, MAX_LEVEL, MAX_VALUE, NewValue, PAGE, PageRef, ROOM, Value, encode, fits_inline, is_valid_key, pages_of,
+    Entry, MAX_LEVEL, MAX_VALUE, NewValue, Node, PAGE, PageRef, ROOM, Value, encode, fits_inline, is_valid_key,
+    pages_of,
 };
 use super::space::Space;
 use super::{INDEX_REFS, TreeState, io_error};
@@ -182,7 +183,8 @@ impl<'a> Batch<'a> {
 
     /// The entries of a page whose range begins at `first`.
     fn contents(&self, at: PageRef, level: u8, first: &[u8]) -> EngineResult<Contents> {
-        let node = self.file.node(at, level, self.before.pages)?;
+        let bytes = self.file.copy(at, self.before.pages)?;
+        let node = Node::parse(&bytes, at.page, level)?;
         let mut entries: Vec<Entry> = Vec::with_capacity(node.count());
         for index in 0..node.count() {
             let (key, value) = match level {

@@ -1,14 +1,17 @@
 //! The file of the tree: its memory map, and the check of a page when it is read first.
 //!
-//! A page is read with a system call and compared with its checksum before the map shows it for the first time, so a disk that
-//! cannot read it causes an error instead of a signal. Later reads of the page only use the map.
+//! 1. A page is read with a system call and compared with its checksum before the map shows it for the first time, so a disk that
+//!    cannot read it causes an error instead of a signal. Later reads of the page only use the map.
+//! 2. The system may evict a checked page and read it again, damaged. So a check counts for a few minutes only, and not at all once
+//!    damage of the page was found.
+//! 3. What the writer takes over into a new page is from a copy of its own that was checked: damage never gets a new checksum.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::super::EngineResult;
 use super::damage::{PageDamage, PageFault};
@@ -22,6 +25,8 @@ pub(super) const MAX_PAGES: u64 = (MAP_BYTES / PAGE) as u64;
 /// Pages in a part of the set of checked pages.
 const PART_PAGES: usize = 1 << 18;
 const PARTS: usize = MAX_PAGES as usize / PART_PAGES;
+/// Calls of [`TreeFile::forget_some_checks`] until all checks are forgotten.
+pub(super) const FORGET_CALLS: usize = 150;
 
 /// The mapped file.
 pub(super) struct TreeFile {
@@ -33,6 +38,8 @@ pub(super) struct TreeFile {
     /// Distinguishes the checksums of this store's pages from those of others.
     salt: u64,
     checked: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    /// The word of `checked` at which the next checks are forgotten.
+    next_forgotten: AtomicUsize,
 }
 
 /// What a test lets fail, and what it sees.
@@ -121,6 +128,7 @@ impl TreeFile {
             map,
             salt: crc64(store),
             checked,
+            next_forgotten: AtomicUsize::new(0),
         })
     }
 
@@ -167,7 +175,26 @@ impl TreeFile {
         }
     }
 
-    /// Compares the bytes of a run with its checksum, unless that was done before.
+    #[cfg(test)]
+    pub(super) fn is_checked(&self, page: u64) -> bool {
+        self.checked_bit(page).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    /// Forgets some checks of a file with `pages` pages: all of them after [`FORGET_CALLS`] calls.
+    pub(super) fn forget_some_checks(&self, pages: u64) {
+        let words = (pages as usize).div_ceil(64);
+        let from = self.next_forgotten.load(Ordering::Relaxed);
+        let end = (from + words.div_ceil(FORGET_CALLS)).min(words);
+        for word in from..end {
+            let part = self.checked.get(word * 64 / PART_PAGES).and_then(OnceLock::get);
+            if let Some(word) = part.and_then(|part| part.get(word % (PART_PAGES / 64))) {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+        self.next_forgotten.store(if end == words { 0 } else { end }, Ordering::Relaxed);
+    }
+
+    /// Compares the bytes of a run with its checksum, unless that was done a short time ago.
     #[inline]
     fn check_once(&self, run: PageRef, len: usize, fault: PageFault) -> EngineResult<()> {
         let Some((word, bit)) = self.checked_bit(run.page) else {
@@ -183,20 +210,36 @@ impl TreeFile {
     /// Reads a run from the disk and compares it with its checksum.
     #[cold]
     pub(super) fn check(&self, run: PageRef, len: usize, fault: PageFault) -> EngineResult<()> {
-        let mut small = [0; PAGE];
-        let mut large = Vec::new();
-        let bytes = if len <= PAGE {
-            &mut small[..len]
+        if len <= PAGE {
+            self.read_checked(run, &mut [0; PAGE][..len], fault)
         } else {
-            large.resize(len, 0);
-            &mut large[..]
-        };
-        match self.read_at(bytes, run.page * PAGE as u64) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(PageDamage::error(run.page, fault)),
-            Err(error) => Err(io_error(error)),
-            Ok(()) if self.checksum(run.page, bytes) != run.crc => Err(PageDamage::error(run.page, fault)),
-            Ok(()) => Ok(()),
+            self.read_checked(run, &mut vec![0; len], fault)
         }
+    }
+
+    /// Reads a run into memory of the caller and compares that with the run's checksum. A failure counts for readers, too.
+    fn read_checked(&self, run: PageRef, out: &mut [u8], fault: PageFault) -> EngineResult<()> {
+        let damaged = || Err(PageDamage::error(run.page, fault));
+        let read = match self.read_at(out, run.page.saturating_mul(PAGE as u64)) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => damaged(),
+            Err(error) => Err(io_error(error)),
+            Ok(()) if self.checksum(run.page, out) != run.crc => damaged(),
+            Ok(()) => Ok(()),
+        };
+        if read.is_err() {
+            self.forget_check(run.page);
+        }
+        read
+    }
+
+    /// A checked copy of a page of a state of the tree with `pages` pages.
+    pub(super) fn copy(&self, page: PageRef, pages: u64) -> EngineResult<Box<[u8; PAGE]>> {
+        if page.page >= pages {
+            return Err(PageDamage::error(page.page, PageFault::Number));
+        }
+        let mut bytes = Box::new([0; PAGE]);
+        self.read_checked(page, &mut bytes[..], PageFault::Checksum)?;
+        Ok(bytes)
     }
 
     /// A page of a state of the tree with `pages` pages, which the file has.
@@ -222,19 +265,6 @@ impl TreeFile {
         self.check_once(run, len, PageFault::Value)?;
         // SAFETY: as in `node`.
         Ok(unsafe { self.map.bytes(run.page as usize * PAGE, len) })
-    }
-
-    /// Reads a page that is not shown by the map, if it has this checksum.
-    pub(super) fn read_page(&self, page: PageRef, pages: u64) -> io::Result<Option<Box<[u8; PAGE]>>> {
-        let mut bytes = Box::new([0; PAGE]);
-        if page.page >= pages {
-            return Ok(None);
-        }
-        match self.read_at(&mut bytes[..], page.page * PAGE as u64) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            read => read?,
-        }
-        Ok((self.checksum(page.page, &bytes[..]) == page.crc).then_some(bytes))
     }
 
     pub(super) fn len(&self) -> io::Result<u64> {

@@ -12,6 +12,7 @@ use super::super::DamagedRange;
 use super::*;
 use crate::rows::key::Key;
 
+mod cache;
 mod opening;
 mod shape;
 
