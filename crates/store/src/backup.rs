@@ -17,7 +17,7 @@ use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
 use crate::read::layers::{Layers, StoredContent};
 use crate::read::rows;
-use crate::rows::key::{Key, content_of, index_of, table};
+use crate::rows::key::{self, Key, content_of, index_of, table};
 use crate::rows::mob::Seq;
 use crate::rows::row::{CHUNK, Chunk, Extent, HEAD, RowError, check_blocks};
 
@@ -103,7 +103,7 @@ impl Backup<'_, '_> {
 
     /// How often the store was opened.
     fn incarnation(&mut self) -> Result<()> {
-        let found = self.layers.find(&Key::system("incarnation"))?;
+        let found = self.layers.find(&Key::system(key::INCARNATION))?;
         let times = found.value().and_then(|row| row.try_into().ok()).map(u32::from_be_bytes);
         let times = times.ok_or_else(|| corrupt_row("the count of openings", RowError::Short))?;
         self.out.write_item(&Item::Incarnation { times })

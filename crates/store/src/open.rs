@@ -110,7 +110,8 @@ pub(crate) fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: &StoreId
     BlobFiles::open(Arc::clone(disk), *id, used)
 }
 
-/// The highest number of a blob file that the B-tree mentions.
+/// The highest number of a blob file that the B-tree mentions, as far as it can be read. The newest file is never removed, so the files
+/// themselves tell when the B-tree cannot.
 fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
     // All numbers up to this one were assigned, even if their files are gone.
     let swept = housekeeping::swept_up_to(engine)?;
@@ -129,7 +130,9 @@ fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
                 ControlFlow::Break(())
             };
             engine.read(&mut |engine| result = engine.range(&from, &end, &mut show)).into_model_result()?;
-            result.into_model_result()?;
+            if let Err(error) = result {
+                tracing::warn!(error = error.cause(), "the B-tree does not say which blob files it uses");
+            }
             last = last.max(file.unwrap_or(0));
         }
     }
@@ -151,7 +154,7 @@ pub(crate) fn check_new(disk: &dyn Disk, id: &StoreId) -> Result<()> {
 /// Counts the opening, and logs the first opening of a new store.
 fn initialize(core: &Core) -> Result<()> {
     let before = core.state.read_state(|layers| {
-        let found = layers.find(&Key::system("incarnation"))?;
+        let found = layers.find(&Key::system(key::INCARNATION))?;
         let row = found.value().and_then(|row| row.try_into().ok());
         Ok(row.map(u32::from_be_bytes))
     })?;
@@ -168,10 +171,10 @@ fn initialize(core: &Core) -> Result<()> {
 fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
     let view = core.state.view.load_full();
     let kept = Row::Value(Bytes::copy_from_slice(&salvaged.kept.to_be_bytes()));
-    view.active.insert(Key::system("salvaged"), last, kept, last);
+    view.active.insert(Key::system(key::SALVAGED), last, kept, last);
     // Swept files may contain chunks that only lost transactions named, so they are swept again.
     if !planted(RecoveryBug::LostChunksKept) {
-        view.active.insert(Key::system(housekeeping::SWEPT_KEY), last, Row::Tombstone, last);
+        view.active.insert(Key::system(key::SWEPT), last, Row::Tombstone, last);
     }
     core.install_all()
 }

@@ -266,7 +266,7 @@ impl<'a> Restore<'a> {
         match item {
             Item::Incarnation { times } => {
                 self.has_incarnation = true;
-                self.put(Key::system("incarnation"), Bytes::copy_from_slice(&times.to_be_bytes()))
+                self.put(Key::system(key::INCARNATION), Bytes::copy_from_slice(&times.to_be_bytes()))
             }
             Item::Content { id, size } => self.begin_content(*id, *size),
             Item::Bytes { index, bytes } => self.chunk(*index, |row| put_inline(row, bytes)),

@@ -9,7 +9,7 @@ use parking_lot::MutexGuard;
 use crate::log::entry::Step;
 use crate::read::layers::Layers;
 use crate::rows::changes::Changes;
-use crate::rows::key::Key;
+use crate::rows::key::{self, Key};
 use crate::rows::mob::{Row, Seq};
 use crate::rows::slab::Slabs;
 
@@ -56,7 +56,7 @@ impl<'a> Applier<'a> {
             }
             Step::Reclaim { data, from, to, done } => self.reclaim(*data, *from, *to, *done),
             Step::Open { incarnation } => {
-                self.put(Key::system("incarnation"), &incarnation.to_be_bytes());
+                self.put(Key::system(key::INCARNATION), &incarnation.to_be_bytes());
                 Ok(())
             }
             Step::Rows(rows) => {

@@ -45,7 +45,7 @@ use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResu
 use crate::disk;
 use damage::FileDamage;
 use file::{MAX_PAGES, TreeFile};
-use meta::{FoundMeta, Meta, get_ref};
+use meta::{FoundMeta, Meta, SystemRows, get_ref};
 use page::{MAX_LEVEL, PAGE, PageRef, ROOM};
 use read::TreeRead;
 use space::Space;
@@ -60,6 +60,8 @@ const FORMAT: u32 = 1;
 const META_PAGES: u64 = 2;
 /// References to pages of the map of used pages in an index page.
 const INDEX_REFS: usize = PAGE / 12;
+const _: () =
+    assert!((meta::MAX_INDEX * INDEX_REFS) as u64 * space::SECTION_PAGES >= MAX_PAGES, "the map covers all pages");
 
 /// The identity of the store to which a tree belongs.
 pub(crate) type TreeId = [u8; 16];
@@ -71,6 +73,8 @@ pub(super) struct TreeState {
     pages: u64,
     /// The root and its level; `None` without rows.
     root: Option<(PageRef, u8)>,
+    /// The system rows, which are also in the tree.
+    system: SystemRows,
     /// Damage of the map of used pages, found when the file was opened.
     space_damage: Arc<[String]>,
 }
@@ -130,8 +134,8 @@ impl TreeEngine {
         for what in &space_damage {
             tracing::warn!(what, "free space of the B-tree is not used");
         }
-        let Meta { batch, pages, root, .. } = meta;
-        let state = TreeState { batch, pages, root, space_damage: space_damage.into() };
+        let Meta { batch, pages, root, system, .. } = meta;
+        let state = TreeState { batch, pages, root, system, space_damage: space_damage.into() };
         let writer = Writer { space, earlier: VecDeque::new(), is_broken: false };
         Ok(Self {
             file: Arc::new(file),
@@ -157,13 +161,14 @@ impl TreeEngine {
         let root = batch.apply(rows)?;
         batch.write_map()?;
         batch.flush()?;
+        let system = batch.system;
         let pages = space.pages();
         let needed = pages * PAGE as u64;
         if self.file.len().map_err(io_error)? < needed {
             self.file.set_len(needed).map_err(io_error)?;
         }
         self.file.force().map_err(io_error)?;
-        Ok(Meta { batch: before.batch + 1, pages, root, index: space.index.clone() })
+        Ok(Meta { batch: before.batch + 1, pages, root, system, index: space.index.clone() })
     }
 
     fn write_meta(&self, meta: &Meta) -> io::Result<()> {
@@ -184,7 +189,7 @@ impl Writer {
 fn create(dir: &Path, id: &TreeId) -> io::Result<()> {
     let new = dir.join(NEW_FILE);
     let file = disk::private_file().create(true).truncate(true).open(&new)?;
-    let meta = Meta { batch: 0, pages: META_PAGES, root: None, index: Vec::new() };
+    let meta = Meta { batch: 0, pages: META_PAGES, root: None, system: SystemRows::default(), index: Vec::new() };
     file.write_all_at(&meta.encode(id)[..], 0)?;
     file.set_len(META_PAGES * PAGE as u64)?;
     file.sync_all()?;
@@ -274,9 +279,11 @@ impl Engine for TreeEngine {
 
     fn make_durable(&self) -> EngineResult<()> {
         let writer = self.writer.lock();
-        let TreeState { batch, pages, root, .. } = **self.state.load();
+        let state = self.state.load();
+        let (system, index) = (state.system.clone(), writer.space.index.clone());
         // The same bytes again: the system may take a page that it failed to write for written.
-        self.write_meta(&Meta { batch, pages, root, index: writer.space.index.clone() }).map_err(io_error)
+        let meta = Meta { batch: state.batch, pages: state.pages, root: state.root, system, index };
+        self.write_meta(&meta).map_err(io_error)
     }
 
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
@@ -301,7 +308,8 @@ impl Engine for TreeEngine {
         }
         writer.space.commit(meta.batch);
         let space_damage = Arc::clone(&before.space_damage);
-        let state = TreeState { batch: meta.batch, pages: meta.pages, root: meta.root, space_damage };
+        let Meta { batch, pages, root, system, .. } = meta;
+        let state = TreeState { batch, pages, root, system, space_damage };
         writer.earlier.push_back((before.batch, Arc::downgrade(&before)));
         self.state.store(Arc::new(state));
         Ok(())

@@ -37,6 +37,22 @@ pub(crate) mod table {
 
 /// The system row with the last frame of the log that is in the B-tree.
 pub(crate) const INSTALLED: &str = "installed";
+/// The system row that counts the openings.
+pub(crate) const INCARNATION: &str = "incarnation";
+/// The system row with the number of the last blob file that was swept.
+pub(crate) const SWEPT: &str = "swept";
+/// The system row with the last position that a repair kept.
+pub(crate) const SALVAGED: &str = "salvaged";
+/// All system rows.
+pub(crate) const SYSTEM_ROWS: [&str; 4] = [INSTALLED, INCARNATION, SWEPT, SALVAGED];
+/// Maximum bytes of the value of a system row.
+pub(crate) const SYSTEM_VALUE: usize = 15;
+
+/// Which of the [`SYSTEM_ROWS`] has this key.
+pub(crate) fn system_row(key: &[u8]) -> Option<usize> {
+    let name = key.strip_prefix(&[table::SYSTEM])?;
+    SYSTEM_ROWS.iter().position(|row| row.as_bytes() == name)
+}
 
 impl Clone for Key {
     /// Copies the inline array as a whole, which is faster than copying byte by byte.

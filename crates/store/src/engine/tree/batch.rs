@@ -10,14 +10,14 @@ use bytes::Bytes;
 
 use super::super::{BatchAborted, EngineError, EngineResult, EngineRow};
 use super::file::TreeFile;
-use super::meta::put_ref;
+use super::meta::{SystemRows, put_ref};
 use super::page::{
     Entry, MAX_LEVEL, MAX_VALUE, NewValue, Node, PAGE, PageRef, ROOM, Value, encode, fits_inline, is_valid_key,
     pages_of,
 };
 use super::space::Space;
 use super::{INDEX_REFS, TreeState, io_error};
-use crate::rows::key::Key;
+use crate::rows::key::{self, Key, SYSTEM_VALUE};
 
 /// New pages are written when there are this many.
 const FLUSH_PAGES: usize = 1024;
@@ -38,6 +38,8 @@ pub(super) struct Batch<'a> {
     room: usize,
     /// Pages that are not written yet.
     pages: Vec<(u64, Box<[u8; PAGE]>)>,
+    /// The system rows with the changes.
+    pub(super) system: SystemRows,
 }
 
 /// Entries of adjacent pages of a level that become new pages. The first one of branches has the key `first`, so that keys can be
@@ -85,7 +87,7 @@ struct Contents {
 impl<'a> Batch<'a> {
     /// A batch whose pages take entries of `room` bytes, which is [`ROOM`] except in tests of high trees.
     pub(super) fn new(file: &'a TreeFile, space: &'a mut Space, before: &'a TreeState, room: usize) -> Self {
-        Self { file, space, before, room, pages: Vec::new() }
+        Self { file, space, before, room, pages: Vec::new(), system: before.system.clone() }
     }
 
     /// A page with fewer bytes takes in its neighbour.
@@ -115,6 +117,7 @@ impl<'a> Batch<'a> {
         let mut changes = Vec::new();
         for row in rows {
             let (key, value) = row.map_err(|BatchAborted| EngineError::Aborted)?;
+            self.keep_system_row(&key, value.as_ref())?;
             let value = match value {
                 // No row has such a key.
                 None if !is_valid_key(&key, self.room) => continue,
@@ -138,6 +141,16 @@ impl<'a> Batch<'a> {
             }
         }
         Ok(last)
+    }
+
+    /// Takes over a system row for the meta page.
+    fn keep_system_row(&mut self, key: &[u8], value: Option<&Bytes>) -> EngineResult<()> {
+        let Some(row) = key::system_row(key) else { return Ok(()) };
+        if value.is_some_and(|value| value.len() > SYSTEM_VALUE) {
+            return Err(EngineError::Failed("a system row is too long".into()));
+        }
+        self.system[row] = value.map(|value| Box::from(&value[..]));
+        Ok(())
     }
 
     /// Writes a value on pages of its own.

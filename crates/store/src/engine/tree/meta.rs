@@ -1,22 +1,29 @@
 //! The meta pages: the first two pages of the file describe the two newest states of the tree.
 //!
 //! ```text
-//! meta   +------------+--------+---------+---------+---------+--------+-------+---------+-------------+---------+-------+
-//!        | "mortree1" | format |  store  |  batch  |  pages  |  root  |  crc  |  level  | index count |  index  |  crc  |
-//!        |     8      |   4    |   16    |    8    |    8    |   8    |   4   |    4    |      4      | 12 each |   4   |
-//!        +------------+--------+---------+---------+---------+--------+-------+---------+-------------+---------+-------+
+//! meta   +------------+--------+---------+---------+---------+--------+-------+---------+-------------+
+//!        | "mortree1" | format |  store  |  batch  |  pages  |  root  |  crc  |  level  | index count |
+//!        |     8      |   4    |   16    |    8    |    8    |   8    |   4   |    4    |      4      |
+//!        +------------+--------+---------+---------+---------+--------+-------+---------+-------------+
+//!        |  system rows: length + 1, value  |   index   |   crc   |
+//!        |            4 × (1 + 15)          |  12 each  |    4    |
+//!        +----------------------------------+-----------+---------+
 //! ```
 //!
 //! Batch *n* is described by page *n* mod 2. It is written when all other pages of the batch are durable, so the one of batch
 //! *n* − 1 stays valid until then. `root` is 0 for a tree without rows. `index` lists the pages that list the pages with the
-//! map of used pages.
+//! map of used pages. The system rows are in the tree, too; from here a look-up finds them whichever page of the tree is damaged, so
+//! that the store can be opened.
 
 use super::page::{PAGE, PageRef};
 use super::{FORMAT, TreeId};
 use crate::checksum::crc32c;
+use crate::rows::key::{SYSTEM_ROWS, SYSTEM_VALUE};
 
 const MAGIC: &[u8; 8] = b"mortree1";
-const INDEX_AT: usize = 64;
+const SYSTEM_AT: usize = 64;
+const SYSTEM_SLOT: usize = 1 + SYSTEM_VALUE;
+const INDEX_AT: usize = SYSTEM_AT + SYSTEM_ROWS.len() * SYSTEM_SLOT;
 const CRC_AT: usize = PAGE - 4;
 /// Maximum number of index pages.
 pub(super) const MAX_INDEX: usize = (CRC_AT - INDEX_AT) / 12;
@@ -29,8 +36,12 @@ pub(super) struct Meta {
     pub(super) pages: u64,
     /// The root and its level; `None` for a tree without rows.
     pub(super) root: Option<(PageRef, u8)>,
+    pub(super) system: SystemRows,
     pub(super) index: Vec<PageRef>,
 }
+
+/// The values of the [`SYSTEM_ROWS`].
+pub(super) type SystemRows = [Option<Box<[u8]>>; SYSTEM_ROWS.len()];
 
 /// What a meta page contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +76,12 @@ impl Meta {
             out[56..60].copy_from_slice(&u32::from(level).to_le_bytes());
         }
         out[60..64].copy_from_slice(&(self.index.len() as u32).to_le_bytes());
+        for (slot, row) in out[SYSTEM_AT..INDEX_AT].chunks_exact_mut(SYSTEM_SLOT).zip(&self.system) {
+            if let Some(row) = row {
+                slot[0] = row.len() as u8 + 1;
+                slot[1..=row.len()].copy_from_slice(row);
+            }
+        }
         for (slot, index) in out[INDEX_AT..CRC_AT].chunks_exact_mut(12).zip(&self.index) {
             put_ref(slot, *index);
         }
@@ -92,6 +109,10 @@ impl Meta {
             batch: long(28),
             pages: long(36),
             root: (root.page != 0).then_some((root, level)),
+            system: std::array::from_fn(|row| {
+                let (len, value) = bytes[SYSTEM_AT + row * SYSTEM_SLOT..][..SYSTEM_SLOT].split_first()?;
+                value.get(..usize::from(*len).checked_sub(1)?).map(Box::from)
+            }),
             index: slots.iter().take(count).map(get_ref).collect(),
         })
     }

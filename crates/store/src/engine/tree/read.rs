@@ -7,6 +7,7 @@ use super::damage::{PageDamage, PageFault};
 use super::file::TreeFile;
 use super::page::{Node, PAGE, PageRef, Value};
 use super::{FILE, TreeState};
+use crate::rows::key;
 
 /// A state of the tree that is being read.
 pub(super) struct TreeRead<'a> {
@@ -140,6 +141,9 @@ impl TreeRead<'_> {
 
 impl EngineRead for TreeRead<'_> {
     fn get<'a>(&'a self, key: &[u8]) -> EngineResult<Option<&'a [u8]>> {
+        if let Some(row) = key::system_row(key) {
+            return Ok(self.state.system[row].as_deref());
+        }
         let Some((mut at, mut level)) = self.state.root else { return Ok(None) };
         while level > 0 {
             let node = self.node(at, level)?;
