@@ -94,7 +94,7 @@ struct Writer {
     space: Space,
     /// Earlier states that may still be read, oldest first.
     earlier: VecDeque<(u64, Weak<TreeState>)>,
-    /// Whether a meta page could not be written: then it is unknown which state the file has.
+    /// Whether a meta page is being written or could not be written: then it is unknown which state the file has.
     is_broken: bool,
 }
 
@@ -301,17 +301,16 @@ impl Engine for TreeEngine {
                 return Err(error);
             }
         };
-        if let Err(error) = self.write_meta(&meta) {
-            // The file has this batch or the one before.
-            writer.is_broken = true;
-            return Err(io_error(error));
-        }
+        // Until this is known to have succeeded, the file has this batch or the one before.
+        writer.is_broken = true;
+        self.write_meta(&meta).map_err(io_error)?;
         writer.space.commit(meta.batch);
         let space_damage = Arc::clone(&before.space_damage);
         let Meta { batch, pages, root, system, .. } = meta;
         let state = TreeState { batch, pages, root, system, space_damage };
         writer.earlier.push_back((before.batch, Arc::downgrade(&before)));
         self.state.store(Arc::new(state));
+        writer.is_broken = false;
         Ok(())
     }
 

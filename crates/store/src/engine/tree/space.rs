@@ -39,6 +39,8 @@ pub(super) struct Space {
 /// What a batch has changed, and what it needs for undoing that.
 #[derive(Default)]
 struct BatchSpace {
+    /// Whether the batch was neither committed nor undone.
+    is_open: bool,
     pages_before: u64,
     taken: Vec<(u64, u64)>,
     freed: Vec<(u64, u64)>,
@@ -125,13 +127,22 @@ impl Space {
 
     /// Begins a batch. Pages that batches before `oldest` freed, and `oldest` itself, may be used again.
     pub(super) fn begin(&mut self, oldest: u64) {
+        if self.batch.is_open {
+            // A panic ended the batch before.
+            self.abort();
+        }
         while let Some((_, runs)) = self.freed.pop_front_if(|(batch, _)| *batch <= oldest) {
             for (first, len) in runs {
                 (first..first + len).for_each(|page| self.release(page));
             }
         }
         let sections = self.sections.len();
-        self.batch = BatchSpace { pages_before: self.pages, changed: vec![false; sections], ..BatchSpace::default() };
+        self.batch = BatchSpace {
+            is_open: true,
+            pages_before: self.pages,
+            changed: vec![false; sections],
+            ..BatchSpace::default()
+        };
     }
 
     fn release(&mut self, page: u64) {

@@ -217,6 +217,27 @@ fn a_batch_that_fails_leaves_rows_and_space_as_they_were() {
     world.check();
 }
 
+#[test]
+fn a_batch_that_panics_leaves_rows_and_space_as_they_were() {
+    let mut world = World::new(14);
+    world.work(3, 1000, 5000);
+    for _ in 0..3 {
+        let batch = world.random_batch(500, 5000);
+        let mut left = 400;
+        let mut panicking = batch.into_iter().map(|row| {
+            left -= 1;
+            assert!(left > 0, "a panic that the test asked for");
+            Ok(row)
+        });
+        let write = std::panic::AssertUnwindSafe(|| world.engine.write(&mut panicking));
+        assert!(std::panic::catch_unwind(write).is_err());
+        world.work(1, 20, 5000);
+        world.check();
+        world.reopen();
+        world.check();
+    }
+}
+
 /// A power failure may leave any part of the pages of a batch, as long as the meta page is not written, and a part of the meta page.
 #[test]
 fn a_crash_within_a_batch_leaves_the_state_before_or_after_it() {
