@@ -96,6 +96,8 @@ struct Writer {
     earlier: VecDeque<(u64, Weak<TreeState>)>,
     /// Whether a meta page is being written or could not be written: then it is unknown which state the file has.
     is_broken: bool,
+    /// Batches in a row that failed because a page could not be read.
+    failed_reads: u32,
 }
 
 struct TreePin {
@@ -136,7 +138,7 @@ impl TreeEngine {
         }
         let Meta { batch, pages, root, system, .. } = meta;
         let state = TreeState { batch, pages, root, system, space_damage: space_damage.into() };
-        let writer = Writer { space, earlier: VecDeque::new(), is_broken: false };
+        let writer = Writer { space, earlier: VecDeque::new(), is_broken: false, failed_reads: 0 };
         Ok(Self {
             file: Arc::new(file),
             id: *id,
@@ -153,11 +155,12 @@ impl TreeEngine {
     /// Writes a batch; returns the new state.
     fn write_batch(
         &self,
-        space: &mut Space,
+        writer: &mut Writer,
         before: &TreeState,
         rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>,
     ) -> EngineResult<Meta> {
-        let mut batch = batch::Batch::new(&self.file, space, before, self.room);
+        let Writer { space, failed_reads, .. } = writer;
+        let mut batch = batch::Batch::new(&self.file, space, before, self.room, failed_reads);
         let root = batch.apply(rows)?;
         batch.write_map()?;
         batch.flush()?;
@@ -206,7 +209,11 @@ fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<Meta> {
         let mut bytes = [0; PAGE];
         match file.read_at(&mut bytes, slot * PAGE as u64) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
-            read => read.map_err(io_error)?,
+            Err(error) => {
+                tracing::warn!(%error, page = slot, file = %path(), "a header of the B-tree cannot be read");
+                continue;
+            }
+            Ok(()) => {}
         }
         match Meta::decode(&bytes, id) {
             FoundMeta::Valid(meta) if is_possible(&meta, slot) => {
@@ -216,7 +223,10 @@ fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<Meta> {
             FoundMeta::OtherFormat(format) => {
                 refusal = Some(FileDamage::Format { path: path(), format, known: FORMAT })
             }
-            FoundMeta::Valid(_) | FoundMeta::Invalid => {}
+            FoundMeta::Valid(_) | FoundMeta::Invalid if bytes == [0; PAGE] => {}
+            FoundMeta::Valid(_) | FoundMeta::Invalid => {
+                tracing::warn!(page = slot, file = %path(), "a header of the B-tree is not valid");
+            }
         }
     }
     match (newest, refusal) {
@@ -294,7 +304,7 @@ impl Engine for TreeEngine {
         let before = self.state.load_full();
         let oldest = writer.oldest(before.batch);
         writer.space.begin(oldest);
-        let meta = match self.write_batch(&mut writer.space, &before, rows) {
+        let meta = match self.write_batch(&mut writer, &before, rows) {
             Ok(meta) => meta,
             Err(error) => {
                 writer.space.abort();
@@ -305,6 +315,7 @@ impl Engine for TreeEngine {
         writer.is_broken = true;
         self.write_meta(&meta).map_err(io_error)?;
         writer.space.commit(meta.batch);
+        writer.failed_reads = 0;
         let space_damage = Arc::clone(&before.space_damage);
         let Meta { batch, pages, root, system, .. } = meta;
         let state = TreeState { batch, pages, root, system, space_damage };

@@ -19,6 +19,9 @@ use super::space::Space;
 use super::{INDEX_REFS, TreeState, io_error};
 use crate::rows::key::{self, Key, SYSTEM_VALUE};
 
+/// After so many batches in a row that failed because a page could not be read, it counts as damaged. The installer tries again
+/// every half second.
+pub(super) const FAILED_READS: u32 = 120;
 /// New pages are written when there are this many.
 const FLUSH_PAGES: usize = 1024;
 
@@ -40,6 +43,8 @@ pub(super) struct Batch<'a> {
     pages: Vec<(u64, Box<[u8; PAGE]>)>,
     /// The system rows with the changes.
     pub(super) system: SystemRows,
+    /// Batches in a row that failed because a page could not be read.
+    failed_reads: &'a mut u32,
 }
 
 /// Entries of adjacent pages of a level that become new pages. The first one of branches has the key `first`, so that keys can be
@@ -86,8 +91,14 @@ struct Contents {
 
 impl<'a> Batch<'a> {
     /// A batch whose pages take entries of `room` bytes, which is [`ROOM`] except in tests of high trees.
-    pub(super) fn new(file: &'a TreeFile, space: &'a mut Space, before: &'a TreeState, room: usize) -> Self {
-        Self { file, space, before, room, pages: Vec::new(), system: before.system.clone() }
+    pub(super) fn new(
+        file: &'a TreeFile,
+        space: &'a mut Space,
+        before: &'a TreeState,
+        room: usize,
+        failed_reads: &'a mut u32,
+    ) -> Self {
+        Self { file, space, before, room, pages: Vec::new(), system: before.system.clone(), failed_reads }
     }
 
     /// A page with fewer bytes takes in its neighbour.
@@ -175,11 +186,16 @@ impl<'a> Batch<'a> {
     fn rewrite(&mut self, at: PageRef, level: u8, first: &[u8], changes: &[Change]) -> EngineResult<Contents> {
         let contents = match self.contents(at, level, first) {
             Ok(contents) => contents,
-            Err(EngineError::Damaged(damage)) => {
-                tracing::error!(%damage, "changing rows of a damaged page of the B-tree: its other rows are lost");
+            Err(EngineError::Failed(error)) if *self.failed_reads < FAILED_READS => {
+                *self.failed_reads += 1;
+                return Err(EngineError::Failed(error));
+            }
+            Err(error) => {
+                // The page stays in use, so it is not overwritten.
+                let error = error.cause();
+                tracing::error!(error, "changing rows of a damaged page of the B-tree: its other rows are lost");
                 return self.replace_damaged(level, first, changes);
             }
-            Err(other) => return Err(other),
         };
         self.space.free(at.page, 1);
         if level > 0 {

@@ -13,6 +13,7 @@ use super::*;
 use crate::rows::key::Key;
 
 mod cache;
+mod faults;
 mod opening;
 mod shape;
 
