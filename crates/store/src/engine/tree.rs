@@ -36,6 +36,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -75,8 +76,8 @@ pub(super) struct TreeState {
     root: Option<(PageRef, u8)>,
     /// The system rows, which are also in the tree.
     system: SystemRows,
-    /// Damage of the map of used pages, found when the file was opened.
-    space_damage: Arc<[String]>,
+    /// The pages that list the pages of the map of used pages.
+    index: Vec<PageRef>,
 }
 
 /// The engine.
@@ -131,13 +132,11 @@ impl TreeEngine {
             return Err(damaged(FileDamage::Truncated { path: path.display().to_string(), found, needed }));
         }
         let mut space = Space::new(meta.pages, meta.index.clone());
-        let mut space_damage = Vec::new();
-        load_space(&file, &mut space, meta.pages, &mut space_damage);
-        for what in &space_damage {
-            tracing::warn!(what, "free space of the B-tree is not used");
-        }
-        let Meta { batch, pages, root, system, .. } = meta;
-        let state = TreeState { batch, pages, root, system, space_damage: space_damage.into() };
+        load_space(&file, &mut space, meta.pages, &mut |what| {
+            tracing::warn!(what, "free space of the B-tree is not used")
+        });
+        let Meta { batch, pages, root, system, index } = meta;
+        let state = TreeState { batch, pages, root, system, index };
         let writer = Writer { space, earlier: VecDeque::new(), is_broken: false, failed_reads: 0 };
         Ok(Self {
             file: Arc::new(file),
@@ -184,6 +183,8 @@ impl Writer {
     /// The oldest batch whose state may still be read.
     fn oldest(&mut self, newest: u64) -> u64 {
         self.earlier.retain(|(_, state)| state.strong_count() > 0);
+        // The reads of states that are gone come before the writes of their pages.
+        fence(Ordering::Acquire);
         self.earlier.front().map_or(newest, |(batch, _)| *batch)
     }
 }
@@ -243,28 +244,32 @@ fn is_possible(meta: &Meta, slot: u64) -> bool {
 }
 
 /// Reads the map of used pages. A part that cannot be read counts as used.
-fn load_space(file: &TreeFile, space: &mut Space, pages: u64, damage: &mut Vec<String>) {
-    let mut note = |at: PageRef, error: EngineError| {
-        damage.push(format!("page {} of tree/{FILE} has a part of the map of used pages: {}", at.page, error.cause()));
+fn load_space(file: &TreeFile, space: &mut Space, pages: u64, damage: &mut dyn FnMut(String)) {
+    let index = space.index.clone();
+    // A page of the map that is damaged is not used again: it may be one of the tree.
+    read_map(file, &index, pages, &mut |section, at, bits| space.load_section(section, at, bits), damage);
+}
+
+/// Reads the pages of the map of used pages: calls `show` with the number, the place and the bits of each section.
+fn read_map(
+    file: &TreeFile,
+    index: &[PageRef],
+    pages: u64,
+    show: &mut dyn FnMut(usize, PageRef, &[u8; PAGE]),
+    damage: &mut dyn FnMut(String),
+) {
+    let mut read = |at: PageRef| {
+        let found = file.copy(at, pages);
+        found.map_err(|error| damage(format!("the map of used pages of tree/{FILE}: {}", error.cause()))).ok()
     };
-    for (number, at) in space.index.clone().into_iter().enumerate() {
-        let index = match file.copy(at, pages) {
-            Ok(index) => index,
-            Err(error) => {
-                note(at, error);
-                continue;
-            }
-        };
-        for (slot, bytes) in index.as_chunks::<12>().0.iter().enumerate() {
-            let section = number * INDEX_REFS + slot;
-            if section >= space.sections.len() {
-                break;
-            }
+    let sections = pages.div_ceil(space::SECTION_PAGES) as usize;
+    for (number, at) in index.iter().enumerate() {
+        let Some(refs) = read(*at) else { continue };
+        let first = number * INDEX_REFS;
+        for (section, bytes) in (first..sections).zip(refs.as_chunks::<12>().0) {
             let at = get_ref(bytes);
-            match file.copy(at, pages) {
-                Ok(bits) => space.load_section(section, at, &bits),
-                // Its page is not used again: it may be one of the tree.
-                Err(error) => note(at, error),
+            if let Some(bits) = read(at) {
+                show(section, at, &bits);
             }
         }
     }
@@ -288,9 +293,9 @@ impl Engine for TreeEngine {
     }
 
     fn make_durable(&self) -> EngineResult<()> {
-        let writer = self.writer.lock();
+        let _writer = self.writer.lock();
         let state = self.state.load();
-        let (system, index) = (state.system.clone(), writer.space.index.clone());
+        let (system, index) = (state.system.clone(), state.index.clone());
         // The same bytes again: the system may take a page that it failed to write for written.
         let meta = Meta { batch: state.batch, pages: state.pages, root: state.root, system, index };
         self.write_meta(&meta).map_err(io_error)
@@ -316,9 +321,8 @@ impl Engine for TreeEngine {
         self.write_meta(&meta).map_err(io_error)?;
         writer.space.commit(meta.batch);
         writer.failed_reads = 0;
-        let space_damage = Arc::clone(&before.space_damage);
-        let Meta { batch, pages, root, system, .. } = meta;
-        let state = TreeState { batch, pages, root, system, space_damage };
+        let Meta { batch, pages, root, system, index } = meta;
+        let state = TreeState { batch, pages, root, system, index };
         writer.earlier.push_back((before.batch, Arc::downgrade(&before)));
         self.state.store(Arc::new(state));
         writer.is_broken = false;

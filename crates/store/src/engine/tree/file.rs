@@ -35,6 +35,7 @@ pub(super) struct TreeFile {
     #[cfg(test)]
     pub(super) trial: parking_lot::Mutex<Trial>,
     map: Map,
+    pub(super) store: TreeId,
     /// Distinguishes the checksums of this store's pages from those of others.
     salt: u64,
     checked: Box<[OnceLock<Box<[AtomicU64]>>]>,
@@ -126,6 +127,7 @@ impl TreeFile {
             #[cfg(test)]
             trial: parking_lot::Mutex::default(),
             map,
+            store: *store,
             salt: crc64(store),
             checked,
             next_forgotten: AtomicUsize::new(0),

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use super::super::{DamagedRange, EngineRead, EngineResult, RowVisitor};
 use super::damage::{PageDamage, PageFault};
 use super::file::TreeFile;
+use super::meta::{FoundMeta, Meta};
 use super::page::{Node, PAGE, PageRef, Value};
-use super::{FILE, TreeState};
+use super::{FILE, META_PAGES, TreeState, io_error, read_map};
 use crate::rows::key;
 
 /// A state of the tree that is being read.
@@ -64,7 +65,10 @@ impl TreeRead<'_> {
     fn scan_back(&self, at: PageRef, level: u8, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> Scanned {
         let node = self.node(at, level)?;
         if level > 0 {
-            for index in (node.child_of(from)?..=node.child_of(to)?).rev() {
+            let last = node.child_of(to)?;
+            // All rows of a child that begins at `to` are behind the range.
+            let behind = if last > 0 && node.child(last)?.0 >= to { last } else { last + 1 };
+            for index in (node.child_of(from)?..behind).rev() {
                 if self.scan_back(node.child(index)?.1, level - 1, from, to, show)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -82,6 +86,21 @@ impl TreeRead<'_> {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Whether the meta page of this state can be read. A later batch may have overwritten it.
+    fn check_header(&self) -> EngineResult<()> {
+        let slot = self.state.batch % META_PAGES;
+        let mut bytes = [0; PAGE];
+        // It may be read while it is being written.
+        for _ in 0..3 {
+            self.file.read_at(&mut bytes, slot * PAGE as u64).map_err(io_error)?;
+            match Meta::decode(&bytes, &self.file.store) {
+                FoundMeta::Valid(meta) if meta.batch >= self.state.batch => return Ok(()),
+                _ => {}
+            }
+        }
+        Err(PageDamage::structure(slot))
     }
 
     /// Checks a page and everything below. The keys of the page are `from <= key < to`.
@@ -173,9 +192,12 @@ impl EngineRead for TreeRead<'_> {
     }
 
     fn check(&self, report: &mut dyn FnMut(DamagedRange)) {
-        for what in &*self.state.space_damage {
-            report(DamagedRange { what: what.clone(), from: Vec::new(), to: Some(Vec::new()) });
+        // No rows are on these pages.
+        let mut note = |what| report(DamagedRange { what, from: Vec::new(), to: Some(Vec::new()) });
+        if let Err(error) = self.check_header() {
+            note(error.cause());
         }
+        read_map(self.file, &self.state.index, self.state.pages, &mut |_, _, _| {}, &mut note);
         match self.state.root {
             Some((root, level)) => self.check_node(root, level, &[], None, report),
             None => tracing::debug!(file = FILE, "the B-tree has no rows"),

@@ -449,6 +449,47 @@ fn a_damaged_map_of_used_pages_overwrites_nothing() {
 }
 
 #[test]
+fn a_scan_back_to_the_first_key_of_a_damaged_leaf_does_not_need_the_leaf() {
+    let mut world = World::new(16);
+    world.work(3, 1000, 5000);
+    let state = world.engine.state.load_full();
+    let (mut at, mut level) = state.root.unwrap();
+    while level > 1 {
+        at = world.engine.file.node(at, level, state.pages).unwrap().child(0).unwrap().1;
+        level -= 1;
+    }
+    let (to, leaf) = world.engine.file.node(at, 1, state.pages).unwrap().child(1).unwrap();
+    let to = to.to_vec();
+    world.engine.file.file.write_all_at(&[0; PAGE], leaf.page * PAGE as u64).unwrap();
+    world.reopen();
+    let mut found = Vec::new();
+    let mut show = |key: &[u8], _: &[u8]| {
+        found.push(key.to_vec());
+        ControlFlow::Continue(())
+    };
+    world.engine.read(&mut |read| read.range_back(&[], &to, &mut show).unwrap()).unwrap();
+    assert!(!found.is_empty() && world.rows.range(..to).map(|(key, _)| key).rev().eq(&found));
+}
+
+#[test]
+fn a_scrub_reads_the_header_and_the_map_of_used_pages_too() {
+    let mut world = World::new(15);
+    world.work(3, 300, 1000);
+    let state = world.engine.state.load_full();
+    let section = world.engine.writer.lock().space.sections[0].unwrap();
+    for page in [state.batch % META_PAGES, state.index[0].page, section.page] {
+        let mut bytes = [0; PAGE];
+        world.engine.file.file.read_exact_at(&mut bytes, page * PAGE as u64).unwrap();
+        world.engine.file.file.write_all_at(&[0; 512], page * PAGE as u64).unwrap();
+        let found = damage(&world.engine);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].what.contains(&format!("page {page}")) && found[0].to == Some(Vec::new()), "{found:?}");
+        world.engine.file.file.write_all_at(&bytes, page * PAGE as u64).unwrap();
+        world.check();
+    }
+}
+
+#[test]
 fn a_row_is_resident_after_it_was_read_and_any_page_may_be_damaged() {
     let mut world = World::new(10);
     world.work(4, 1500, 4000);

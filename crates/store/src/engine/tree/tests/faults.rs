@@ -24,7 +24,7 @@ fn a_part_of_the_map_of_used_pages_that_cannot_be_read_counts_as_used() {
     world.engine.file.trial.lock().unreadable.insert(section.page);
     let meta = read_meta(&world.engine.file, &ID).unwrap();
     let (mut space, mut damage) = (Space::new(meta.pages, meta.index), Vec::new());
-    load_space(&world.engine.file, &mut space, meta.pages, &mut damage);
+    load_space(&world.engine.file, &mut space, meta.pages, &mut |what| damage.push(what));
     assert!(damage.len() == 1 && damage[0].contains("map of used pages"), "{damage:?}");
     assert!(space.used_pages().eq(0..meta.pages));
 }
