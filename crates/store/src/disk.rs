@@ -1,4 +1,4 @@
-//! The file system interface of the log and the blob files: a trait, the real file system, and a simulated one that
+//! The file system interface of the log, the B-tree and the blob files: a trait, the real file system, and a simulated one that
 //! loses and tears unforced data.
 //!
 //! Names are relative to the store's directory. The bytes of a file are durable after [`DiskFile::force`]. Its name is
@@ -23,6 +23,8 @@ pub(crate) trait Disk: Send + Sync {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Renames a file within its directory, replacing an existing file.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Renames a file within its directory, unless there is one with the new name.
+    fn rename_new(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// The names of the files in a directory.
@@ -39,6 +41,8 @@ pub(crate) trait DiskFile: Send + Sync {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Makes what was written durable.
     fn force(&self) -> io::Result<()>;
+    /// Grows the file to `len` bytes, which is not less than it has. The new ones read as zeros.
+    fn grow(&self, len: u64) -> io::Result<()>;
     /// Starts writing a range to disk without waiting. A hint.
     fn begin_write_back(&self, offset: u64, len: u64);
     /// Frees the storage of a range, which then reads as zeros.
@@ -47,6 +51,8 @@ pub(crate) trait DiskFile: Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// The operating system's file, for sending it without copying; `None` in a simulation.
     fn system_file(&self) -> Option<&Arc<File>>;
+    /// A file of the operating system with the same bytes, also after later writes, for a memory map.
+    fn mappable(&self) -> io::Result<Arc<File>>;
 }
 
 /// The real file system.
@@ -83,6 +89,10 @@ impl Disk for RealDisk {
         fs::rename(self.root.join(from), self.root.join(to))
     }
 
+    fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
+        rename_new(&self.root.join(from), &self.root.join(to))
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.root.join(name))
     }
@@ -117,6 +127,10 @@ impl DiskFile for RealFile {
         self.0.sync_data()
     }
 
+    fn grow(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
     #[allow(unsafe_code)]
     fn begin_write_back(&self, offset: u64, len: u64) {
         use std::os::fd::AsRawFd;
@@ -140,6 +154,10 @@ impl DiskFile for RealFile {
     fn system_file(&self) -> Option<&Arc<File>> {
         Some(&self.0)
     }
+
+    fn mappable(&self) -> io::Result<Arc<File>> {
+        Ok(Arc::clone(&self.0))
+    }
 }
 
 /// Creates a directory and its parents, accessible by the owner only, unless they exist.
@@ -155,7 +173,7 @@ pub(crate) fn private_file() -> OpenOptions {
 }
 
 /// Renames a file, unless there is one with the new name.
-pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use rustix::io::Errno;
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {

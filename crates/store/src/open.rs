@@ -15,10 +15,10 @@ use crate::commit::housekeeping;
 use crate::commit::writer::WriterState;
 use crate::content::blob_file::BlobFiles;
 use crate::content::chunk_set::is_chunk_position;
-use crate::directory::{self, TREE_DIR};
+use crate::directory;
 use crate::disk::{Disk, RealDisk};
 use crate::engine::memory::MemoryEngine;
-use crate::engine::tree::TreeEngine;
+use crate::engine::tree::{self, TreeEngine};
 use crate::engine::{Engine, EngineRead};
 use crate::error::{self, IntoModelResult};
 use crate::log::entry::{self, Step};
@@ -51,8 +51,8 @@ pub(crate) fn open(dir: &Path, options: Options) -> Result<Core> {
 /// Opens the store in a directory that the caller has locked.
 pub(crate) fn open_locked(dir: &Path, lock: File, options: Options, on_damage: OnDamage) -> Result<Core> {
     let id = directory::load_or_create_identity(dir)?;
-    let engine = TreeEngine::open(&dir.join(TREE_DIR), &id).into_model_result()?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
+    let engine = TreeEngine::open(&*disk, &id).into_model_result()?;
     let mut core = open_on(disk, Box::new(engine), id, options, on_damage)?;
     core.directory_lock = Some(lock);
     Ok(core)
@@ -143,8 +143,9 @@ fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
 pub(crate) fn check_new(disk: &dyn Disk, id: &StoreId) -> Result<()> {
     if recover::is_used(disk, id).into_model_result()? {
         let message = format!(
-            "the B-tree is missing or empty ({TREE_DIR}/), but the log has transactions: put the directory back, or restore \
-             from a backup"
+            "the B-tree is missing or empty ({}), but the log has transactions: put the directory back, or restore \
+             from a backup",
+            tree::NAME
         );
         return Err(Error::new(ErrorKind::Corrupt, message));
     }

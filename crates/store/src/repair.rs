@@ -134,7 +134,7 @@ fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progre
     let (id, identity_lost) = identify(dir, &*disk)?;
     check_tree(dir)?;
     let mut report = {
-        let engine = TreeEngine::open(&dir.join(directory::TREE_DIR), &id).into_model_result()?;
+        let engine = TreeEngine::open(&*disk, &id).into_model_result()?;
         RepairReport { identity_lost, ..inspect(&disk, &engine, id)? }
     };
     if !accept_loss {
@@ -171,7 +171,7 @@ fn identify(dir: &Path, disk: &dyn Disk) -> Result<(StoreId, bool)> {
 }
 
 fn check_tree(dir: &Path) -> Result<()> {
-    let tree = dir.join(directory::TREE_DIR).join(tree::FILE);
+    let tree = dir.join(tree::NAME);
     if tree.try_exists().map_err(|e| error::io(&format!("looking for {}", tree.display()), e))? {
         return Ok(());
     }

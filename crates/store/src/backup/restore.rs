@@ -165,8 +165,9 @@ fn restore_into(dir: &Path, from: &mut dyn Read, options: &Options, progress: &d
     // A new identity: the history of this store differs from that of the archived one from here on.
     let id = directory::new_identity().map_err(fail)?;
     let summary = {
-        let engine = TreeEngine::open(&dir.join(directory::TREE_DIR), &id).into_model_result()?;
-        restore_on(&(Arc::new(RealDisk::new(dir)) as Arc<dyn Disk>), &engine, id, options, from, progress)?
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
+        let engine = TreeEngine::open(&*disk, &id).into_model_result()?;
+        restore_on(&disk, &engine, id, options, from, progress)?
     };
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail)?;
     directory::write_identity(dir, &id).map_err(fail)?;

@@ -3,11 +3,15 @@
 //! A crash keeps the forced bytes of every file and, sector by sector, either the forced or the newest bytes. Of every
 //! directory it keeps the forced names and a prefix of the later changes. Files share their pages, so an image of the
 //! whole disk is cheap, and each crash point of a run can be tried with many outcomes.
+//!
+//! A read, a write or a force can be made to fail. A write that fails has written a part of its bytes. A force that fails makes some
+//! sectors durable, and a later one does not force the others: the system shows them, and takes them for written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -86,8 +90,10 @@ impl FileBytes {
 struct FileState {
     durable: FileBytes,
     current: FileBytes,
-    /// Sectors in which the two may differ.
+    /// Sectors in which the two may differ, and which the next force makes durable.
     dirty: BTreeSet<usize>,
+    /// Whether a force failed, so that the two may differ in other sectors, too.
+    has_lost_sectors: bool,
 }
 
 /// A change of names.
@@ -134,6 +140,12 @@ struct DiskState {
     /// Changes of the disk until all further ones fail, as after a crash.
     steps_until_failure: Option<usize>,
     steps: usize,
+    /// The change after so many others that fails once, and how.
+    failing_change: Option<(usize, io::ErrorKind)>,
+    /// Reads until one fails.
+    reads_until_failure: Option<usize>,
+    /// Pages of files that cannot be read.
+    unreadable: BTreeSet<(usize, usize)>,
     /// A planted bug: forcing does nothing.
     ignores_force: bool,
 }
@@ -146,6 +158,8 @@ type ImageCallback = Box<dyn FnMut(SimDisk) + Send>;
 pub(crate) struct SimDisk {
     state: Arc<Mutex<DiskState>>,
     watch: Arc<Mutex<Option<ImageCallback>>>,
+    /// Copies of files for memory maps.
+    mapped: Arc<Mutex<BTreeMap<usize, Weak<File>>>>,
 }
 
 struct SimFile {
@@ -169,6 +183,43 @@ impl SimDisk {
         self.state.lock().steps_until_failure = Some(steps);
     }
 
+    /// Lets the change after the next `changes` ones fail, and no other.
+    #[cfg(test)]
+    pub(crate) fn fail_change(&self, changes: usize, kind: io::ErrorKind) {
+        self.state.lock().failing_change = Some((changes, kind));
+    }
+
+    /// Lets no change fail any more; returns whether the one of [`SimDisk::fail_change`] has failed.
+    #[cfg(test)]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.state.lock().failing_change.take().is_none()
+    }
+
+    /// Lets the read after the next `reads` ones fail, and no other; `None` lets all succeed. Returns whether an earlier one is pending.
+    #[cfg(test)]
+    pub(crate) fn fail_read(&self, reads: Option<usize>) -> bool {
+        std::mem::replace(&mut self.state.lock().reads_until_failure, reads).is_some()
+    }
+
+    /// Lets reads of these pages of a file fail, and of no others.
+    #[cfg(test)]
+    pub(crate) fn set_unreadable(&self, name: &str, pages: &[u64]) {
+        let mut state = self.state.lock();
+        let index = state.names[name];
+        state.unreadable = pages.iter().map(|page| (index, *page as usize)).collect();
+    }
+
+    /// A disk with one file, which is durable.
+    #[cfg(test)]
+    pub(crate) fn with_file(name: &str, bytes: &[u8]) -> Self {
+        let mut file = FileState::default();
+        file.current.write(0, bytes);
+        file.durable = file.current.clone();
+        let names = BTreeMap::from([(name.to_owned(), 0)]);
+        let state = DiskState { files: vec![file], durable_names: names.clone(), names, ..DiskState::default() };
+        Self { state: Arc::new(Mutex::new(state)), ..Self::default() }
+    }
+
     /// Limits further writes to `bytes`.
     pub(crate) fn set_free_bytes(&self, bytes: Option<usize>) {
         self.state.lock().free_bytes = bytes;
@@ -188,7 +239,7 @@ impl SimDisk {
 
     /// A copy of the disk as it is, including unforced bytes.
     pub(crate) fn image(&self) -> Self {
-        Self { state: Arc::new(Mutex::new(self.state.lock().clone())), watch: Arc::default() }
+        Self { state: Arc::new(Mutex::new(self.state.lock().clone())), ..Self::default() }
     }
 
     /// A possible state of the disk after a power failure at this moment.
@@ -208,6 +259,7 @@ impl SimDisk {
                 }
             }
             file.current = file.durable.clone();
+            file.has_lost_sectors = false;
         }
         let unforced = std::mem::take(&mut state.unforced_names);
         let dirs: BTreeSet<&str> = unforced.iter().map(NameChange::dir).collect();
@@ -225,14 +277,18 @@ impl SimDisk {
         state.names.clone_from(&state.durable_names);
         state.free_bytes = None;
         state.steps_until_failure = None;
-        Self { state: Arc::new(Mutex::new(state)), watch: Arc::default() }
+        state.failing_change = None;
+        Self { state: Arc::new(Mutex::new(state)), ..Self::default() }
     }
 
     /// The disk after the process has stopped and the machine has not: nothing is lost, and nothing more is durable.
     #[cfg(test)]
     pub(crate) fn crash_of_process(&self) -> Self {
         let image = self.image();
-        image.state.lock().steps_until_failure = None;
+        {
+            let mut state = image.state.lock();
+            (state.steps_until_failure, state.failing_change) = (None, None);
+        }
         image
     }
 
@@ -247,6 +303,9 @@ impl SimDisk {
         file.current.write(0, &bytes);
         file.durable = file.current.clone();
         file.dirty.clear();
+        if let Some(map) = self.map_of(index) {
+            map.write_all_at(&bytes, 0).unwrap();
+        }
     }
 
     /// Cuts a file, as a failed copy would.
@@ -257,7 +316,7 @@ impl SimDisk {
         let (mut bytes, mut cut) = (state.files[index].current.to_vec(), FileBytes::default());
         bytes.truncate(len);
         cut.write(0, &bytes);
-        state.files[index] = FileState { durable: cut.clone(), current: cut, dirty: BTreeSet::new() };
+        state.files[index] = FileState { durable: cut.clone(), current: cut, ..FileState::default() };
     }
 
     /// A checksum of all names and files as they are now.
@@ -282,7 +341,20 @@ impl SimDisk {
         self.change(|_| Ok(()))
     }
 
+    fn map_of(&self, index: usize) -> Option<Arc<File>> {
+        self.mapped.lock().get(&index).and_then(Weak::upgrade)
+    }
+
     fn change<T>(&self, change: impl FnOnce(&mut DiskState) -> io::Result<T>) -> io::Result<T> {
+        self.change_or_fail(change, |_| {})
+    }
+
+    /// Changes the disk. If this change is to fail, `fail` makes the part of it that happens nevertheless.
+    fn change_or_fail<T>(
+        &self,
+        change: impl FnOnce(&mut DiskState) -> io::Result<T>,
+        fail: impl FnOnce(&mut DiskState),
+    ) -> io::Result<T> {
         let result = {
             let mut state = self.state.lock();
             if let Some(fuse) = &mut state.steps_until_failure {
@@ -292,7 +364,18 @@ impl SimDisk {
                 *fuse -= 1;
             }
             state.steps += 1;
-            change(&mut state)
+            match &mut state.failing_change {
+                Some((0, kind)) => {
+                    let error = io::Error::from(*kind);
+                    state.failing_change = None;
+                    fail(&mut state);
+                    Err(error)
+                }
+                failing => {
+                    failing.iter_mut().for_each(|(left, _)| *left -= 1);
+                    change(&mut state)
+                }
+            }
         };
         if let Some(watch) = &mut *self.watch.lock() {
             watch(self.image());
@@ -340,6 +423,13 @@ impl Disk for SimDisk {
         self.apply_name_change(NameChange::Rename(from.to_owned(), to.to_owned()), from)
     }
 
+    fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
+        if self.state.lock().names.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.rename(from, to)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.apply_name_change(NameChange::Remove(name.to_owned()), name)
     }
@@ -367,36 +457,85 @@ impl Disk for SimDisk {
 
 impl DiskFile for SimFile {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let state = self.disk.state.lock();
+        let mut state = self.disk.state.lock();
+        match &mut state.reads_until_failure {
+            Some(0) => {
+                state.reads_until_failure = None;
+                return Err(io::Error::other("a read that a test lets fail"));
+            }
+            left => left.iter_mut().for_each(|left| *left -= 1),
+        }
+        let pages = offset as usize / PAGE..(offset as usize).saturating_add(out.len()).div_ceil(PAGE);
+        if state.unreadable.iter().any(|(file, page)| *file == self.index && pages.contains(page)) {
+            return Err(io::Error::other("a page that the disk cannot read"));
+        }
         let filled = state.files[self.index].current.read(offset as usize, out);
         if filled { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.disk.change(|state| {
+        let from = offset as usize;
+        let write = |state: &mut DiskState, bytes: &[u8]| {
             let file = &mut state.files[self.index];
-            let (from, to) = (offset as usize, offset as usize + bytes.len());
-            let grown = to.saturating_sub(file.current.len);
-            if let Some(room) = &mut state.free_bytes {
-                if grown > *room {
-                    return Err(io::ErrorKind::StorageFull.into());
-                }
-                *room -= grown;
-            }
             file.current.write(from, bytes);
-            file.dirty.extend(from / SECTOR..to.div_ceil(SECTOR));
-            Ok(())
-        })
+            file.dirty.extend(from / SECTOR..(from + bytes.len()).div_ceil(SECTOR));
+            self.disk.map_of(self.index).map_or(Ok(()), |map| map.write_all_at(bytes, offset))
+        };
+        self.disk.change_or_fail(
+            |state| {
+                let grown = (from + bytes.len()).saturating_sub(state.files[self.index].current.len);
+                if let Some(room) = &mut state.free_bytes {
+                    if grown > *room {
+                        return Err(io::ErrorKind::StorageFull.into());
+                    }
+                    *room -= grown;
+                }
+                write(state, bytes)
+            },
+            |state| {
+                let part = StdRng::seed_from_u64(state.steps as u64).random_range(0..=bytes.len() / SECTOR);
+                write(state, &bytes[..part * SECTOR]).unwrap_or_default();
+            },
+        )
     }
 
     fn force(&self) -> io::Result<()> {
-        self.disk.change(|state| {
-            if !state.ignores_force {
+        self.disk.change_or_fail(
+            |state| {
+                let ignores_force = state.ignores_force;
                 let file = &mut state.files[self.index];
-                file.durable = file.current.clone();
-                file.dirty.clear();
-            }
-            Ok(())
+                if ignores_force {
+                    return Ok(());
+                }
+                if file.has_lost_sectors {
+                    file.durable.resize(file.current.len);
+                    for sector in std::mem::take(&mut file.dirty) {
+                        file.durable.take_sector(&file.current, sector);
+                    }
+                } else {
+                    file.durable = file.current.clone();
+                    file.dirty.clear();
+                }
+                Ok(())
+            },
+            |state| {
+                let mut random = StdRng::seed_from_u64(state.steps as u64);
+                let file = &mut state.files[self.index];
+                for sector in std::mem::take(&mut file.dirty) {
+                    if random.random_bool(0.5) {
+                        file.durable.take_sector(&file.current, sector);
+                    }
+                }
+                file.has_lost_sectors = true;
+            },
+        )
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        self.disk.change(|state| {
+            let file = &mut state.files[self.index];
+            file.current.resize(file.current.len.max(len as usize));
+            self.disk.map_of(self.index).map_or(Ok(()), |map| map.set_len(file.current.len as u64))
         })
     }
 
@@ -407,9 +546,10 @@ impl DiskFile for SimFile {
             let file = &mut state.files[self.index];
             let to = file.current.len.min((offset + len) as usize);
             let from = (offset as usize).min(to);
-            file.current.write(from, &vec![0; to - from]);
+            let zeros = vec![0; to - from];
+            file.current.write(from, &zeros);
             file.dirty.extend(from / SECTOR..to.div_ceil(SECTOR));
-            Ok(())
+            self.disk.map_of(self.index).map_or(Ok(()), |map| map.write_all_at(&zeros, from as u64))
         })
     }
 
@@ -419,5 +559,18 @@ impl DiskFile for SimFile {
 
     fn system_file(&self) -> Option<&Arc<File>> {
         None
+    }
+
+    fn mappable(&self) -> io::Result<Arc<File>> {
+        use rustix::fs::{MemfdFlags, memfd_create};
+        let state = self.disk.state.lock();
+        let mut mapped = self.disk.mapped.lock();
+        if let Some(file) = mapped.get(&self.index).and_then(Weak::upgrade) {
+            return Ok(file);
+        }
+        let file = Arc::new(File::from(memfd_create("mortar-sim", MemfdFlags::CLOEXEC)?));
+        file.write_all_at(&state.files[self.index].current.to_vec(), 0)?;
+        mapped.insert(self.index, Arc::downgrade(&file));
+        Ok(file)
     }
 }

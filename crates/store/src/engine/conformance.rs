@@ -12,6 +12,7 @@ use rand::{RngExt, SeedableRng};
 use super::memory::MemoryEngine;
 use super::tree::TreeEngine;
 use super::{BatchAborted, Engine, EngineError, EngineRead, EngineRow};
+use crate::disk::RealDisk;
 use crate::rows::key::Key;
 
 /// Runs a test on each engine. The second argument opens the engine again after it was dropped.
@@ -19,7 +20,7 @@ fn on_each_engine(test: impl Fn(Box<dyn Engine>, &dyn Fn() -> Box<dyn Engine>)) 
     let memory = MemoryEngine::default();
     test(Box::new(memory.clone()), &|| Box::new(memory.clone()));
     let dir = tempfile::tempdir().unwrap();
-    let open = |dir: &Path| Box::new(TreeEngine::open(dir, &[7; 16]).unwrap());
+    let open = |dir: &Path| Box::new(TreeEngine::open(&RealDisk::new(dir), &[7; 16]).unwrap());
     test(open(dir.path()), &|| open(dir.path()));
 }
 

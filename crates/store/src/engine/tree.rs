@@ -32,18 +32,16 @@ mod space;
 mod tests;
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow};
-use crate::disk;
+use crate::directory::TREE_DIR;
+use crate::disk::{self, Disk};
 use damage::FileDamage;
 use file::{MAX_PAGES, TreeFile};
 use meta::{FoundMeta, Meta, SystemRows, get_ref};
@@ -51,14 +49,16 @@ use page::{MAX_LEVEL, PAGE, PageRef, ROOM};
 use read::TreeRead;
 use space::Space;
 
-/// The name of the file in the engine's directory.
-pub(crate) const FILE: &str = "rows";
+/// The name of the file.
+pub(crate) const NAME: &str = "tree/rows";
 /// The file while it is created.
-const NEW_FILE: &str = "rows.new";
+const NEW_NAME: &str = "tree/rows.new";
 /// The version of the format.
 const FORMAT: u32 = 1;
-/// Pages before those of the tree.
-const META_PAGES: u64 = 2;
+/// The meta pages. A fault of the disk that hits 64 KiB leaves one of them.
+const META_PLACES: [u64; 2] = [0, 16];
+/// Pages before those of the tree. Those that are no meta pages are not used.
+const HEADER_PAGES: u64 = 17;
 /// References to pages of the map of used pages in an index page.
 const INDEX_REFS: usize = PAGE / 12;
 const _: () =
@@ -86,6 +86,8 @@ pub(crate) struct TreeEngine {
     id: TreeId,
     state: ArcSwap<TreeState>,
     writer: Mutex<Writer>,
+    /// Whether the meta page of the newest state was not valid or could not be read at the opening, so that an older one counts.
+    has_fallen_back: AtomicBool,
     /// Bytes of entries that a new page takes.
     room: usize,
 }
@@ -115,21 +117,23 @@ fn damaged(damage: FileDamage) -> EngineError {
 }
 
 impl TreeEngine {
-    /// Opens the tree of a store in `dir`, or creates it.
+    /// Opens the tree of a store, or creates it.
     ///
     /// The caller holds the store's lock: no other process may have the directory open.
-    pub(crate) fn open(dir: &Path, id: &TreeId) -> EngineResult<Self> {
-        disk::create_private_dir(dir).map_err(io_error)?;
-        let path = dir.join(FILE);
-        // A file that cannot be looked for is not missing.
-        if !path.try_exists().map_err(io_error)? {
-            create(dir, id).map_err(io_error)?;
-        }
-        let file = TreeFile::open(&path, id).map_err(io_error)?;
-        let meta = read_meta(&file, id)?;
+    pub(crate) fn open(disk: &dyn Disk, id: &TreeId) -> EngineResult<Self> {
+        disk.make_dir(TREE_DIR).map_err(io_error)?;
+        let file = match TreeFile::open(disk, id) {
+            // A file that cannot be looked for is not missing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                create(disk, id).and_then(|()| TreeFile::open(disk, id))
+            }
+            opened => opened,
+        };
+        let file = file.map_err(io_error)?;
+        let (meta, has_fallen_back) = read_meta(&file, id)?;
         let (found, needed) = (file.len().map_err(io_error)?, meta.pages.saturating_mul(PAGE as u64));
         if found < needed {
-            return Err(damaged(FileDamage::Truncated { path: path.display().to_string(), found, needed }));
+            return Err(damaged(FileDamage::Truncated { found, needed }));
         }
         let mut space = Space::new(meta.pages, meta.index.clone());
         load_space(&file, &mut space, meta.pages, &mut |what| {
@@ -143,6 +147,7 @@ impl TreeEngine {
             id: *id,
             state: ArcSwap::from_pointee(state),
             writer: Mutex::new(writer),
+            has_fallen_back: AtomicBool::new(has_fallen_back),
             room: ROOM,
         })
     }
@@ -165,16 +170,13 @@ impl TreeEngine {
         batch.flush()?;
         let system = batch.system;
         let pages = space.pages();
-        let needed = pages * PAGE as u64;
-        if self.file.len().map_err(io_error)? < needed {
-            self.file.set_len(needed).map_err(io_error)?;
-        }
+        self.file.grow(pages * PAGE as u64).map_err(io_error)?;
         self.file.force().map_err(io_error)?;
         Ok(Meta { batch: before.batch + 1, pages, root, system, index: space.index.clone() })
     }
 
     fn write_meta(&self, meta: &Meta) -> io::Result<()> {
-        self.file.write_at(&meta.encode(&self.id)[..], meta.batch % META_PAGES * PAGE as u64)?;
+        self.file.write_at(&meta.encode(&self.id)[..], meta_place(meta.batch) * PAGE as u64)?;
         self.file.force()
     }
 }
@@ -189,57 +191,60 @@ impl Writer {
     }
 }
 
-/// Creates a tree without rows, durably.
-fn create(dir: &Path, id: &TreeId) -> io::Result<()> {
-    let new = dir.join(NEW_FILE);
-    let file = disk::private_file().create(true).truncate(true).open(&new)?;
-    let meta = Meta { batch: 0, pages: META_PAGES, root: None, system: SystemRows::default(), index: Vec::new() };
-    file.write_all_at(&meta.encode(id)[..], 0)?;
-    file.set_len(META_PAGES * PAGE as u64)?;
-    file.sync_all()?;
-    disk::rename_new(&new, &dir.join(FILE))?;
-    fs::File::open(dir)?.sync_all()
+/// The page that describes the state after a batch.
+fn meta_place(batch: u64) -> u64 {
+    META_PLACES[(batch % 2) as usize]
 }
 
-/// The meta page of the newest durable batch.
-fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<Meta> {
-    let path = || file.path.display().to_string();
+/// Creates a tree without rows, durably.
+fn create(disk: &dyn Disk, id: &TreeId) -> io::Result<()> {
+    let file = disk.create(NEW_NAME)?;
+    let meta = Meta { batch: 0, pages: HEADER_PAGES, root: None, system: SystemRows::default(), index: Vec::new() };
+    file.write_at(0, &meta.encode(id)[..])?;
+    file.grow(HEADER_PAGES * PAGE as u64)?;
+    file.force()?;
+    disk.rename_new(NEW_NAME, NAME)?;
+    disk.force_names(TREE_DIR)
+}
+
+/// The meta page of the newest durable batch, and whether the other one is damaged, so that it may have been newer.
+fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<(Meta, bool)> {
     let mut newest: Option<Meta> = None;
-    let mut refusal = None;
-    for slot in 0..META_PAGES {
+    let (mut refusal, mut is_damaged) = (None, false);
+    for page in META_PLACES {
         let mut bytes = [0; PAGE];
-        match file.read_at(&mut bytes, slot * PAGE as u64) {
+        match file.read_at(&mut bytes, page * PAGE as u64) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
             Err(error) => {
-                tracing::warn!(%error, page = slot, file = %path(), "a header of the B-tree cannot be read");
+                tracing::warn!(%error, page, file = NAME, "a header of the B-tree cannot be read");
+                is_damaged = true;
                 continue;
             }
             Ok(()) => {}
         }
         match Meta::decode(&bytes, id) {
-            FoundMeta::Valid(meta) if is_possible(&meta, slot) => {
+            FoundMeta::Valid(meta) if is_possible(&meta, page) => {
                 newest = newest.filter(|newest| newest.batch > meta.batch).or(Some(meta));
             }
-            FoundMeta::OtherStore => refusal = Some(FileDamage::OtherStore { path: path() }),
-            FoundMeta::OtherFormat(format) => {
-                refusal = Some(FileDamage::Format { path: path(), format, known: FORMAT })
-            }
+            FoundMeta::OtherStore => refusal = Some(FileDamage::OtherStore),
+            FoundMeta::OtherFormat(format) => refusal = Some(FileDamage::Format { format, known: FORMAT }),
             FoundMeta::Valid(_) | FoundMeta::Invalid if bytes == [0; PAGE] => {}
             FoundMeta::Valid(_) | FoundMeta::Invalid => {
-                tracing::warn!(page = slot, file = %path(), "a header of the B-tree is not valid");
+                tracing::warn!(page, file = NAME, "a header of the B-tree is not valid");
+                is_damaged = true;
             }
         }
     }
     match (newest, refusal) {
         (_, Some(refusal)) => Err(damaged(refusal)),
-        (Some(newest), None) => Ok(newest),
-        (None, None) => Err(damaged(FileDamage::Header { path: path() })),
+        (Some(newest), None) => Ok((newest, is_damaged)),
+        (None, None) => Err(damaged(FileDamage::Header)),
     }
 }
 
-fn is_possible(meta: &Meta, slot: u64) -> bool {
-    meta.batch % META_PAGES == slot
-        && (META_PAGES..=MAX_PAGES).contains(&meta.pages)
+fn is_possible(meta: &Meta, page: u64) -> bool {
+    meta_place(meta.batch) == page
+        && (HEADER_PAGES..=MAX_PAGES).contains(&meta.pages)
         && meta.root.is_none_or(|(_, level)| level <= MAX_LEVEL)
 }
 
@@ -260,7 +265,7 @@ fn read_map(
 ) {
     let mut read = |at: PageRef| {
         let found = file.copy(at, pages);
-        found.map_err(|error| damage(format!("the map of used pages of tree/{FILE}: {}", error.cause()))).ok()
+        found.map_err(|error| damage(format!("the map of used pages of {NAME}: {}", error.cause()))).ok()
     };
     let sections = pages.div_ceil(space::SECTION_PAGES) as usize;
     for (number, at) in index.iter().enumerate() {
@@ -298,7 +303,13 @@ impl Engine for TreeEngine {
         let (system, index) = (state.system.clone(), state.index.clone());
         // The same bytes again: the system may take a page that it failed to write for written.
         let meta = Meta { batch: state.batch, pages: state.pages, root: state.root, system, index };
-        self.write_meta(&meta).map_err(io_error)
+        if self.has_fallen_back.load(Ordering::Relaxed) {
+            // The other meta page must not become valid again: the next batches use pages of its state.
+            self.file.write_at(&[0; PAGE], meta_place(state.batch + 1) * PAGE as u64).map_err(io_error)?;
+        }
+        self.write_meta(&meta).map_err(io_error)?;
+        self.has_fallen_back.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {

@@ -300,7 +300,7 @@ fn a_damaged_tree_and_a_failing_disk_have_different_errors() {
     let (dir, _) = real_store();
     let data = dir.path().join("tree/rows");
     let mut bytes = fs::read(&data).unwrap();
-    bytes[..8192].fill(0x5a);
+    bytes[..17 * 4096].fill(0x5a);
     fs::write(&data, bytes).unwrap();
     for error in [Store::open(dir.path(), options()).err(), Store::repair(dir.path(), true, options(), &()).err()] {
         let error = error.unwrap();

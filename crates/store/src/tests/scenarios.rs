@@ -344,6 +344,10 @@ impl Disk for SlowDisk {
         self.disk.rename(from, to)
     }
 
+    fn rename_new(&self, from: &str, to: &str) -> std::io::Result<()> {
+        self.disk.rename_new(from, to)
+    }
+
     fn remove(&self, name: &str) -> std::io::Result<()> {
         self.disk.remove(name)
     }

@@ -66,6 +66,10 @@ impl Disk for CountingDisk {
         self.disk.rename(from, to)
     }
 
+    fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename_new(from, to)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.disk.remove(name)
     }
@@ -96,6 +100,10 @@ impl DiskFile for CountingFile {
         self.file.force()
     }
 
+    fn grow(&self, len: u64) -> io::Result<()> {
+        self.file.grow(len)
+    }
+
     fn begin_write_back(&self, offset: u64, len: u64) {
         self.file.begin_write_back(offset, len);
     }
@@ -113,6 +121,10 @@ impl DiskFile for CountingFile {
 
     fn system_file(&self) -> Option<&Arc<File>> {
         self.file.system_file()
+    }
+
+    fn mappable(&self) -> io::Result<Arc<File>> {
+        self.file.mappable()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::super::EngineError;
+use super::NAME;
 use super::page::PAGE;
 
 /// A damaged page.
@@ -39,14 +40,13 @@ impl fmt::Display for PageDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { page, fault } = self;
         let at = page.saturating_mul(PAGE as u64);
-        let name = super::FILE;
         match fault {
-            PageFault::Checksum => write!(f, "the checksum of page {page} at byte {at} of tree/{name} does not match"),
-            PageFault::Value => write!(f, "the checksum of the value at byte {at} of tree/{name} does not match"),
-            PageFault::Structure => write!(f, "page {page} at byte {at} of tree/{name} is not valid"),
-            PageFault::Number => write!(f, "a page of tree/{name} names page {page}, which does not exist"),
+            PageFault::Checksum => write!(f, "the checksum of page {page} at byte {at} of {NAME} does not match"),
+            PageFault::Value => write!(f, "the checksum of the value at byte {at} of {NAME} does not match"),
+            PageFault::Structure => write!(f, "page {page} at byte {at} of {NAME} is not valid"),
+            PageFault::Number => write!(f, "a page of {NAME} names page {page}, which does not exist"),
             PageFault::Lost => {
-                write!(f, "page {page} at byte {at} of tree/{name} replaces a damaged one, whose other rows are lost")
+                write!(f, "page {page} at byte {at} of {NAME} replaces a damaged one, whose other rows are lost")
             }
         }
     }
@@ -57,12 +57,12 @@ impl std::error::Error for PageDamage {}
 /// Why the file was refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileDamage {
-    #[error("{path} was truncated: it has {found} bytes and needs {needed}")]
-    Truncated { path: String, found: u64, needed: u64 },
-    #[error("{path} has no valid header")]
-    Header { path: String },
-    #[error("{path} has format {format}; this version reads format {known}")]
-    Format { path: String, format: u32, known: u32 },
-    #[error("{path} belongs to another store: put back the B-tree of this store")]
-    OtherStore { path: String },
+    #[error("{NAME} was truncated: it has {found} bytes and needs {needed}")]
+    Truncated { found: u64, needed: u64 },
+    #[error("{NAME} has no valid header")]
+    Header,
+    #[error("{NAME} has format {format}; this version reads format {known}")]
+    Format { format: u32, known: u32 },
+    #[error("{NAME} belongs to another store: put back the B-tree of this store")]
+    OtherStore,
 }

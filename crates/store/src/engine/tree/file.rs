@@ -6,18 +6,17 @@
 //!    damage of the page was found.
 //! 3. What the writer takes over into a new page is from a copy of its own that was checked: damage never gets a new checksum.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::super::EngineResult;
 use super::damage::{PageDamage, PageFault};
 use super::page::{Node, PAGE, PageRef, pages_of};
-use super::{TreeId, io_error};
+use super::{NAME, TreeId, io_error};
 use crate::checksum::{crc32c, crc64, mix};
+use crate::disk::{Disk, DiskFile};
 
 /// Address space reserved for the map, and the maximum size of the file.
 pub(super) const MAP_BYTES: usize = 1 << 40;
@@ -30,10 +29,9 @@ pub(super) const FORGET_CALLS: usize = 150;
 
 /// The mapped file.
 pub(super) struct TreeFile {
-    pub(super) path: PathBuf,
-    pub(super) file: File,
-    #[cfg(test)]
-    pub(super) trial: parking_lot::Mutex<Trial>,
+    file: Arc<dyn DiskFile>,
+    /// The file of the map, which the file of the operating system is, except in a simulation.
+    mapped: Arc<File>,
     map: Map,
     pub(super) store: TreeId,
     /// Distinguishes the checksums of this store's pages from those of others.
@@ -41,40 +39,6 @@ pub(super) struct TreeFile {
     checked: Box<[OnceLock<Box<[AtomicU64]>>]>,
     /// The word of `checked` at which the next checks are forgotten.
     next_forgotten: AtomicUsize,
-}
-
-/// What a test lets fail, and what it sees.
-#[cfg(test)]
-#[derive(Default)]
-pub(super) struct Trial {
-    /// Pages that the disk cannot read.
-    pub(super) unreadable: std::collections::BTreeSet<u64>,
-    /// Writes and forces until one fails; `None` if none fails.
-    pub(super) left: Option<u32>,
-    /// Writes, with the page where they begin, and forces.
-    pub(super) operations: Vec<Operation>,
-}
-
-#[cfg(test)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    Write(u64),
-    Force,
-}
-
-#[cfg(test)]
-impl Trial {
-    fn count(&mut self, operation: Operation) -> io::Result<()> {
-        self.operations.push(operation);
-        match &mut self.left {
-            Some(0) => Err(io::Error::other("a fault that a test asked for")),
-            Some(left) => {
-                *left -= 1;
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
 }
 
 /// A read-only mapping of the file, longer than the file.
@@ -117,46 +81,36 @@ impl Drop for Map {
 }
 
 impl TreeFile {
-    pub(super) fn open(path: &Path, store: &TreeId) -> io::Result<Self> {
-        let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
-        let map = Map::new(&file)?;
+    pub(super) fn open(disk: &dyn Disk, store: &TreeId) -> io::Result<Self> {
+        let file = disk.open(NAME)?;
+        let mapped = file.mappable()?;
+        let map = Map::new(&mapped)?;
         let checked = (0..PARTS).map(|_| OnceLock::new()).collect();
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            #[cfg(test)]
-            trial: parking_lot::Mutex::default(),
-            map,
-            store: *store,
-            salt: crc64(store),
-            checked,
-            next_forgotten: AtomicUsize::new(0),
-        })
+        Ok(Self { file, mapped, map, store: *store, salt: crc64(store), checked, next_forgotten: AtomicUsize::new(0) })
     }
 
     pub(super) fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
-        #[cfg(test)]
-        if self.trial.lock().unreadable.contains(&(at / PAGE as u64)) {
-            return Err(io::Error::other("a page that the disk cannot read"));
-        }
-        self.file.read_exact_at(out, at)
+        self.file.read_at(at, out)
     }
 
     pub(super) fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        #[cfg(test)]
-        self.trial.lock().count(Operation::Write(at / PAGE as u64))?;
-        self.file.write_all_at(bytes, at)
+        self.file.write_at(at, bytes)
     }
 
     /// Makes everything that was written durable.
     pub(super) fn force(&self) -> io::Result<()> {
-        #[cfg(test)]
-        self.trial.lock().count(Operation::Force)?;
-        self.file.sync_data()
+        self.file.force()
     }
 
-    pub(super) fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.file.set_len(bytes)
+    /// Grows the file to at least this many bytes.
+    pub(super) fn grow(&self, bytes: u64) -> io::Result<()> {
+        if self.len()? < bytes { self.file.grow(bytes) } else { Ok(()) }
+    }
+
+    /// Reads from the file if that needs no disk, as [`preadv2`](rustix::io::preadv2) with `RWF_NOWAIT` does.
+    pub(super) fn read_without_waiting(&self, out: &mut [u8], at: u64) -> rustix::io::Result<usize> {
+        use rustix::io::{ReadWriteFlags, preadv2};
+        preadv2(&*self.mapped, &mut [io::IoSliceMut::new(out)], at, ReadWriteFlags::NOWAIT)
     }
 
     /// The checksum of the bytes of a page or of a run that begins with this page.
@@ -270,6 +224,6 @@ impl TreeFile {
     }
 
     pub(super) fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        self.file.len()
     }
 }

@@ -1,4 +1,4 @@
-//! The meta pages: the first two pages of the file describe the two newest states of the tree.
+//! The meta pages: pages 0 and 16 of the file describe the two newest states of the tree.
 //!
 //! ```text
 //! meta   +------------+--------+---------+---------+---------+--------+-------+---------+-------------+
@@ -10,8 +10,8 @@
 //!        +----------------------------------+-----------+---------+
 //! ```
 //!
-//! Batch *n* is described by page *n* mod 2. It is written when all other pages of the batch are durable, so the one of batch
-//! *n* − 1 stays valid until then. `root` is 0 for a tree without rows. `index` lists the pages that list the pages with the
+//! Page 0 describes batches with an even number, page 16 the others. The page of a batch is written when all other pages of the batch are
+//! durable, so the one of the batch before stays valid until then. `root` is 0 for a tree without rows. `index` lists the pages that list the pages with the
 //! map of used pages. The system rows are in the tree, too; from here a look-up finds them whichever page of the tree is damaged, so
 //! that the store can be opened.
 

@@ -7,7 +7,7 @@ use super::damage::{PageDamage, PageFault};
 use super::file::TreeFile;
 use super::meta::{FoundMeta, Meta};
 use super::page::{Node, PAGE, PageRef, Value};
-use super::{FILE, META_PAGES, TreeState, io_error, read_map};
+use super::{TreeState, io_error, meta_place, read_map};
 use crate::rows::key;
 
 /// A state of the tree that is being read.
@@ -90,17 +90,17 @@ impl TreeRead<'_> {
 
     /// Whether the meta page of this state can be read. A later batch may have overwritten it.
     fn check_header(&self) -> EngineResult<()> {
-        let slot = self.state.batch % META_PAGES;
+        let page = meta_place(self.state.batch);
         let mut bytes = [0; PAGE];
         // It may be read while it is being written.
         for _ in 0..3 {
-            self.file.read_at(&mut bytes, slot * PAGE as u64).map_err(io_error)?;
+            self.file.read_at(&mut bytes, page * PAGE as u64).map_err(io_error)?;
             match Meta::decode(&bytes, &self.file.store) {
                 FoundMeta::Valid(meta) if meta.batch >= self.state.batch => return Ok(()),
                 _ => {}
             }
         }
-        Err(PageDamage::structure(slot))
+        Err(PageDamage::structure(page))
     }
 
     /// Checks a page and everything below. The keys of the page are `from <= key < to`.
@@ -200,7 +200,7 @@ impl EngineRead for TreeRead<'_> {
         read_map(self.file, &self.state.index, self.state.pages, &mut |_, _, _| {}, &mut note);
         match self.state.root {
             Some((root, level)) => self.check_node(root, level, &[], None, report),
-            None => tracing::debug!(file = FILE, "the B-tree has no rows"),
+            None => tracing::debug!("the B-tree has no rows"),
         }
     }
 }

@@ -7,9 +7,7 @@
 //! The result is a hint: the system may evict a page at any time. The walk visits few pages, and calls rows resident when it cannot
 //! make sense of a page; the read that follows reports the damage.
 
-use std::io::IoSliceMut;
-
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 
 use super::TreeState;
 use super::file::TreeFile;
@@ -75,7 +73,7 @@ fn visit(
 fn read(file: &TreeFile, page: u64, bytes: &mut [u8]) -> bool {
     let Some(offset) = page.checked_mul(PAGE as u64) else { return true };
     let wanted = bytes.len();
-    match preadv2(&file.file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
+    match file.read_without_waiting(bytes, offset) {
         Err(Errno::AGAIN) => false,
         Ok(read) if read == wanted => true,
         // Zeros are no page.

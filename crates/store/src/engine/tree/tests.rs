@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -10,9 +9,11 @@ use rand::{RngExt, SeedableRng};
 
 use super::super::DamagedRange;
 use super::*;
+use crate::disk::sim::SimDisk;
 use crate::rows::key::Key;
 
 mod cache;
+mod crash;
 mod faults;
 mod opening;
 mod shape;
@@ -23,7 +24,7 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A tree and the rows that it should have.
 struct World {
-    dir: tempfile::TempDir,
+    disk: SimDisk,
     engine: TreeEngine,
     rows: Rows,
     random: StdRng,
@@ -55,17 +56,28 @@ impl World {
     }
 
     fn with_room(seed: u64, room: usize) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let engine = TreeEngine { room, ..TreeEngine::open(dir.path(), &ID).unwrap() };
-        Self { dir, engine, rows: Rows::new(), random: StdRng::seed_from_u64(seed), room }
+        let disk = SimDisk::new();
+        let engine = TreeEngine { room, ..TreeEngine::open(&disk, &ID).unwrap() };
+        Self { disk, engine, rows: Rows::new(), random: StdRng::seed_from_u64(seed), room }
     }
 
-    fn path(&self) -> PathBuf {
-        self.dir.path().join(FILE)
+    fn bytes(&self) -> Vec<u8> {
+        self.disk.bytes(NAME)
+    }
+
+    fn page(&self, page: u64) -> [u8; PAGE] {
+        let mut bytes = [0; PAGE];
+        self.engine.file.read_at(&mut bytes, page * PAGE as u64).unwrap();
+        bytes
+    }
+
+    /// Changes a page, as a failing disk would, under the eyes of the readers.
+    fn set_page(&self, page: u64, bytes: &[u8]) {
+        self.disk.damage(NAME, page as usize * PAGE, |out| out[..bytes.len()].copy_from_slice(bytes));
     }
 
     fn reopen(&mut self) {
-        self.engine = TreeEngine { room: self.room, ..TreeEngine::open(self.dir.path(), &ID).unwrap() };
+        self.engine = TreeEngine { room: self.room, ..TreeEngine::open(&self.disk, &ID).unwrap() };
     }
 
     fn random_batch(&mut self, changes: usize, keys: u32) -> Vec<(Key, Option<Bytes>)> {
@@ -106,7 +118,7 @@ impl World {
         assert_eq!(all_rows(&self.engine).unwrap(), self.rows);
         assert_eq!(damage(&self.engine), []);
         let state = self.engine.state.load_full();
-        let mut pages = BTreeSet::from([0, 1]);
+        let mut pages = BTreeSet::from_iter(0..HEADER_PAGES);
         if let Some((root, level)) = state.root {
             self.pages_below(root, level, &mut pages);
         }
@@ -246,27 +258,25 @@ fn a_crash_within_a_batch_leaves_the_state_before_or_after_it() {
     world.work(6, 800, 3000);
     let mut outcomes = BTreeSet::new();
     for _ in 0..30 {
-        let (before, old_rows) = (fs::read(world.path()).unwrap(), world.rows.clone());
+        let (before, old_rows) = (world.bytes(), world.rows.clone());
         let changes = world.random.random_range(1..300);
         world.work(1, changes, 3000);
-        let after = fs::read(world.path()).unwrap();
-        let dir = tempfile::tempdir().unwrap();
+        let after = world.bytes();
         let mut torn = before.clone();
         torn.resize(after.len(), 0);
         let kept = world.random.random_range(0.0..=1.0);
-        let slot = (world.engine.state.load().batch % 2) as usize;
+        let header = meta_place(world.engine.state.load().batch) as usize;
         let is_meta_written = world.random.random_bool(0.5);
         for at in (0..after.len()).step_by(512) {
-            let is_meta = at / PAGE == slot;
-            let is_data = at / PAGE >= 2;
+            let is_meta = at / PAGE == header;
+            let is_data = at / PAGE >= HEADER_PAGES as usize;
             // All data is forced before the meta page is written.
             let is_kept = if is_meta_written { is_data } else { is_data && world.random.random_bool(kept) };
             if is_kept || (is_meta && is_meta_written && world.random.random_bool(0.8)) {
                 torn[at..at + 512].copy_from_slice(&after[at..at + 512]);
             }
         }
-        fs::write(dir.path().join(FILE), torn).unwrap();
-        let crashed = TreeEngine::open(dir.path(), &ID).unwrap();
+        let crashed = TreeEngine::open(&SimDisk::with_file(NAME, &torn), &ID).unwrap();
         let found = all_rows(&crashed).unwrap();
         let is_new = found == world.rows && found != old_rows;
         assert!(is_new || found == old_rows, "a state between");
@@ -280,28 +290,23 @@ fn a_crash_within_a_batch_leaves_the_state_before_or_after_it() {
 fn a_truncated_file_and_files_without_a_header_of_the_store_are_refused_by_name() {
     let mut world = World::new(6);
     world.work(3, 1000, 5000);
-    let whole = fs::read(world.path()).unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let refusal = |bytes: &[u8], id: &TreeId| {
-        fs::write(dir.path().join(FILE), bytes).unwrap();
-        match TreeEngine::open(dir.path(), id) {
-            Err(EngineError::Damaged(damage)) => damage.to_string(),
-            Err(other) => panic!("{other}"),
-            Ok(_) => panic!("opened"),
-        }
+    let whole = world.bytes();
+    let refusal = |bytes: &[u8], id: &TreeId| match TreeEngine::open(&SimDisk::with_file(NAME, bytes), id) {
+        Err(EngineError::Damaged(damage)) => damage.to_string(),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("opened"),
     };
-    let path = dir.path().join(FILE).display().to_string();
     let needed = world.engine.size();
-    for len in [needed as usize - 1, needed as usize / 2, 2 * PAGE + 1] {
-        let expected = format!("{path} was truncated: it has {len} bytes and needs {needed}");
+    for len in [needed as usize - 1, needed as usize / 2, 17 * PAGE + 1] {
+        let expected = format!("{NAME} was truncated: it has {len} bytes and needs {needed}");
         assert_eq!(refusal(&whole[..len], &ID), expected);
     }
     for len in [0, 1, PAGE - 1] {
-        assert_eq!(refusal(&whole[..len], &ID), format!("{path} has no valid header"));
+        assert_eq!(refusal(&whole[..len], &ID), format!("{NAME} has no valid header"));
     }
     let mut zeroed = whole.clone();
-    zeroed[..2 * PAGE].fill(0);
-    assert_eq!(refusal(&zeroed, &ID), format!("{path} has no valid header"));
+    zeroed[..17 * PAGE].fill(0);
+    assert_eq!(refusal(&zeroed, &ID), format!("{NAME} has no valid header"));
     assert!(refusal(&whole, &[8; 16]).contains("belongs to another store"));
 }
 
@@ -310,13 +315,13 @@ fn a_truncated_file_and_files_without_a_header_of_the_store_are_refused_by_name(
 fn a_damaged_page_costs_what_is_on_it() {
     let mut world = World::new(7);
     world.work(4, 600, 1500);
-    let older = fs::read(world.path()).unwrap();
+    let older = world.bytes();
     world.work(3, 100, 1500);
     world.check();
-    let whole = fs::read(world.path()).unwrap();
+    let whole = world.bytes();
     let mut used: Vec<u64> = world.engine.writer.lock().space.used_pages().collect();
     // The meta pages, and some others.
-    used.retain(|page| *page < 2 || world.random.random_bool(0.04));
+    used.retain(|page| META_PLACES.contains(page) || *page >= HEADER_PAGES && world.random.random_bool(0.04));
     let root = world.engine.state.load().root.unwrap().0.page;
     let mut most_lost = 0;
     for page in used {
@@ -332,9 +337,8 @@ fn a_damaged_page_costs_what_is_on_it() {
                 _ => bytes[at..at + PAGE].copy_from_slice(&older[at..at + PAGE]),
             }
             let is_damaged = bytes != whole;
-            let (dir, lost) = (tempfile::tempdir().unwrap(), lost_rows(&bytes, &world));
-            drop(dir);
-            if page >= 2 && page != root {
+            let lost = lost_rows(&bytes, &world);
+            if page >= HEADER_PAGES && page != root {
                 most_lost = most_lost.max(lost);
                 assert!(is_damaged || lost == 0);
             }
@@ -345,9 +349,7 @@ fn a_damaged_page_costs_what_is_on_it() {
 
 /// Opens a damaged file and reads every row; returns how many cannot be read.
 fn lost_rows(bytes: &[u8], world: &World) -> usize {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join(FILE), bytes).unwrap();
-    let engine = match TreeEngine::open(dir.path(), &ID) {
+    let engine = match TreeEngine::open(&SimDisk::with_file(NAME, bytes), &ID) {
         Ok(engine) => engine,
         Err(error) => panic!("one meta page is left: {error}"),
     };
@@ -391,9 +393,7 @@ fn changes_in_a_damaged_page_are_kept_and_its_other_rows_stay_lost() {
             at = world.engine.file.node(at, below, state.pages).unwrap().child(1).unwrap().1;
             below -= 1;
         }
-        let mut bytes = fs::read(world.path()).unwrap();
-        bytes[at.page as usize * PAGE + 100] ^= 1;
-        fs::write(world.path(), bytes).unwrap();
+        world.disk.damage(NAME, at.page as usize * PAGE + 100, |bytes| bytes[0] ^= 1);
         world.reopen();
         let lost_range = damage(&world.engine).pop().unwrap();
         let in_range =
@@ -437,9 +437,7 @@ fn a_damaged_map_of_used_pages_overwrites_nothing() {
     let mut world = World::new(9);
     world.work(4, 1500, 4000);
     let section = world.engine.writer.lock().space.sections[0].unwrap();
-    let mut bytes = fs::read(world.path()).unwrap();
-    bytes[section.page as usize * PAGE..][..PAGE].fill(0);
-    fs::write(world.path(), bytes).unwrap();
+    world.set_page(section.page, &[0; PAGE]);
     world.reopen();
     assert!(damage(&world.engine)[0].what.contains("map of used pages"));
     world.work(10, 300, 4000);
@@ -460,7 +458,7 @@ fn a_scan_back_to_the_first_key_of_a_damaged_leaf_does_not_need_the_leaf() {
     }
     let (to, leaf) = world.engine.file.node(at, 1, state.pages).unwrap().child(1).unwrap();
     let to = to.to_vec();
-    world.engine.file.file.write_all_at(&[0; PAGE], leaf.page * PAGE as u64).unwrap();
+    world.set_page(leaf.page, &[0; PAGE]);
     world.reopen();
     let mut found = Vec::new();
     let mut show = |key: &[u8], _: &[u8]| {
@@ -477,14 +475,13 @@ fn a_scrub_reads_the_header_and_the_map_of_used_pages_too() {
     world.work(3, 300, 1000);
     let state = world.engine.state.load_full();
     let section = world.engine.writer.lock().space.sections[0].unwrap();
-    for page in [state.batch % META_PAGES, state.index[0].page, section.page] {
-        let mut bytes = [0; PAGE];
-        world.engine.file.file.read_exact_at(&mut bytes, page * PAGE as u64).unwrap();
-        world.engine.file.file.write_all_at(&[0; 512], page * PAGE as u64).unwrap();
+    for page in [meta_place(state.batch), state.index[0].page, section.page] {
+        let bytes = world.page(page);
+        world.set_page(page, &[0; 512]);
         let found = damage(&world.engine);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].what.contains(&format!("page {page}")) && found[0].to == Some(Vec::new()), "{found:?}");
-        world.engine.file.file.write_all_at(&bytes, page * PAGE as u64).unwrap();
+        world.set_page(page, &bytes);
         world.check();
     }
 }
@@ -496,11 +493,11 @@ fn a_row_is_resident_after_it_was_read_and_any_page_may_be_damaged() {
     for key in world.rows.keys() {
         assert!(world.engine.is_resident(key, key));
     }
-    let whole = fs::read(world.path()).unwrap();
-    for page in (2..whole.len() / PAGE).step_by(17) {
+    let whole = world.bytes();
+    for page in (HEADER_PAGES as usize..whole.len() / PAGE).step_by(17) {
         let mut bytes = whole.clone();
         bytes[page * PAGE..(page + 1) * PAGE].fill_with(|| world.random.random());
-        fs::write(world.path(), bytes).unwrap();
+        world.disk = SimDisk::with_file(NAME, &bytes);
         world.reopen();
         // The answer does not matter.
         let _ = world.engine.is_resident(&[], &[0xff; 4]);

@@ -20,8 +20,7 @@ fn checked_tree(seed: u64) -> (World, u64) {
 impl World {
     /// Changes a byte of a value of each row of a leaf, under the eyes of the readers; returns the keys of these rows.
     fn spoil(&self, page: u64) -> Vec<Vec<u8>> {
-        let mut bytes = [0; PAGE];
-        self.engine.file.file.read_exact_at(&mut bytes, page * PAGE as u64).unwrap();
+        let mut bytes = self.page(page);
         let node = page::Node::parse(&bytes, page, 0).unwrap();
         let (mut keys, mut places) = (Vec::new(), Vec::new());
         for index in 0..node.count() {
@@ -33,7 +32,7 @@ impl World {
         for place in places {
             bytes[place] ^= 1;
         }
-        self.engine.file.file.write_all_at(&bytes, page * PAGE as u64).unwrap();
+        self.set_page(page, &bytes);
         assert!(keys.len() > 2);
         keys
     }

@@ -8,11 +8,11 @@ fn one_header_that_cannot_be_read_is_no_reason_to_refuse_the_other() {
     let mut world = World::new(31);
     world.work(3, 50, 100);
     let newest = world.engine.state.load().batch;
-    for (page, expected) in [(newest % 2, newest - 1), ((newest + 1) % 2, newest)] {
-        world.engine.file.trial.lock().unreadable = BTreeSet::from([page]);
-        assert_eq!(read_meta(&world.engine.file, &ID).unwrap().batch, expected);
+    for (page, expected) in [(meta_place(newest), newest - 1), (meta_place(newest + 1), newest)] {
+        world.disk.set_unreadable(NAME, &[page]);
+        assert_eq!(read_meta(&world.engine.file, &ID).unwrap().0.batch, expected);
     }
-    world.engine.file.trial.lock().unreadable = BTreeSet::from([0, 1]);
+    world.disk.set_unreadable(NAME, &META_PLACES);
     assert!(matches!(read_meta(&world.engine.file, &ID), Err(EngineError::Damaged(_))));
 }
 
@@ -21,8 +21,8 @@ fn a_part_of_the_map_of_used_pages_that_cannot_be_read_counts_as_used() {
     let mut world = World::new(32);
     world.work(3, 500, 1000);
     let section = world.engine.writer.lock().space.sections[0].unwrap();
-    world.engine.file.trial.lock().unreadable.insert(section.page);
-    let meta = read_meta(&world.engine.file, &ID).unwrap();
+    world.disk.set_unreadable(NAME, &[section.page]);
+    let (meta, _) = read_meta(&world.engine.file, &ID).unwrap();
     let (mut space, mut damage) = (Space::new(meta.pages, meta.index), Vec::new());
     load_space(&world.engine.file, &mut space, meta.pages, &mut |what| damage.push(what));
     assert!(damage.len() == 1 && damage[0].contains("map of used pages"), "{damage:?}");
@@ -44,13 +44,13 @@ fn a_page_that_cannot_be_read_stops_batches_for_a_while_and_then_counts_as_damag
     let changed = Bytes::from_static(b"changed");
     let write =
         |world: &World| world.engine.write(&mut [Ok((Key::from(&keys[0][..]), Some(changed.clone())))].into_iter());
-    world.engine.file.trial.lock().unreadable.insert(at.page);
+    world.disk.set_unreadable(NAME, &[at.page]);
     for _ in 0..FAILED_READS {
         assert!(matches!(write(&world), Err(EngineError::Failed(_))));
     }
-    world.engine.file.trial.lock().unreadable.clear();
+    world.disk.set_unreadable(NAME, &[]);
     world.check();
-    world.engine.file.trial.lock().unreadable.insert(at.page);
+    world.disk.set_unreadable(NAME, &[at.page]);
     write(&world).unwrap();
     for key in world.rows.keys() {
         let expected = if *key == keys[0] { &changed[..] } else { &world.rows[key][..] };
@@ -62,45 +62,4 @@ fn a_page_that_cannot_be_read_stops_batches_for_a_while_and_then_counts_as_damag
     }
     assert_eq!(damage(&world.engine).len(), 1);
     assert!(world.engine.writer.lock().space.used_pages().any(|page| page == at.page), "it is not overwritten");
-}
-
-/// Each write and each force of a batch fails once. The batch then has no effect, or the engine refuses further ones until it is opened
-/// again, with the state before or after the batch.
-#[test]
-fn a_write_or_force_that_fails_leaves_the_state_before_or_after_the_batch() {
-    let mut refused = 0;
-    for failing in 0.. {
-        let mut world = World::new(34);
-        world.work(3, 300, 1000);
-        let before = world.rows.clone();
-        world.engine.file.trial.lock().left = Some(failing);
-        let batch = world.random_batch(100, 1000);
-        let written = world.engine.write(&mut batch.clone().into_iter().map(Ok));
-        world.engine.file.trial.lock().left = None;
-        if written.is_ok() {
-            assert!(failing > 3, "{failing} operations");
-            break;
-        }
-        assert_eq!(all_rows(&world.engine).unwrap(), before);
-        if world.engine.writer.lock().is_broken {
-            refused += 1;
-            assert!(world.engine.write(&mut batch.clone().into_iter().map(Ok)).is_err());
-            world.reopen();
-            if all_rows(&world.engine).unwrap() == before {
-                world.write(batch);
-            } else {
-                batch.into_iter().for_each(|(key, value)| match value {
-                    Some(value) => drop(world.rows.insert(key.to_vec(), value.to_vec())),
-                    None => drop(world.rows.remove(&key[..])),
-                });
-            }
-        } else {
-            world.check();
-            world.write(batch);
-        }
-        world.check();
-        world.reopen();
-        world.check();
-    }
-    assert_eq!(refused, 2, "the write and the force of the meta page");
 }
