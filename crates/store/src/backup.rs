@@ -5,11 +5,13 @@
 //! Every chunk is verified while it is read.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use model::{ContentId, Result};
+use model::{ContentId, Error, ErrorKind, Result};
 
 use crate::content::chunk_set::{ChunkSet, is_chunk_position};
+use crate::engine::Checked;
 use crate::error::{corrupt, corrupt_row};
 use crate::log::frame::StoreId;
 use crate::plant::{ContentBug, planted};
@@ -31,6 +33,9 @@ pub(crate) mod tests;
 pub use archive::check_archive;
 use archive::{ArchiveCounts, ArchiveHeader, ArchiveWriter};
 use item::Item;
+
+/// Damaged pages of the B-tree that an error names at most.
+const MAX_NAMED: usize = 5;
 
 /// What an archive contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,12 +82,31 @@ pub(crate) fn write(
         let out = ArchiveWriter::begin(out, &header)?;
         let mut backup =
             Backup { layers, out, progress, total_bytes, archived_chunks: ChunkSet::default(), buffer: vec![0; CHUNK] };
-        backup.incarnation()?;
-        backup.contents()?;
-        backup.rows()?;
+        let written = backup.incarnation().and_then(|()| backup.contents()).and_then(|()| backup.rows());
+        written.map_err(|error| name_damage(error, layers))?;
         let (counts, bytes) = backup.out.end()?;
         Ok(BackupSummary::new(&header, &counts, bytes))
     })
+}
+
+/// A backup is complete, or it fails: adds to the error of a damaged store which pages of the B-tree are damaged, with their keys.
+fn name_damage(error: Error, layers: &Layers<'_>) -> Error {
+    if error.kind() != ErrorKind::Corrupt {
+        return error;
+    }
+    let mut pages = Vec::new();
+    // Whether the check went to its end does not matter.
+    let _ = layers.engine.check(&mut |checked| {
+        if let Checked::Damage(damage) = checked
+            && damage.to.as_ref().is_none_or(|to| !to.is_empty())
+        {
+            pages.push(damage.to_string());
+        }
+        if pages.len() < MAX_NAMED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    let advice = "the archive is not complete; `mortar scrub` lists all damage, and what is written again can be backed up again";
+    let named = if pages.is_empty() { String::new() } else { format!(" (damaged: {})", pages.join("; ")) };
+    Error::new(ErrorKind::Corrupt, format!("{}{named}: {advice}", error.message()))
 }
 
 struct Backup<'a, 'b> {

@@ -27,7 +27,7 @@ pub(crate) const IDENTITY_FILE: &str = "STORE";
 /// The file that says that a backup is being restored into the directory.
 pub(crate) const RESTORING: &str = "RESTORING";
 pub(crate) const LOCK_FILE: &str = "LOCK";
-pub(crate) const TREE_DIR: &str = "tree";
+pub(crate) const TREE_DIR: &str = crate::engine::tree::DIR;
 /// The identity before it is complete.
 const NEW_IDENTITY_FILE: &str = "STORE.new";
 /// What `mkfs` leaves in the root of a file system.

@@ -3,9 +3,10 @@
 //! The store writes to it in large, sorted, atomic batches from one thread, and reads from many threads. Each read sees
 //! the state between two batches. One conformance suite runs on every implementation.
 
+use std::fmt;
 use std::ops::ControlFlow;
 
-use crate::rows::key::Key;
+use crate::rows::key::{Key, hex};
 
 #[cfg(test)]
 mod conformance;
@@ -47,6 +48,27 @@ pub(crate) struct DamagedRange {
     pub(crate) to: Option<Vec<u8>>,
 }
 
+impl fmt::Display for DamagedRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        match &self.to {
+            Some(to) if to.is_empty() => Ok(()),
+            Some(to) => write!(f, "; it has the keys from {} to {}", hex(&self.from), hex(to)),
+            None => write!(f, "; it has the keys from {} on", hex(&self.from)),
+        }
+    }
+}
+
+/// What a check of the stored data has come to.
+pub(crate) enum Checked {
+    /// This number of bytes were read.
+    Bytes(u64),
+    Damage(DamagedRange),
+}
+
+/// Called during a check; breaks to end it.
+pub(crate) type CheckObserver<'a> = dyn FnMut(Checked) -> ControlFlow<()> + 'a;
+
 pub(crate) type EngineResult<T> = Result<T, EngineError>;
 
 /// Called with a key and its value; breaks to end the scan.
@@ -63,8 +85,11 @@ pub(crate) trait EngineRead {
     /// As [`EngineRead::range`], in reverse order.
     fn range_back(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()>;
 
-    /// Reads everything from the disk and reports all damage, in the order of the keys. An engine without a disk has none.
-    fn check(&self, _report: &mut dyn FnMut(DamagedRange)) {}
+    /// Reads everything from the disk until `observe` breaks. Reports each page and all damage, in the order of the keys. An engine without
+    /// a disk has none.
+    fn check(&self, _observe: &mut CheckObserver<'_>) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 }
 
 /// A row to write: a value, or `None` to remove the key.
@@ -96,6 +121,12 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Writes all rows or none, preferably in key order. The rows are durable when this returns.
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()>;
+
+    /// Frees space that is recorded as used and to which nothing refers, as damage leaves it; returns the bytes. Nothing is freed if a
+    /// part of the data cannot be read; parts that are damaged are lost, with all to which only they refer.
+    fn reclaim_space(&self) -> EngineResult<u64> {
+        Ok(0)
+    }
 
     /// Forgets for a part of the stored data that it was checked, so that the next read checks it again. Calls every two seconds go
     /// through all of it within five minutes.

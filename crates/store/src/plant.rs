@@ -108,3 +108,34 @@ model::planted_bugs! {
         LogNotHeld "changes become durable while the store is held"
     }
 }
+
+model::planted_bugs! {
+    /// A bug in the B-tree.
+    pub enum TreeBug {
+        ReferenceNotChecked "a page is used without comparing it with the checksum of its reference"
+        ValueNotChecked "a value on pages of its own is used without comparing it with its checksum"
+        ChecksumOfPart "a checksum covers seven eighths of a page"
+        FailedCheckCounts "a page stays checked after a check of it failed"
+        ChecksKept "a page that was checked once is never checked again"
+        WriterTrustsChecks "the writer takes over a page that was checked earlier without a check of its own"
+        HeaderBeforeData "the meta page of a batch is written before the other pages are forced"
+        HeaderNotMadeDurable "an opening does not force the meta page that it has chosen"
+        DamagedHeaderStays "a meta page that an opening could not read may become valid again"
+        OlderHeaderCounts "an opening chooses the older meta page"
+        FailedHeaderForgotten "a batch follows one whose meta page could not be written"
+        NameNotForced "a new tree is used before its name is durable"
+        ReusedUnderReader "pages are used again while a reader has a state with them"
+        ReusedWithinBatch "pages that a batch frees are used again within the batch"
+        AbortKeepsPages "an aborted batch keeps the pages that it took"
+        ReplacedValueKept "the pages of a value that is replaced or removed stay in use"
+        MapNotWritten "changes of the map of used pages are not written"
+        DamagedMapIsFree "a damaged part of the map of used pages counts as free"
+        DividedKeyWrong "the key of a page that was divided is the key of its last entry"
+        JoinedKeyWrong "a branch that is joined begins at the key of its second child"
+        LostRowsAreAbsent "rows that were lost with a damaged page are read as absent"
+        UnreadableIsLost "the rows of a page are lost when the page cannot be read once"
+        ScanBackEndsEarly "a backward scan omits the child in which its range ends"
+        LeakedPagesKept "a repair does not free the pages to which nothing refers"
+        FaultsIgnored "pages are not checked again after the system may have read them again"
+    }
+}

@@ -52,6 +52,8 @@ pub struct RepairReport {
     pub set_aside: Option<PathBuf>,
     /// The result of the scrub after the repair.
     pub scrub: Option<ScrubReport>,
+    /// Bytes of the B-tree that were recorded as used, to which nothing referred after damage, and which are free again.
+    pub reclaimed: u64,
 }
 
 impl RepairReport {
@@ -73,6 +75,9 @@ impl fmt::Display for RepairReport {
         if self.identity_lost {
             let what = if self.repaired { "was written again" } else { "is lost, and can be written again" };
             writeln!(f, "the file {} {what}", directory::IDENTITY_FILE)?;
+        }
+        if self.reclaimed > 0 {
+            writeln!(f, "{} bytes of the B-tree to which nothing refers are free again", self.reclaimed)?;
         }
         let Some(damage) = &self.damage else {
             return write!(f, "the log is undamaged up to transaction {}", self.kept);
@@ -151,6 +156,11 @@ fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progre
     let store = Store::start(open::open_locked(dir, lock, options, on_damage)?)?;
     report.repaired = !report.is_sound();
     report.scrub = Some(store.scrub(progress)?);
+    match store.core().state.engine.reclaim_space().into_model_result() {
+        Ok(bytes) => report.reclaimed = bytes,
+        // The store is repaired; its file is only larger than it needs to be.
+        Err(error) => tracing::warn!(%error, "cannot free the space of the B-tree to which nothing refers"),
+    }
     store.close()?;
     Ok(report)
 }

@@ -7,8 +7,8 @@
 //!
 //! Rows of the store's user have no owner; rules 1 and 2 cover them.
 //!
-//! A scrub continues after damage. Its memory is bounded: damage beyond the list is only counted, and the extents in use
-//! take one bit for each 64 KiB of content.
+//! A scrub continues after damage. Its memory is bounded: damage beyond the list is only counted, the ranges of damaged pages are joined
+//! if there are too many, and the extents in use take one bit for each 64 KiB of content.
 
 use std::error::Error as _;
 use std::fmt;
@@ -17,12 +17,12 @@ use std::ops::ControlFlow;
 use model::{ContentId, Error, Result, limits};
 
 use crate::content::chunk_set::ChunkSet;
-use crate::engine::DamagedRange;
+use crate::engine::{Checked, DamagedRange};
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
 use crate::read::layers::{FoundRow, Layers};
-use crate::read::rows::{hex, verify_value};
-use crate::rows::key::{Key, table};
+use crate::read::rows::verify_value;
+use crate::rows::key::{Key, hex, table};
 use crate::rows::mob::{Row, Seq};
 use crate::rows::row::CHUNK;
 
@@ -33,6 +33,10 @@ mod tests;
 
 /// Maximum number of listed damages; further ones are counted.
 const MAX_LISTED: usize = 1000;
+
+/// Maximum number of ranges of the B-tree that are known to be damaged. Of rows behind the last one, only those of the next damaged pages'
+/// ranges could be read; they are left out.
+const MAX_RANGES: usize = 100_000;
 
 /// One damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +84,8 @@ impl ScrubReport {
 /// Verifies everything in a snapshot at position `version`.
 pub(crate) fn run(snapshot: &impl Readable, version: Seq, progress: &dyn Progress) -> Result<ScrubReport> {
     let state = snapshot.state();
-    let total_bytes = state.engine.size() + state.files().map_or(0, |files| files.size());
+    // The B-tree is read twice: its pages, then the rows.
+    let total_bytes = 2 * state.engine.size() + state.files().map_or(0, |files| files.size());
     snapshot.read_state(|layers| {
         let report = ScrubReport { version, ..ScrubReport::default() };
         let mut scrub = Scrub {
@@ -88,13 +93,15 @@ pub(crate) fn run(snapshot: &impl Readable, version: Seq, progress: &dyn Progres
             progress,
             total_bytes,
             report,
+            page_bytes: 0,
             used: ChunkSet::default(),
             chunks: 0,
             unreadable_heads: 0,
             damaged_ranges: Vec::new(),
+            damaged_ranges_are_full: false,
             buffer: vec![0; CHUNK],
         };
-        scrub.pages();
+        scrub.pages()?;
         scrub.contents()?;
         scrub.garbage()?;
         scrub.chunks()?;
@@ -112,6 +119,8 @@ struct Scrub<'a> {
     progress: &'a dyn Progress,
     total_bytes: u64,
     report: ScrubReport,
+    /// Bytes of pages of the B-tree that were read.
+    page_bytes: u64,
     /// The extents that chunks use, until they are compared with their records.
     used: ChunkSet,
     /// Rows of chunks that belong to a content or are to be removed.
@@ -120,6 +129,8 @@ struct Scrub<'a> {
     unreadable_heads: u64,
     /// The ranges of keys of damaged pages of the B-tree, in order.
     damaged_ranges: Vec<(Key, Option<Key>)>,
+    /// Whether the last range stands for all others behind it, too.
+    damaged_ranges_are_full: bool,
     buffer: Vec<u8>,
 }
 
@@ -130,24 +141,44 @@ fn cause(error: &Error) -> String {
 
 impl Scrub<'_> {
     fn report_progress(&self) -> Result<()> {
-        let (items, bytes) = (self.report.contents + self.report.rows, self.report.bytes);
+        let (items, bytes) = (self.report.contents + self.report.rows, self.page_bytes + self.report.bytes);
         progress::report(self.progress, "scrub", Amount { items, bytes, total_bytes: self.total_bytes })
     }
 
     /// Every page of the B-tree. Notes which rows cannot be read.
-    fn pages(&mut self) {
-        let mut found = Vec::new();
-        self.layers.engine.check(&mut |damage| found.push(damage));
-        for DamagedRange { what, from, to } in found {
-            let rows = match &to {
-                Some(to) if to.is_empty() => String::new(),
-                Some(to) => format!("; it has the keys from {} to {}", hex(&from), hex(to)),
-                None => format!("; it has the keys from {} on", hex(&from)),
-            };
-            self.report_damage(None, format!("{what}{rows}"));
-            if to.as_ref().is_none_or(|to| !to.is_empty()) {
-                self.damaged_ranges.push((Key::from(&from[..]), to.map(|to| Key::from(&to[..]))));
+    fn pages(&mut self) -> Result<()> {
+        let mut result = Ok(());
+        // Whether the check was ended does not matter: the result says it.
+        let _ = self.layers.engine.check(&mut |checked| {
+            match checked {
+                Checked::Bytes(bytes) => self.page_bytes += bytes,
+                Checked::Damage(damage) => self.note_range(damage),
             }
+            result = self.report_progress();
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        result
+    }
+
+    /// Reports a damaged page, and notes its rows.
+    fn note_range(&mut self, damage: DamagedRange) {
+        self.report_damage(None, damage.to_string());
+        let DamagedRange { from, to, .. } = damage;
+        if to.as_ref().is_some_and(Vec::is_empty) {
+            return;
+        }
+        let to = to.map(|to| Key::from(&to[..]));
+        match self.damaged_ranges.last_mut() {
+            Some((_, end)) if self.damaged_ranges_are_full => *end = to,
+            _ => self.damaged_ranges.push((Key::from(&from[..]), to)),
+        }
+        if self.damaged_ranges.len() == MAX_RANGES && !self.damaged_ranges_are_full {
+            self.damaged_ranges_are_full = true;
+            let from = hex(&from);
+            self.report_damage(
+                None,
+                format!("the B-tree has too many damaged pages: not all rows behind the key {from} are read"),
+            );
         }
     }
 
@@ -159,11 +190,11 @@ impl Scrub<'_> {
     /// The parts of a range of keys that can be read.
     fn readable_parts(&self, from: &Key, to: &Key) -> Vec<(Key, Key)> {
         let (mut parts, mut from) = (Vec::new(), Some(from.clone()));
-        for (first, behind) in &self.damaged_ranges {
+        let is_before =
+            |(_, behind): &(Key, Option<Key>)| matches!((behind, &from), (Some(behind), Some(from)) if behind <= from);
+        let ranges = &self.damaged_ranges[self.damaged_ranges.partition_point(is_before)..];
+        for (first, behind) in ranges.iter().take_while(|(first, _)| first < to) {
             let Some(begin) = from.clone() else { break };
-            if behind.as_ref().is_some_and(|behind| *behind <= begin) || first >= to {
-                continue;
-            }
             if *first > begin {
                 parts.push((begin, first.clone()));
             }

@@ -30,7 +30,7 @@ use crate::log::frame::StoreId;
 use crate::options::Options;
 use crate::plant::{ContentBug, planted};
 use crate::progress::{self, Amount, Progress};
-use crate::read::rows::hex;
+use crate::rows::key::hex;
 use crate::rows::key::{self, DataId, Key};
 use crate::rows::mob::LogPosition;
 use crate::rows::row::{self, CHUNK, ContentHead, Extent, block_checksums, put_extent, put_inline};

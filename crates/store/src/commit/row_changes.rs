@@ -19,8 +19,8 @@ use super::{Core, Job, ReplyTo};
 use crate::error::{invalid, too_large};
 use crate::log::entry::Step;
 use crate::plant::{Bug, planted};
-use crate::read::rows::hex;
 use crate::rows::changes::RowChange;
+use crate::rows::key::hex;
 
 /// Changes of rows that depend on each other: after one fails, no later one is applied.
 ///

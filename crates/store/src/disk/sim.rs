@@ -308,6 +308,19 @@ impl SimDisk {
         }
     }
 
+    /// Changes bytes of a file, as [`SimDisk::damage`] does.
+    #[cfg(test)]
+    pub(crate) fn set_bytes(&self, name: &str, offset: usize, bytes: &[u8]) {
+        let mut state = self.state.lock();
+        let index = state.names[name];
+        let file = &mut state.files[index];
+        file.current.write(offset, bytes);
+        file.durable.write(offset, bytes);
+        if let Some(map) = self.map_of(index) {
+            map.write_all_at(bytes, offset as u64).unwrap();
+        }
+    }
+
     /// Cuts a file, as a failed copy would.
     #[cfg(test)]
     pub(crate) fn cut(&self, name: &str, len: usize) {

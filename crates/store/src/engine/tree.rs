@@ -40,8 +40,9 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow};
-use crate::directory::TREE_DIR;
 use crate::disk::{self, Disk};
+use crate::plant::{TreeBug, planted};
+use batch::Batch;
 use damage::FileDamage;
 use file::{MAX_PAGES, TreeFile};
 use meta::{FoundMeta, Meta, SystemRows, get_ref};
@@ -49,6 +50,8 @@ use page::{MAX_LEVEL, PAGE, PageRef, ROOM};
 use read::TreeRead;
 use space::Space;
 
+/// The directory of the file in that of the store.
+pub(crate) const DIR: &str = "tree";
 /// The name of the file.
 pub(crate) const NAME: &str = "tree/rows";
 /// The file while it is created.
@@ -64,6 +67,9 @@ const INDEX_REFS: usize = PAGE / 12;
 const _: () =
     assert!((meta::MAX_INDEX * INDEX_REFS) as u64 * space::SECTION_PAGES >= MAX_PAGES, "the map covers all pages");
 
+/// The root and its level; `None` without rows.
+type Root = Option<(PageRef, u8)>;
+
 /// The identity of the store to which a tree belongs.
 pub(crate) type TreeId = [u8; 16];
 
@@ -72,8 +78,7 @@ pub(super) struct TreeState {
     batch: u64,
     /// Pages in the file.
     pages: u64,
-    /// The root and its level; `None` without rows.
-    root: Option<(PageRef, u8)>,
+    root: Root,
     /// The system rows, which are also in the tree.
     system: SystemRows,
     /// The pages that list the pages of the map of used pages.
@@ -121,7 +126,7 @@ impl TreeEngine {
     ///
     /// The caller holds the store's lock: no other process may have the directory open.
     pub(crate) fn open(disk: &dyn Disk, id: &TreeId) -> EngineResult<Self> {
-        disk.make_dir(TREE_DIR).map_err(io_error)?;
+        disk.make_dir(DIR).map_err(io_error)?;
         let file = match TreeFile::open(disk, id) {
             // A file that cannot be looked for is not missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -156,23 +161,54 @@ impl TreeEngine {
         TreeRead { file: &self.file, state }
     }
 
-    /// Writes a batch; returns the new state.
-    fn write_batch(
+    /// Writes the pages of a batch and makes them durable; returns the new state.
+    fn write_pages(
         &self,
         writer: &mut Writer,
         before: &TreeState,
-        rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>,
+        change: impl FnOnce(&mut Batch<'_>) -> EngineResult<Root>,
     ) -> EngineResult<Meta> {
         let Writer { space, failed_reads, .. } = writer;
-        let mut batch = batch::Batch::new(&self.file, space, before, self.room, failed_reads);
-        let root = batch.apply(rows)?;
+        let mut batch = Batch::new(&self.file, space, before, self.room, failed_reads);
+        let root = change(&mut batch)?;
         batch.write_map()?;
         batch.flush()?;
         let system = batch.system;
         let pages = space.pages();
         self.file.grow(pages * PAGE as u64).map_err(io_error)?;
-        self.file.force().map_err(io_error)?;
+        if !planted(TreeBug::HeaderBeforeData) {
+            self.file.force().map_err(io_error)?;
+        }
         Ok(Meta { batch: before.batch + 1, pages, root, system, index: space.index.clone() })
+    }
+
+    /// Writes a batch: the pages that `change` makes of the newest state, and the root that it returns.
+    fn write_batch(&self, change: impl FnOnce(&mut Batch<'_>) -> EngineResult<Root>) -> EngineResult<()> {
+        let mut writer = self.writer.lock();
+        if writer.is_broken {
+            return Err(EngineError::Failed("the B-tree could not be written earlier: restart the server".into()));
+        }
+        let before = self.state.load_full();
+        let oldest = writer.oldest(before.batch);
+        writer.space.begin(oldest);
+        let meta = match self.write_pages(&mut writer, &before, change) {
+            Ok(meta) => meta,
+            Err(error) => {
+                writer.space.abort();
+                return Err(error);
+            }
+        };
+        // Until this is known to have succeeded, the file has this batch or the one before.
+        writer.is_broken = !planted(TreeBug::FailedHeaderForgotten);
+        self.write_meta(&meta).map_err(io_error)?;
+        writer.space.commit(meta.batch);
+        writer.failed_reads = 0;
+        let Meta { batch, pages, root, system, index } = meta;
+        let state = TreeState { batch, pages, root, system, index };
+        writer.earlier.push_back((before.batch, Arc::downgrade(&before)));
+        self.state.store(Arc::new(state));
+        writer.is_broken = false;
+        Ok(())
     }
 
     fn write_meta(&self, meta: &Meta) -> io::Result<()> {
@@ -184,6 +220,9 @@ impl TreeEngine {
 impl Writer {
     /// The oldest batch whose state may still be read.
     fn oldest(&mut self, newest: u64) -> u64 {
+        if planted(TreeBug::ReusedUnderReader) {
+            return newest;
+        }
         self.earlier.retain(|(_, state)| state.strong_count() > 0);
         // The reads of states that are gone come before the writes of their pages.
         fence(Ordering::Acquire);
@@ -204,7 +243,10 @@ fn create(disk: &dyn Disk, id: &TreeId) -> io::Result<()> {
     file.grow(HEADER_PAGES * PAGE as u64)?;
     file.force()?;
     disk.rename_new(NEW_NAME, NAME)?;
-    disk.force_names(TREE_DIR)
+    if planted(TreeBug::NameNotForced) {
+        return Ok(());
+    }
+    disk.force_names(DIR)
 }
 
 /// The meta page of the newest durable batch, and whether the other one is damaged, so that it may have been newer.
@@ -224,7 +266,8 @@ fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<(Meta, bool)> {
         }
         match Meta::decode(&bytes, id) {
             FoundMeta::Valid(meta) if is_possible(&meta, page) => {
-                newest = newest.filter(|newest| newest.batch > meta.batch).or(Some(meta));
+                let is_newer = |newest: &Meta| (newest.batch > meta.batch) != planted(TreeBug::OlderHeaderCounts);
+                newest = newest.filter(is_newer).or(Some(meta));
             }
             FoundMeta::OtherStore => refusal = Some(FileDamage::OtherStore),
             FoundMeta::OtherFormat(format) => refusal = Some(FileDamage::Format { format, known: FORMAT }),
@@ -303,7 +346,10 @@ impl Engine for TreeEngine {
         let (system, index) = (state.system.clone(), state.index.clone());
         // The same bytes again: the system may take a page that it failed to write for written.
         let meta = Meta { batch: state.batch, pages: state.pages, root: state.root, system, index };
-        if self.has_fallen_back.load(Ordering::Relaxed) {
+        if planted(TreeBug::HeaderNotMadeDurable) {
+            return Ok(());
+        }
+        if self.has_fallen_back.load(Ordering::Relaxed) && !planted(TreeBug::DamagedHeaderStays) {
             // The other meta page must not become valid again: the next batches use pages of its state.
             self.file.write_at(&[0; PAGE], meta_place(state.batch + 1) * PAGE as u64).map_err(io_error)?;
         }
@@ -313,35 +359,20 @@ impl Engine for TreeEngine {
     }
 
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
-        let mut writer = self.writer.lock();
-        if writer.is_broken {
-            return Err(EngineError::Failed("the B-tree could not be written earlier: restart the server".into()));
-        }
-        let before = self.state.load_full();
-        let oldest = writer.oldest(before.batch);
-        writer.space.begin(oldest);
-        let meta = match self.write_batch(&mut writer, &before, rows) {
-            Ok(meta) => meta,
-            Err(error) => {
-                writer.space.abort();
-                return Err(error);
-            }
-        };
-        // Until this is known to have succeeded, the file has this batch or the one before.
-        writer.is_broken = true;
-        self.write_meta(&meta).map_err(io_error)?;
-        writer.space.commit(meta.batch);
-        writer.failed_reads = 0;
-        let Meta { batch, pages, root, system, index } = meta;
-        let state = TreeState { batch, pages, root, system, index };
-        writer.earlier.push_back((before.batch, Arc::downgrade(&before)));
-        self.state.store(Arc::new(state));
-        writer.is_broken = false;
-        Ok(())
+        self.write_batch(|batch| batch.apply(rows))
+    }
+
+    fn reclaim_space(&self) -> EngineResult<u64> {
+        let mut reclaimed = 0;
+        self.write_batch(|batch| {
+            reclaimed = batch.free_unreachable()?;
+            Ok(batch.before.root)
+        })?;
+        Ok(reclaimed * PAGE as u64)
     }
 
     fn forget_some_checks(&self) {
-        self.file.forget_some_checks(self.state.load().pages);
+        self.file.forget_some_checks(self.state.load().pages, file::waits_for_pages());
     }
 
     fn is_resident(&self, from: &[u8], to: &[u8]) -> bool {

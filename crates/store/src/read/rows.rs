@@ -1,6 +1,5 @@
 //! Reading rows of the store's user. The checksum of a value is verified when it is read from the B-tree.
 
-use std::fmt::Write;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -10,24 +9,9 @@ use crate::checksum::crc32c_parts;
 use crate::error::corrupt_row;
 use crate::read::Readable;
 use crate::read::layers::{FoundRow, RowRef};
-use crate::rows::key::Key;
+use crate::rows::key::{Key, hex};
 use crate::rows::mob::Row;
 use crate::rows::row::{self, RowError};
-
-/// Maximum number of bytes of a key in an error message.
-const MAX_KEY_BYTES_SHOWN: usize = 64;
-
-/// A key in hexadecimal for messages, shortened if it is long.
-pub(crate) fn hex(key: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * key.len().min(MAX_KEY_BYTES_SHOWN) + 3);
-    for byte in &key[..key.len().min(MAX_KEY_BYTES_SHOWN)] {
-        let _ = write!(text, "{byte:02x}");
-    }
-    if key.len() > MAX_KEY_BYTES_SHOWN {
-        text.push_str("...");
-    }
-    text
-}
 
 /// The error for a damaged row with this whole key.
 pub(crate) fn damaged(key: &[u8], error: RowError) -> Error {
@@ -135,15 +119,4 @@ pub(crate) fn rows(
         }
         failed.map_or(Ok(()), Err)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_keys_are_shortened_in_messages() {
-        assert_eq!(hex(&[0xab; MAX_KEY_BYTES_SHOWN]), "ab".repeat(MAX_KEY_BYTES_SHOWN));
-        assert_eq!(hex(&[0xab; MAX_KEY_BYTES_SHOWN + 1]), "ab".repeat(MAX_KEY_BYTES_SHOWN) + "...");
-    }
 }

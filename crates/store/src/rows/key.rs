@@ -9,6 +9,8 @@
 //!
 //! All numbers are big-endian, so keys order as their parts do.
 
+use std::fmt::Write as _;
+
 use model::ContentId;
 use smallvec::SmallVec;
 
@@ -52,6 +54,21 @@ pub(crate) const SYSTEM_VALUE: usize = 15;
 pub(crate) fn system_row(key: &[u8]) -> Option<usize> {
     let name = key.strip_prefix(&[table::SYSTEM])?;
     SYSTEM_ROWS.iter().position(|row| row.as_bytes() == name)
+}
+
+/// Maximum number of bytes of a key in an error message.
+const MAX_KEY_BYTES_SHOWN: usize = 64;
+
+/// A key in hexadecimal for messages, shortened if it is long.
+pub(crate) fn hex(key: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * key.len().min(MAX_KEY_BYTES_SHOWN) + 3);
+    for byte in &key[..key.len().min(MAX_KEY_BYTES_SHOWN)] {
+        let _ = write!(text, "{byte:02x}");
+    }
+    if key.len() > MAX_KEY_BYTES_SHOWN {
+        text.push_str("...");
+    }
+    text
 }
 
 impl Clone for Key {
@@ -194,6 +211,12 @@ pub(crate) fn index_of(key: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_keys_are_shortened_in_messages() {
+        assert_eq!(hex(&[0xab; MAX_KEY_BYTES_SHOWN]), "ab".repeat(MAX_KEY_BYTES_SHOWN));
+        assert_eq!(hex(&[0xab; MAX_KEY_BYTES_SHOWN + 1]), "ab".repeat(MAX_KEY_BYTES_SHOWN) + "...");
+    }
 
     #[test]
     fn prefix_end_is_above_every_key_with_the_prefix() {

@@ -260,6 +260,16 @@ fn round(world: &World, seed: u64, outcomes: &mut Outcomes) {
         may_be_cut && truth.logged.iter().any(|logged| logged == key)
     });
     let scrub = store.scrub(&()).unwrap();
+    match store.backup(&mut Vec::new(), &()) {
+        Ok(_) => assert_eq!(failed, 0, "a backup without what cannot be read: {damaged:?}"),
+        Err(error) => {
+            assert!(!scrub.is_clean(), "{error}: {damaged:?}");
+            assert!(
+                error.message().contains("the archive is not complete") || error.kind() != ErrorKind::Corrupt,
+                "{error}"
+            );
+        }
+    }
     assert!(failed == 0 || !scrub.is_clean(), "the scrub finds nothing: {damaged:?}");
     if !missing.is_empty() {
         let kept = truth.logged.iter().position(|key| missing.contains(key)).unwrap_or(0);

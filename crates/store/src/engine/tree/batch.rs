@@ -16,7 +16,8 @@ use super::page::{
     pages_of,
 };
 use super::space::Space;
-use super::{INDEX_REFS, TreeState, io_error};
+use super::{HEADER_PAGES, INDEX_REFS, TreeState, io_error};
+use crate::plant::{TreeBug, planted};
 use crate::rows::key::{self, Key, SYSTEM_VALUE};
 
 /// After so many batches in a row that failed because a page could not be read, it counts as damaged. The installer tries again
@@ -36,7 +37,7 @@ struct Change {
 pub(super) struct Batch<'a> {
     file: &'a TreeFile,
     space: &'a mut Space,
-    before: &'a TreeState,
+    pub(super) before: &'a TreeState,
     /// Bytes of entries that a page takes.
     room: usize,
     /// Pages that are not written yet.
@@ -71,7 +72,13 @@ impl Gathered {
             *self = Self::new(&self.first, next.entries, self.is_incomplete);
             return;
         }
-        self.entries.extend(next.entries);
+        let mut entries = next.entries;
+        if planted(TreeBug::JoinedKeyWrong)
+            && let [Entry { key, value: NewValue::Child(_) }, second, ..] = &mut entries[..]
+        {
+            key.clone_from(&second.key);
+        }
+        self.entries.extend(entries);
         self.size += next.size;
     }
 }
@@ -80,6 +87,22 @@ impl Gathered {
 fn begin_at(first: &[u8], entries: &mut [Entry]) {
     if let Some(Entry { key, value: NewValue::Child(_) }) = entries.first_mut() {
         *key = first.into();
+    }
+}
+
+/// A set of pages, one bit each.
+#[derive(Default)]
+struct Pages(Vec<u64>);
+
+impl Pages {
+    fn insert(&mut self, first: u64, len: u64) {
+        for page in first..first + len {
+            let word = page as usize / 64;
+            if word >= self.0.len() {
+                self.0.resize(word + 1, 0);
+            }
+            self.0[word] |= 1 << (page % 64);
+        }
     }
 }
 
@@ -176,7 +199,48 @@ impl<'a> Batch<'a> {
         Ok(NewValue::Outside(PageRef { page, crc }, value.len()))
     }
 
+    /// Frees the pages that are in use and to which nothing refers any more; returns their number.
+    pub(super) fn free_unreachable(&mut self) -> EngineResult<u64> {
+        let mut kept = Pages::default();
+        kept.insert(0, HEADER_PAGES);
+        self.space.map_pages().for_each(|page| kept.insert(page, 1));
+        if let Some((root, level)) = self.before.root {
+            self.keep_reachable(root, level, &mut kept)?;
+        }
+        if planted(TreeBug::LeakedPagesKept) {
+            return Ok(0);
+        }
+        Ok(self.space.free_others(&kept.0))
+    }
+
+    /// Adds a page and those to which it refers. A damaged page refers to none.
+    fn keep_reachable(&self, at: PageRef, level: u8, kept: &mut Pages) -> EngineResult<()> {
+        if at.page >= self.before.pages {
+            return Ok(());
+        }
+        kept.insert(at.page, 1);
+        let contents = match self.contents(at, level, &[]) {
+            Ok(contents) => contents,
+            Err(EngineError::Damaged(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for entry in contents.entries {
+            match entry.value {
+                NewValue::Child(child) => self.keep_reachable(child, level - 1, kept)?,
+                NewValue::Outside(run, len) => {
+                    let end = run.page.saturating_add(pages_of(len)).min(self.before.pages);
+                    kept.insert(run.page, end.saturating_sub(run.page));
+                }
+                NewValue::Inline(_) | NewValue::Absent => {}
+            }
+        }
+        Ok(())
+    }
+
     fn free_value(&mut self, value: &NewValue) {
+        if planted(TreeBug::ReplacedValueKept) {
+            return;
+        }
         if let NewValue::Outside(run, len) = value {
             self.space.free(run.page, pages_of(*len));
         }
@@ -186,7 +250,9 @@ impl<'a> Batch<'a> {
     fn rewrite(&mut self, at: PageRef, level: u8, first: &[u8], changes: &[Change]) -> EngineResult<Contents> {
         let contents = match self.contents(at, level, first) {
             Ok(contents) => contents,
-            Err(EngineError::Failed(error)) if *self.failed_reads < FAILED_READS => {
+            Err(EngineError::Failed(error))
+                if *self.failed_reads < FAILED_READS && !planted(TreeBug::UnreadableIsLost) =>
+            {
                 *self.failed_reads += 1;
                 return Err(EngineError::Failed(error));
             }
@@ -212,8 +278,13 @@ impl<'a> Batch<'a> {
 
     /// The entries of a page whose range begins at `first`.
     fn contents(&self, at: PageRef, level: u8, first: &[u8]) -> EngineResult<Contents> {
-        let bytes = self.file.copy(at, self.before.pages)?;
-        let node = Node::parse(&bytes, at.page, level)?;
+        let bytes;
+        let node = if planted(TreeBug::WriterTrustsChecks) {
+            self.file.node(at, level, self.before.pages)?
+        } else {
+            bytes = self.file.copy(at, self.before.pages)?;
+            Node::parse(&bytes, at.page, level)?
+        };
         let mut entries: Vec<Entry> = Vec::with_capacity(node.count());
         for index in 0..node.count() {
             let (key, value) = match level {
@@ -333,7 +404,8 @@ impl<'a> Batch<'a> {
         loop {
             let (page, behind) = rest.split_at(page_end(rest, self.room));
             rest = behind;
-            let key = first.take().or_else(|| page.first().map(|entry| entry.key.clone())).unwrap_or_default();
+            let entry = if planted(TreeBug::DividedKeyWrong) { page.last() } else { page.first() };
+            let key = first.take().or_else(|| entry.map(|entry| entry.key.clone())).unwrap_or_default();
             let at = self.write_page(level, is_incomplete, page)?;
             out.push(Entry { key, value: NewValue::Child(at) });
             if rest.is_empty() {

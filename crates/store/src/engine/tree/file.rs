@@ -2,8 +2,9 @@
 //!
 //! 1. A page is read with a system call and compared with its checksum before the map shows it for the first time, so a disk that
 //!    cannot read it causes an error instead of a signal. Later reads of the page only use the map.
-//! 2. The system may evict a checked page and read it again, damaged. So a check counts for a few minutes only, and not at all once
-//!    damage of the page was found.
+//! 2. The system may evict a checked page and read it again, damaged. So all checks are forgotten when this process had to wait for
+//!    a page of a map, which is looked up every two seconds; a page that was checked is mapped without waiting. Other programs may read
+//!    the page again, too, so a check counts for five minutes at most. It does not count once damage of the page was found.
 //! 3. What the writer takes over into a new page is from a copy of its own that was checked: damage never gets a new checksum.
 
 use std::fs::File;
@@ -17,6 +18,7 @@ use super::page::{Node, PAGE, PageRef, pages_of};
 use super::{NAME, TreeId, io_error};
 use crate::checksum::{crc32c, crc64, mix};
 use crate::disk::{Disk, DiskFile};
+use crate::plant::{TreeBug, planted};
 
 /// Address space reserved for the map, and the maximum size of the file.
 pub(super) const MAP_BYTES: usize = 1 << 40;
@@ -39,6 +41,8 @@ pub(super) struct TreeFile {
     checked: Box<[OnceLock<Box<[AtomicU64]>>]>,
     /// The word of `checked` at which the next checks are forgotten.
     next_forgotten: AtomicUsize,
+    /// The page faults of this process when checks were forgotten last.
+    faults: AtomicU64,
 }
 
 /// A read-only mapping of the file, longer than the file.
@@ -80,13 +84,32 @@ impl Drop for Map {
     }
 }
 
+/// How often a thread of this process had to wait until the disk had delivered a page of a map.
+#[allow(unsafe_code)]
+pub(super) fn waits_for_pages() -> u64 {
+    // SAFETY: zeros are a valid value of this structure of numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is that of the structure. Without an answer the count is 0.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    usage.ru_majflt as u64
+}
+
 impl TreeFile {
     pub(super) fn open(disk: &dyn Disk, store: &TreeId) -> io::Result<Self> {
         let file = disk.open(NAME)?;
         let mapped = file.mappable()?;
         let map = Map::new(&mapped)?;
         let checked = (0..PARTS).map(|_| OnceLock::new()).collect();
-        Ok(Self { file, mapped, map, store: *store, salt: crc64(store), checked, next_forgotten: AtomicUsize::new(0) })
+        Ok(Self {
+            file,
+            mapped,
+            map,
+            store: *store,
+            salt: crc64(store),
+            checked,
+            next_forgotten: AtomicUsize::new(0),
+            faults: AtomicU64::new(waits_for_pages()),
+        })
     }
 
     pub(super) fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
@@ -115,7 +138,8 @@ impl TreeFile {
 
     /// The checksum of the bytes of a page or of a run that begins with this page.
     pub(super) fn checksum(&self, page: u64, bytes: &[u8]) -> u32 {
-        crc32c(bytes) ^ mix(self.salt ^ page) as u32
+        let covered = if planted(TreeBug::ChecksumOfPart) { bytes.len() - bytes.len() / 8 } else { bytes.len() };
+        crc32c(&bytes[..covered]) ^ mix(self.salt ^ page) as u32
     }
 
     fn checked_bit(&self, page: u64) -> Option<(&AtomicU64, u64)> {
@@ -131,17 +155,51 @@ impl TreeFile {
         }
     }
 
+    /// Removes a page from the system's cache and changes it on the disk only. Returns whether the system did that.
+    #[cfg(test)]
+    #[allow(unsafe_code)]
+    pub(super) fn evict(&self, page: u64, bytes: &[u8; PAGE]) -> bool {
+        use rustix::fs::{Advice, fadvise};
+        use rustix::mm::{Advice as MapAdvice, madvise};
+        #[repr(align(4096))]
+        struct Aligned([u8; PAGE]);
+        let at = page * PAGE as u64;
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*self.mapped));
+        let mut direct = std::fs::OpenOptions::new();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(direct.write(true), libc::O_DIRECT);
+        // SAFETY: the range is within the mapping, and its pages are those of a file, which the system reads again.
+        let advised =
+            unsafe { madvise(self.map.0.cast::<u8>().add(at as usize).cast(), PAGE, MapAdvice::LinuxPageOut) };
+        let dropped = fadvise(&*self.mapped, at, std::num::NonZeroU64::new(PAGE as u64), Advice::DontNeed);
+        let Ok(direct) = direct.open(path) else { return false };
+        let written = std::os::unix::fs::FileExt::write_all_at(&direct, &Aligned(*bytes).0, at);
+        advised.is_ok() && dropped.is_ok() && written.is_ok() && !self.is_in_memory(page)
+    }
+
+    /// Whether a page is in the system's cache.
+    #[cfg(test)]
+    #[allow(unsafe_code)]
+    fn is_in_memory(&self, page: u64) -> bool {
+        let mut found = 1;
+        // SAFETY: the page is within the mapping, and the result is one byte for one page.
+        let result =
+            unsafe { libc::mincore(self.map.0.cast::<u8>().add(page as usize * PAGE).cast(), PAGE, &raw mut found) };
+        result != 0 || found & 1 != 0
+    }
+
     #[cfg(test)]
     pub(super) fn is_checked(&self, page: u64) -> bool {
         self.checked_bit(page).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// Forgets some checks of a file with `pages` pages: all of them after [`FORGET_CALLS`] calls.
-    pub(super) fn forget_some_checks(&self, pages: u64) {
+    /// Forgets some checks of a file with `pages` pages: all of them after [`FORGET_CALLS`] calls, and all of them at once if this
+    /// process had to wait for a page of a map since the call before. `faults` is how often it had to.
+    pub(super) fn forget_some_checks(&self, pages: u64, faults: u64) {
         let words = (pages as usize).div_ceil(64);
-        let from = self.next_forgotten.load(Ordering::Relaxed);
-        let end = (from + words.div_ceil(FORGET_CALLS)).min(words);
-        for word in from..end {
+        let has_waited = self.faults.swap(faults, Ordering::Relaxed) != faults && !planted(TreeBug::FaultsIgnored);
+        let from = if has_waited { 0 } else { self.next_forgotten.load(Ordering::Relaxed) };
+        let end = if has_waited { words } else { (from + words.div_ceil(FORGET_CALLS)).min(words) };
+        for word in (from..end).filter(|_| !planted(TreeBug::ChecksKept)) {
             let part = self.checked.get(word * 64 / PART_PAGES).and_then(OnceLock::get);
             if let Some(word) = part.and_then(|part| part.get(word % (PART_PAGES / 64))) {
                 word.store(0, Ordering::Relaxed);
@@ -179,10 +237,11 @@ impl TreeFile {
         let read = match self.read_at(out, run.page.saturating_mul(PAGE as u64)) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => damaged(),
             Err(error) => Err(io_error(error)),
+            Ok(()) if planted(TreeBug::ReferenceNotChecked) => Ok(()),
             Ok(()) if self.checksum(run.page, out) != run.crc => damaged(),
             Ok(()) => Ok(()),
         };
-        if read.is_err() {
+        if read.is_err() && !planted(TreeBug::FailedCheckCounts) {
             self.forget_check(run.page);
         }
         read
@@ -218,7 +277,9 @@ impl TreeFile {
         if run.page.checked_add(pages_of(len)).is_none_or(|end| end > pages) {
             return Err(PageDamage::error(run.page, PageFault::Number));
         }
-        self.check_once(run, len, PageFault::Value)?;
+        if !planted(TreeBug::ValueNotChecked) {
+            self.check_once(run, len, PageFault::Value)?;
+        }
         // SAFETY: as in `node`.
         Ok(unsafe { self.map.bytes(run.page as usize * PAGE, len) })
     }

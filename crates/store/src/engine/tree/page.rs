@@ -23,6 +23,7 @@
 
 use super::super::EngineResult;
 use super::damage::PageDamage;
+use crate::plant::{TreeBug, planted};
 
 /// Bytes in a page.
 pub(super) const PAGE: usize = 4096;
@@ -106,7 +107,7 @@ impl<'a> Node<'a> {
 
     /// Whether rows in the range of this leaf are lost.
     pub(super) fn is_incomplete(&self) -> bool {
-        self.bytes[4] & INCOMPLETE != 0
+        self.bytes[4] & INCOMPLETE != 0 && !planted(TreeBug::LostRowsAreAbsent)
     }
 
     fn damaged<T>(&self) -> EngineResult<T> {

@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use super::super::{DamagedRange, EngineRead, EngineResult, RowVisitor};
+use super::super::{CheckObserver, Checked, DamagedRange, EngineRead, EngineResult, RowVisitor};
 use super::damage::{PageDamage, PageFault};
 use super::file::TreeFile;
 use super::meta::{FoundMeta, Meta};
 use super::page::{Node, PAGE, PageRef, Value};
 use super::{TreeState, io_error, meta_place, read_map};
+use crate::plant::{TreeBug, planted};
 use crate::rows::key;
 
 /// A state of the tree that is being read.
@@ -67,7 +68,8 @@ impl TreeRead<'_> {
         if level > 0 {
             let last = node.child_of(to)?;
             // All rows of a child that begins at `to` are behind the range.
-            let behind = if last > 0 && node.child(last)?.0 >= to { last } else { last + 1 };
+            let is_behind = last > 0 && (node.child(last)?.0 >= to || planted(TreeBug::ScanBackEndsEarly));
+            let behind = if is_behind { last } else { last + 1 };
             for index in (node.child_of(from)?..behind).rev() {
                 if self.scan_back(node.child(index)?.1, level - 1, from, to, show)?.is_break() {
                     return Ok(ControlFlow::Break(()));
@@ -104,57 +106,89 @@ impl TreeRead<'_> {
     }
 
     /// Checks a page and everything below. The keys of the page are `from <= key < to`.
-    fn check_node(&self, at: PageRef, level: u8, from: &[u8], to: Option<&[u8]>, report: &mut dyn FnMut(DamagedRange)) {
-        let mut note = |what: String, from: &[u8], to: Option<&[u8]>| {
-            report(DamagedRange { what, from: from.to_vec(), to: to.map(<[u8]>::to_vec) });
+    fn check_node(
+        &self,
+        at: PageRef,
+        level: u8,
+        from: &[u8],
+        to: Option<&[u8]>,
+        observe: &mut CheckObserver<'_>,
+    ) -> ControlFlow<()> {
+        let damage = |what: String, from: &[u8], to: Option<&[u8]>| {
+            Checked::Damage(DamagedRange { what, from: from.to_vec(), to: to.map(<[u8]>::to_vec) })
         };
+        observe(Checked::Bytes(PAGE as u64))?;
         let checked = match at.page < self.state.pages {
             true => self.file.check(at, PAGE, PageFault::Checksum),
             false => Err(PageDamage::error(at.page, PageFault::Number)),
         };
         let node = match checked.and_then(|()| self.node(at, level)) {
             Ok(node) if node.is_incomplete() => {
-                return note(PageDamage { page: at.page, fault: PageFault::Lost }.to_string(), from, to);
+                return observe(damage(PageDamage { page: at.page, fault: PageFault::Lost }.to_string(), from, to));
             }
             Ok(node) => node,
-            Err(error) => return note(error.cause(), from, to),
+            Err(error) => return observe(damage(error.cause(), from, to)),
         };
         let mut last = from.to_vec();
         for index in 0..node.count() {
-            if level > 0 {
-                let end =
-                    if index + 1 < node.count() { node.child(index + 1).map(|(key, _)| Some(key)) } else { Ok(to) };
-                match (node.child(index), end) {
-                    (Ok((key, child)), Ok(end))
-                        if end.is_none_or(|end| *end > *last) && key.is_empty() == (index == 0) =>
-                    {
-                        let first = if index == 0 { from } else { key };
-                        self.check_node(child, level - 1, first, end, report);
-                        last = end.unwrap_or_default().to_vec();
-                    }
-                    _ => {
-                        let what = PageDamage { page: at.page, fault: PageFault::Structure }.to_string();
-                        return report(DamagedRange { what, from: last, to: to.map(<[u8]>::to_vec) });
-                    }
-                }
-                continue;
-            }
-            let is_valid = |key: &[u8]| {
-                let is_behind = if index == 0 { key >= &last[..] } else { key > &last[..] };
-                is_behind && to.is_none_or(|to| key < to)
+            let is_valid = match level {
+                0 => self.check_row(&node, index, &mut last, to, observe)?,
+                _ => self.check_child(&node, index, level, (&mut last, to), observe)?,
             };
-            let Some((key, value)) = node.row(index).ok().filter(|(key, _)| is_valid(key)) else {
-                let what = PageDamage { page: at.page, fault: PageFault::Structure }.to_string();
-                return report(DamagedRange { what, from: last, to: to.map(<[u8]>::to_vec) });
-            };
-            last = key.to_vec();
-            let Value::Outside(run, len) = value else { continue };
-            let checked = self.value(value).and_then(|_| self.file.check(run, len, PageFault::Value));
-            if let Err(error) = checked {
-                let behind = [key, &[0]].concat();
-                report(DamagedRange { what: error.cause(), from: key.to_vec(), to: Some(behind) });
+            if !is_valid {
+                return observe(damage(
+                    PageDamage { page: at.page, fault: PageFault::Structure }.to_string(),
+                    &last,
+                    to,
+                ));
             }
         }
+        ControlFlow::Continue(())
+    }
+
+    /// Checks a child of a branch, whose keys begin at `first`, which becomes the end of its range. Returns whether the entry is valid.
+    fn check_child(
+        &self,
+        node: &Node<'_>,
+        index: usize,
+        level: u8,
+        (first, to): (&mut Vec<u8>, Option<&[u8]>),
+        observe: &mut CheckObserver<'_>,
+    ) -> ControlFlow<(), bool> {
+        let end = if index + 1 < node.count() { node.child(index + 1).map(|(key, _)| Some(key)) } else { Ok(to) };
+        let (Ok((key, child)), Ok(end)) = (node.child(index), end) else { return ControlFlow::Continue(false) };
+        let is_within = end.is_none_or(|end| end > &first[..] && to.is_none_or(|to| end <= to));
+        if !is_within || key.is_empty() != (index == 0) {
+            return ControlFlow::Continue(false);
+        }
+        self.check_node(child, level - 1, first, end, observe)?;
+        *first = end.unwrap_or_default().to_vec();
+        ControlFlow::Continue(true)
+    }
+
+    /// Checks a row of a leaf, whose key is `last` or behind it, and its value. Returns whether the entry is valid.
+    fn check_row(
+        &self,
+        node: &Node<'_>,
+        index: usize,
+        last: &mut Vec<u8>,
+        to: Option<&[u8]>,
+        observe: &mut CheckObserver<'_>,
+    ) -> ControlFlow<(), bool> {
+        let Ok((key, value)) = node.row(index) else { return ControlFlow::Continue(false) };
+        let is_behind = if index == 0 { key >= &last[..] } else { key > &last[..] };
+        if !is_behind || to.is_some_and(|to| key >= to) {
+            return ControlFlow::Continue(false);
+        }
+        *last = key.to_vec();
+        if let Value::Outside(run, len) = value {
+            observe(Checked::Bytes(len as u64))?;
+            if let Err(error) = self.value(value).and_then(|_| self.file.check(run, len, PageFault::Value)) {
+                let (what, behind) = (error.cause(), [key, &[0]].concat());
+                observe(Checked::Damage(DamagedRange { what, from: key.to_vec(), to: Some(behind) }))?;
+            }
+        }
+        ControlFlow::Continue(true)
     }
 }
 
@@ -191,16 +225,19 @@ impl EngineRead for TreeRead<'_> {
         }
     }
 
-    fn check(&self, report: &mut dyn FnMut(DamagedRange)) {
-        // No rows are on these pages.
-        let mut note = |what| report(DamagedRange { what, from: Vec::new(), to: Some(Vec::new()) });
+    fn check(&self, observe: &mut CheckObserver<'_>) -> ControlFlow<()> {
+        let mut found = Vec::new();
         if let Err(error) = self.check_header() {
-            note(error.cause());
+            found.push(error.cause());
         }
-        read_map(self.file, &self.state.index, self.state.pages, &mut |_, _, _| {}, &mut note);
+        read_map(self.file, &self.state.index, self.state.pages, &mut |_, _, _| {}, &mut |what| found.push(what));
+        for what in found {
+            // No rows are on these pages.
+            observe(Checked::Damage(DamagedRange { what, from: Vec::new(), to: Some(Vec::new()) }))?;
+        }
         match self.state.root {
-            Some((root, level)) => self.check_node(root, level, &[], None, report),
-            None => tracing::debug!("the B-tree has no rows"),
+            Some((root, level)) => self.check_node(root, level, &[], None, observe),
+            None => ControlFlow::Continue(()),
         }
     }
 }

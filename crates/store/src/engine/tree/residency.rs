@@ -4,6 +4,8 @@
 //! that must not wait first walks from the root to the rows with `preadv2(RWF_NOWAIT)`, which fails instead. Pages that a read did
 //! not find are on their way from then on.
 //!
+//! A page that is not in memory must be checked again when it is read: the disk may deliver other bytes than those that were checked.
+//!
 //! The result is a hint: the system may evict a page at any time. The walk visits few pages, and calls rows resident when it cannot
 //! make sense of a page; the read that follows reports the damage.
 
@@ -12,6 +14,7 @@ use rustix::io::Errno;
 use super::TreeState;
 use super::file::TreeFile;
 use super::page::{Node, PAGE, Value, pages_of};
+use crate::plant::{TreeBug, planted};
 
 /// Pages that a walk visits at most. Of rows on more pages it says whether these are in memory.
 const MAX_VISITS: usize = 64;
@@ -23,15 +26,15 @@ pub(super) fn is_resident(file: &TreeFile, state: &TreeState, from: &[u8], to: &
     let mut bytes = Box::new([0; PAGE]);
     for _ in 0..MAX_VISITS {
         if let Some((page, level)) = pages.pop() {
-            if !read(file, page, &mut bytes[..]) {
+            if !read(file, page, page, &mut bytes[..]) {
                 return false;
             }
             let Ok(node) = Node::parse(&bytes, page, level) else { return true };
             if visit(&node, level, (from, to), &mut pages, &mut values).is_none() {
                 return true;
             }
-        } else if let Some(page) = values.pop() {
-            if !read(file, page, &mut bytes[..1]) {
+        } else if let Some((page, first)) = values.pop() {
+            if !read(file, page, first, &mut bytes[..1]) {
                 return false;
             }
         } else {
@@ -41,13 +44,13 @@ pub(super) fn is_resident(file: &TreeFile, state: &TreeState, from: &[u8], to: &
     true
 }
 
-/// Notes what is to be visited below a page; `None` if the page is damaged.
+/// Notes what is to be visited below a page, values with the first page of their run; `None` if the page is damaged.
 fn visit(
     node: &Node<'_>,
     level: u8,
     (from, to): (&[u8], &[u8]),
     pages: &mut Vec<(u64, u8)>,
-    values: &mut Vec<u64>,
+    values: &mut Vec<(u64, u64)>,
 ) -> Option<()> {
     if level > 0 {
         for index in node.child_of(from).ok()?..=node.child_of(to).ok()? {
@@ -62,19 +65,25 @@ fn visit(
         }
         if let Value::Outside(run, len) = value {
             // A value comes and goes as a whole, most often.
-            values.extend([run.page, run.page.saturating_add(pages_of(len).saturating_sub(1))]);
+            let last = run.page.saturating_add(pages_of(len).saturating_sub(1));
+            values.extend([(run.page, run.page), (last, run.page)]);
         }
     }
     Some(())
 }
 
-/// Reads the beginning of a page if it is in memory. Pages behind the end of the file, and those of a file system that cannot tell,
+/// Reads the beginning of a page of the run that begins at `first`, if it is in memory; else the run is to be checked again. Pages behind the end of the file, and those of a file system that cannot tell,
 /// count as in memory.
-fn read(file: &TreeFile, page: u64, bytes: &mut [u8]) -> bool {
+fn read(file: &TreeFile, page: u64, first: u64, bytes: &mut [u8]) -> bool {
     let Some(offset) = page.checked_mul(PAGE as u64) else { return true };
     let wanted = bytes.len();
     match file.read_without_waiting(bytes, offset) {
-        Err(Errno::AGAIN) => false,
+        Err(Errno::AGAIN) => {
+            if !planted(TreeBug::FaultsIgnored) {
+                file.forget_check(first);
+            }
+            false
+        }
         Ok(read) if read == wanted => true,
         // Zeros are no page.
         Ok(_) | Err(_) => {

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::super::{EngineError, EngineResult};
 use super::file::MAX_PAGES;
 use super::page::{PAGE, PageRef};
+use crate::plant::{TreeBug, planted};
 
 /// Pages that a page of the map covers.
 pub(super) const SECTION_PAGES: u64 = (PAGE * 8) as u64;
@@ -69,8 +70,10 @@ impl Space {
             cursor: 0,
         };
         space.grow(pages);
-        space.used.fill(u64::MAX);
-        space.free.fill(0);
+        if !planted(TreeBug::DamagedMapIsFree) {
+            space.used.fill(u64::MAX);
+            space.free.fill(0);
+        }
         space
     }
 
@@ -201,22 +204,25 @@ impl Space {
             return None;
         }
         for from in [self.batch.run_cursor, 0] {
-            let (mut page, mut run) = (from, 0);
+            let (mut page, mut first) = (from, from);
             while page < self.pages {
                 if page % SECTION_PAGES == 0 && self.free[(page / SECTION_PAGES) as usize] == 0 {
-                    (page, run) = (page + SECTION_PAGES, 0);
+                    page += SECTION_PAGES;
+                    first = page;
                     continue;
                 }
-                let word = (page / 64) as usize;
-                if page % 64 == 0 && self.used[word] | self.held[word] == u64::MAX {
-                    (page, run) = (page + 64, 0);
-                    continue;
+                let (word, bit) = ((page / 64) as usize, page % 64);
+                let taken = (self.used[word] | self.held[word]) >> bit;
+                let free = u64::from(taken.trailing_zeros()).min(64 - bit).min(self.pages - page);
+                page += free;
+                if page - first >= len {
+                    self.batch.run_cursor = first + len;
+                    return Some(first);
                 }
-                run = if self.is_taken(page) { 0 } else { run + 1 };
-                page += 1;
-                if run == len {
-                    self.batch.run_cursor = page;
-                    return Some(page - len);
+                if bit + free < 64 {
+                    // To the next free page, or to the end of the word.
+                    page += u64::from((taken >> free).trailing_ones());
+                    first = page;
                 }
             }
             if from == 0 {
@@ -234,11 +240,33 @@ impl Space {
             let (word, bit) = (page as usize / 64, 1 << (page % 64));
             if self.used[word] & bit != 0 {
                 self.used[word] &= !bit;
+                let section = (page / SECTION_PAGES) as usize;
+                self.batch.changed[section] = true;
+                if planted(TreeBug::ReusedWithinBatch) {
+                    self.free[section] += 1;
+                    continue;
+                }
                 self.held[word] |= bit;
-                self.batch.changed[(page / SECTION_PAGES) as usize] = true;
-                self.batch.freed.push((page, 1));
+                match self.batch.freed.last_mut() {
+                    Some((first, len)) if *first + *len == page => *len += 1,
+                    _ => self.batch.freed.push((page, 1)),
+                }
             }
         }
+    }
+
+    /// Frees the pages that are in use and not in this map of bits; returns their number.
+    pub(super) fn free_others(&mut self, kept: &[u64]) -> u64 {
+        let mut freed = 0;
+        for page in 0..self.pages {
+            let (word, bit) = (page as usize / 64, 1 << (page % 64));
+            let is_kept = kept.get(word).is_some_and(|word| word & bit != 0);
+            if self.used[word] & bit != 0 && !is_kept {
+                self.free(page, 1);
+                freed += 1;
+            }
+        }
+        freed
     }
 
     /// Takes new pages for the index and for each section that has changed, which changes sections, too. Returns the sections.
@@ -257,7 +285,8 @@ impl Space {
             }
             let next = (0..self.sections.len()).find(|section| {
                 // A section without a page has never been written.
-                !is_moved[*section] && (self.batch.changed[*section] || self.sections[*section].is_none())
+                let has_changed = self.batch.changed[*section] && !planted(TreeBug::MapNotWritten);
+                !is_moved[*section] && (has_changed || self.sections[*section].is_none())
             });
             let Some(section) = next else { return Ok(moved) };
             is_moved[section] = true;
@@ -289,7 +318,7 @@ impl Space {
                 self.used[word] |= bit;
             }
         }
-        for (first, len) in batch.taken {
+        for (first, len) in batch.taken.into_iter().filter(|_| !planted(TreeBug::AbortKeepsPages)) {
             for page in first..first + len {
                 self.used[page as usize / 64] &= !(1 << (page % 64));
                 self.free[(page / SECTION_PAGES) as usize] += 1;
@@ -303,6 +332,11 @@ impl Space {
         }
         self.cursor = self.cursor.min(batch.pages_before);
         self.batch.changed.resize(self.sections.len(), false);
+    }
+
+    /// The pages of the map, and those that list them.
+    pub(super) fn map_pages(&self) -> impl Iterator<Item = u64> + '_ {
+        self.sections.iter().flatten().chain(&self.index).map(|at| at.page)
     }
 
     /// Pages in use by the newest state.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::super::DamagedRange;
+use super::super::{Checked, DamagedRange};
 use super::*;
 use crate::disk::sim::SimDisk;
 use crate::rows::key::Key;
@@ -15,8 +15,11 @@ use crate::rows::key::Key;
 mod cache;
 mod crash;
 mod faults;
+mod fuzz;
 mod opening;
+mod planted;
 mod shape;
+mod space;
 
 const ID: TreeId = [7; 16];
 
@@ -46,7 +49,13 @@ fn all_rows(engine: &TreeEngine) -> EngineResult<Rows> {
 
 fn damage(engine: &TreeEngine) -> Vec<DamagedRange> {
     let mut found = Vec::new();
-    engine.read(&mut |read| read.check(&mut |range| found.push(range))).unwrap();
+    let mut observe = |checked| {
+        if let Checked::Damage(range) = checked {
+            found.push(range);
+        }
+        ControlFlow::Continue(())
+    };
+    engine.read(&mut |read| assert!(read.check(&mut observe).is_continue())).unwrap();
     found
 }
 

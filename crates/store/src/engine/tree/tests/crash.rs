@@ -99,9 +99,10 @@ impl History {
     /// Writes a batch, and sometimes aborts one before.
     fn step(&mut self) {
         let world = &mut self.world;
-        if world.random.random_bool(0.1) {
-            let aborted = changes(world).into_iter().map(Ok).chain([Err(BatchAborted)]);
-            assert!(world.engine.write(&mut aborted.collect::<Vec<_>>().into_iter()).is_err());
+        if world.random.random_bool(0.2) {
+            let aborted = changes(world);
+            world.disk.fail_change(0, io::ErrorKind::Other);
+            assert!(world.engine.write(&mut aborted.into_iter().map(Ok)).is_err());
         }
         let batch = changes(world);
         let mut after = world.rows.clone();
@@ -137,6 +138,10 @@ impl History {
         let newest = if acknowledged + 1 < self.states.len() { acknowledged + 1 } else { acknowledged };
         let is_new = world.rows == self.states[newest];
         assert!(is_new || world.rows == self.states[acknowledged], "a state between, after {acknowledged} batches");
+        if seed.is_multiple_of(4) {
+            let again = World::open_on(world.disk.crash(seed), world.room, seed).unwrap();
+            assert!(again.rows == world.rows, "what an opening has shown is durable");
+        }
         if seed.is_multiple_of(7) {
             world.check();
             let batch = changes(&mut world);

@@ -30,7 +30,7 @@ fn a_part_of_the_map_of_used_pages_that_cannot_be_read_counts_as_used() {
 }
 
 #[test]
-fn a_page_that_cannot_be_read_stops_batches_for_a_while_and_then_counts_as_damaged() {
+pub(super) fn a_page_that_cannot_be_read_stops_batches_for_a_while_and_then_counts_as_damaged() {
     let mut world = World::new(33);
     world.work(3, 1000, 5000);
     let state = world.engine.state.load_full();

@@ -29,7 +29,7 @@ fn the_state_that_an_opening_chose_is_made_durable_where_it_is() {
 fn a_tree_that_cannot_be_looked_for_is_not_created_again() {
     let dir = tempfile::tempdir().unwrap();
     let (disk, path) = (RealDisk::new(dir.path()), dir.path().join(NAME));
-    disk.make_dir(TREE_DIR).unwrap();
+    disk.make_dir(DIR).unwrap();
     for target in ["rows", "missing"] {
         std::os::unix::fs::symlink(target, &path).unwrap();
         assert!(matches!(TreeEngine::open(&disk, &ID), Err(EngineError::Failed(_))), "a link to {target}");
