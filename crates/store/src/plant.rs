@@ -132,6 +132,7 @@ model::planted_bugs! {
         DamagedMapIsFree "a damaged part of the map of used pages counts as free"
         DividedKeyWrong "the key of a page that was divided is the key of its last entry"
         JoinedKeyWrong "a branch that is joined begins at the key of its second child"
+        EntrySizeNotChecked "the writer takes over entries of a damaged page that fit into no page"
         LostRowsAreAbsent "rows that were lost with a damaged page are read as absent"
         UnreadableIsLost "the rows of a page are lost when the page cannot be read once"
         ScanBackEndsEarly "a backward scan omits the child in which its range ends"

@@ -17,7 +17,7 @@
 //!        +-----------+--------+-------+-------+
 //! ```
 //!
-//! 1. A page has no checksum of itself. Who points to a page knows its checksum, so an older copy of a page is noticed, too.
+//! 1. A page has no checksum of itself. A reference to a page has the page's checksum, so an older copy of a page is noticed, too.
 //! 2. Every number of a page is checked before it is used, even if the checksum of the page matches.
 //! 3. The level of a child is one less than that of its parent, so every descent ends.
 
@@ -218,7 +218,8 @@ impl Entry {
         self.size_with(&self.key)
     }
 
-    fn size_with(&self, key: &[u8]) -> usize {
+    /// Bytes that a page needs if it has this key for the entry.
+    pub(super) fn size_with(&self, key: &[u8]) -> usize {
         PLACE
             + key.len()
             + match &self.value {

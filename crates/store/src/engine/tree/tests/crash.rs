@@ -229,7 +229,7 @@ pub(super) fn fail_every_change(seed: u64) {
             last.check();
         }
     }
-    assert!(refused == 2 && undone > 2, "the write and the force of the meta page: {refused}, others {undone}");
+    assert!(refused == 2 && undone >= 2, "the write and the force of the meta page: {refused}, others {undone}");
 }
 
 #[test]

@@ -34,6 +34,7 @@ fn test_of(bug: TreeBug) -> fn() {
         TreeBug::WriterTrustsChecks => {
             cache::a_change_in_a_leaf_that_was_damaged_after_its_check_gives_the_damage_no_new_checksum
         }
+        TreeBug::EntrySizeNotChecked => fuzz::a_leaf_whose_row_is_larger_than_a_page_takes_counts_as_damaged,
         TreeBug::LostRowsAreAbsent => changes_in_a_damaged_page_are_kept_and_its_other_rows_stay_lost,
         TreeBug::UnreadableIsLost => {
             faults::a_page_that_cannot_be_read_stops_batches_for_a_while_and_then_counts_as_damaged
