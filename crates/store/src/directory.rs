@@ -1,7 +1,7 @@
 //! The directory of a store: permissions, the lock against other processes, and the identity.
 //!
 //! ```text
-//! STORE      format and identity        tree/     the B-tree       
+//! STORE      format and identity        tree/     the B-tree
 //! LOCK       locked while it is open    log/      segments
 //!                                       blobs/    blob files
 //! ```

@@ -310,6 +310,25 @@ fn a_damaged_tree_and_a_failing_disk_have_different_errors() {
 }
 
 #[test]
+fn a_repair_frees_space_of_the_tree_to_which_nothing_refers() {
+    let (dir, acknowledged) = real_store();
+    let data = dir.path().join("tree/rows");
+    let mut bytes = fs::read(&data).unwrap();
+    // From the newer meta page to the page that lists the pages of the map of used pages, and to the first of these.
+    let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
+    let meta = [0, 16 * 4096].into_iter().max_by_key(|meta| long(meta + 28)).unwrap();
+    let map = long(long(meta + 128) * 4096) * 4096;
+    bytes[map..map + 4096].fill(0x11);
+    fs::write(&data, bytes).unwrap();
+    let report = Store::repair(dir.path(), false, options(), &()).unwrap();
+    assert_eq!(report.reclaimed, 0, "nothing is changed without leave");
+    let report = Store::repair(dir.path(), true, options(), &()).unwrap();
+    assert!(report.reclaimed > 0 && report.to_string().contains("bytes of the B-tree"), "{report}");
+    assert_eq!(Store::repair(dir.path(), true, options(), &()).unwrap().reclaimed, 0);
+    check(&Store::open(dir.path(), options()).unwrap(), &acknowledged, u64::MAX);
+}
+
+#[test]
 fn a_missing_log_is_refused_and_what_is_installed_can_be_kept() {
     let (dir, acknowledged) = real_store();
     let dir = dir.path();

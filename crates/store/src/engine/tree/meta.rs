@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Page 0 describes batches with an even number, page 16 the others. The page of a batch is written when all other pages of the batch are
-//! durable, so the one of the batch before stays valid until then. `root` is 0 for a tree without rows. `index` lists the pages that list the pages with the
-//! map of used pages. The system rows are in the tree, too; from here a look-up finds them whichever page of the tree is damaged, so
-//! that the store can be opened.
+//! durable, so the one of the batch before stays valid until then. `root` is 0 for a tree without rows. `index` lists the pages that list
+//! the pages with the map of used pages. The system rows are in the tree, too; from here a look-up finds them whichever page of the tree
+//! is damaged, so that the store can be opened.
 
 use super::page::{PAGE, PageRef};
 use super::{FORMAT, TreeId};

@@ -72,8 +72,8 @@ fn visit(
     Some(())
 }
 
-/// Reads the beginning of a page of the run that begins at `first`, if it is in memory; else the run is to be checked again. Pages behind the end of the file, and those of a file system that cannot tell,
-/// count as in memory.
+/// Reads the beginning of a page of the run that begins at `first`, if it is in memory; else the run is to be checked again. Pages behind
+/// the end of the file, and those of a file system that cannot tell, count as in memory.
 fn read(file: &TreeFile, page: u64, first: u64, bytes: &mut [u8]) -> bool {
     let Some(offset) = page.checked_mul(PAGE as u64) else { return true };
     let wanted = bytes.len();
