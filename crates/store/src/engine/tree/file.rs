@@ -3,13 +3,14 @@
 //! 1. A page is read with a system call and compared with its checksum before the map shows it for the first time, so a disk that
 //!    cannot read it causes an error instead of a signal. Later reads of the page only use the map.
 //! 2. The system may evict a checked page and read it again, damaged. So all checks are forgotten when this process had to wait for
-//!    a page of a map, which is looked up every two seconds; a page that was checked is mapped without waiting. Other programs may read
-//!    the page again, too, so a check counts for five minutes at most. It does not count once damage of the page was found.
+//!    a page of a map, or found a page that was not in memory, which is looked up every two seconds. Other programs may read the page
+//!    again, too, and the system reads pages ahead, so a check counts for five minutes at most. It does not count once damage of the
+//!    page was found.
 //! 3. What the writer takes over into a new page is from a copy of its own that was checked: damage never gets a new checksum.
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::super::EngineResult;
@@ -43,6 +44,8 @@ pub(super) struct TreeFile {
     next_forgotten: AtomicUsize,
     /// The page faults of this process when checks were forgotten last.
     faults: AtomicU64,
+    /// Whether a page was not in memory since checks were forgotten last.
+    has_missed: AtomicBool,
 }
 
 /// A read-only mapping of the file, longer than the file.
@@ -109,6 +112,7 @@ impl TreeFile {
             checked,
             next_forgotten: AtomicUsize::new(0),
             faults: AtomicU64::new(waits_for_pages()),
+            has_missed: AtomicBool::new(false),
         })
     }
 
@@ -155,6 +159,14 @@ impl TreeFile {
         }
     }
 
+    /// A page of the run that begins with this page was not in memory. The system reads it with some of its neighbours.
+    pub(super) fn note_miss(&self, first: u64) {
+        if !planted(TreeBug::FaultsIgnored) {
+            self.forget_check(first);
+            self.has_missed.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Removes a page from the system's cache and changes it on the disk only. Returns whether the system did that.
     #[cfg(test)]
     #[allow(unsafe_code)]
@@ -192,11 +204,13 @@ impl TreeFile {
         self.checked_bit(page).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// Forgets some checks of a file with `pages` pages: all of them after [`FORGET_CALLS`] calls, and all of them at once if this
-    /// process had to wait for a page of a map since the call before. `faults` is how often it had to.
+    /// Forgets some checks of a file with `pages` pages: all of them after [`FORGET_CALLS`] calls, and all of them at once if a page
+    /// was not in memory or this process had to wait for a page of a map since the call before. `faults` is how often it had to.
     pub(super) fn forget_some_checks(&self, pages: u64, faults: u64) {
         let words = (pages as usize).div_ceil(64);
-        let has_waited = self.faults.swap(faults, Ordering::Relaxed) != faults && !planted(TreeBug::FaultsIgnored);
+        let has_missed = self.has_missed.swap(false, Ordering::Relaxed);
+        let has_faulted = self.faults.swap(faults, Ordering::Relaxed) != faults && !planted(TreeBug::FaultsIgnored);
+        let has_waited = has_missed || has_faulted;
         let from = if has_waited { 0 } else { self.next_forgotten.load(Ordering::Relaxed) };
         let end = if has_waited { words } else { (from + words.div_ceil(FORGET_CALLS)).min(words) };
         for word in (from..end).filter(|_| !planted(TreeBug::ChecksKept)) {

@@ -4,7 +4,8 @@
 //! that must not wait first walks from the root to the rows with `preadv2(RWF_NOWAIT)`, which fails instead. Pages that a read did
 //! not find are on their way from then on.
 //!
-//! A page that is not in memory must be checked again when it is read: the disk may deliver other bytes than those that were checked.
+//! A page that is not in memory must be checked again when it is read: the disk may deliver other bytes than those that were checked. The
+//! system reads its neighbours ahead, so all checks are forgotten soon after.
 //!
 //! The result is a hint: the system may evict a page at any time. The walk visits few pages, and calls rows resident when it cannot
 //! make sense of a page; the read that follows reports the damage.
@@ -14,7 +15,6 @@ use rustix::io::Errno;
 use super::TreeState;
 use super::file::TreeFile;
 use super::page::{Node, PAGE, Value, pages_of};
-use crate::plant::{TreeBug, planted};
 
 /// Pages that a walk visits at most. Of rows on more pages it says whether these are in memory.
 const MAX_VISITS: usize = 64;
@@ -79,9 +79,7 @@ fn read(file: &TreeFile, page: u64, first: u64, bytes: &mut [u8]) -> bool {
     let wanted = bytes.len();
     match file.read_without_waiting(bytes, offset) {
         Err(Errno::AGAIN) => {
-            if !planted(TreeBug::FaultsIgnored) {
-                file.forget_check(first);
-            }
+            file.note_miss(first);
             false
         }
         Ok(read) if read == wanted => true,
