@@ -1,4 +1,4 @@
-//! Bare LMDB: the B-tree that Mortar's store reads from, without the store.
+//! Bare LMDB: a B-tree in a memory map, as the store's is, without checksums and without a store.
 
 use std::convert::Infallible;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Reads of small values in process (`Client::open`), all in memory, compared with the LMDB below the store.
+//! Reads of small values in process (`Client::open`), all in memory, compared with bare LMDB.
 
 use std::time::Duration;
 
