@@ -16,10 +16,12 @@
 //! | `read` | look-ups, scans, and the check of a whole tree |
 //! | `space` | which pages are in use |
 //! | `batch` | how a sorted batch becomes new pages |
+//! | `changes` | the changed rows, and leaves with them |
 //! | `residency` | whether rows are in memory |
 //! | `damage` | what can be wrong |
 
 mod batch;
+mod changes;
 mod damage;
 mod file;
 mod meta;
@@ -307,7 +309,8 @@ fn read_map(
     damage: &mut dyn FnMut(String),
 ) {
     let mut read = |at: PageRef| {
-        let found = file.copy(at, pages);
+        let mut bytes = Box::new([0; PAGE]);
+        let found = file.copy(at, pages, &mut bytes).map(|()| bytes);
         found.map_err(|error| damage(format!("the map of used pages of {NAME}: {}", error.cause()))).ok()
     };
     let sections = pages.div_ceil(space::SECTION_PAGES) as usize;

@@ -6,32 +6,35 @@
 //! A damaged page that has changes in its range becomes a leaf that is incomplete: it has the changed rows, removed ones too, and
 //! stands for all other rows in the range, which are lost.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
+
 use bytes::Bytes;
 
 use super::super::{BatchAborted, EngineError, EngineResult, EngineRow};
+use super::changes::{Change, ChangedValue, LeafSize, merge, merge_page};
 use super::damage::PageDamage;
 use super::file::TreeFile;
 use super::meta::{SystemRows, put_ref};
 use super::page::{
-    Entry, MAX_LEVEL, MAX_VALUE, NewValue, Node, PAGE, PageRef, Value, encode, fits_inline, is_valid_key, pages_of,
+    Entry, MAX_LEVEL, MAX_VALUE, NewValue, Node, PAGE, PageRef, encode, fits_inline, is_valid_key, pages_of,
 };
 use super::space::Space;
 use super::{HEADER_PAGES, INDEX_REFS, TreeState, io_error};
 use crate::plant::{TreeBug, planted};
-use crate::rows::key::{self, Key, SYSTEM_VALUE};
+use crate::rows::key::{self, SYSTEM_VALUE};
 
 /// After so many batches in a row that failed because a page could not be read, it counts as damaged. The installer tries again
 /// every half second.
 pub(super) const FAILED_READS: u32 = 120;
 /// New pages are written when there are this many.
 const FLUSH_PAGES: usize = 1024;
+/// Maximum number of adjacent pages that are written with one call. The system keeps what one call writes in one piece of its cache, and a
+/// later write of a page costs more the larger the piece is in which it is.
+const RUN_PAGES: usize = 16;
 
-/// A changed row.
-struct Change {
-    key: Key,
-    /// [`NewValue::Absent`] removes the row.
-    value: NewValue,
-}
+/// The bytes of a page.
+type PageBytes = Box<[u8; PAGE]>;
 
 /// A batch that is being written.
 pub(super) struct Batch<'a> {
@@ -41,35 +44,43 @@ pub(super) struct Batch<'a> {
     /// Bytes of entries that a page takes.
     room: usize,
     /// Pages that are not written yet.
-    pages: Vec<(u64, Box<[u8; PAGE]>)>,
+    pages: Vec<(u64, PageBytes)>,
+    /// Memory for pages, with any contents.
+    spare: Vec<PageBytes>,
     /// The system rows with the changes.
     pub(super) system: SystemRows,
     /// Batches in a row that failed because a page could not be read.
     failed_reads: &'a mut u32,
 }
 
+/// Copies of the children of a branch, to which entries refer while the branch is rewritten. One is for a child that was just written.
+type Copies = [OnceCell<PageBytes>];
+
 /// Entries of adjacent pages of a level that become new pages. The first one of branches has the key `first`, so that keys can be
 /// compared when entries of other pages come before it.
-struct Gathered {
+struct Gathered<'p, 'e> {
     /// The smallest key that the pages may have.
-    first: Box<[u8]>,
-    entries: Vec<Entry>,
+    first: Cow<'p, [u8]>,
+    entries: Vec<Entry<'e>>,
     size: usize,
     /// Whether the entries are those of a leaf that is incomplete.
     is_incomplete: bool,
 }
 
-impl Gathered {
-    fn new(first: &[u8], mut entries: Vec<Entry>, is_incomplete: bool) -> Self {
-        begin_at(first, &mut entries);
+impl<'p: 'e, 'e> Gathered<'p, 'e> {
+    fn new(first: Cow<'p, [u8]>, mut entries: Vec<Entry<'e>>, is_incomplete: bool) -> Self {
+        // The first child of a branch has all keys from the beginning of the branch's range on.
+        if let Some(Entry { key, value: NewValue::Child(_) }) = entries.first_mut() {
+            *key = first.clone();
+        }
         let size = entries.iter().map(Entry::size).sum();
-        Self { first: first.into(), entries, size, is_incomplete }
+        Self { first, entries, size, is_incomplete }
     }
 
     fn append(&mut self, next: Self) {
         if self.entries.is_empty() {
             // The range of the page before, which has no rows, is that of the next page, too.
-            *self = Self::new(&self.first, next.entries, self.is_incomplete);
+            *self = Self::new(self.first.clone(), next.entries, self.is_incomplete);
             return;
         }
         let mut entries = next.entries;
@@ -80,13 +91,6 @@ impl Gathered {
         }
         self.entries.extend(entries);
         self.size += next.size;
-    }
-}
-
-/// The first child of a branch has all keys from the beginning of the branch's range on.
-fn begin_at(first: &[u8], entries: &mut [Entry]) {
-    if let Some(Entry { key, value: NewValue::Child(_) }) = entries.first_mut() {
-        *key = first.into();
     }
 }
 
@@ -107,9 +111,17 @@ impl Pages {
 }
 
 /// The entries of a page.
-struct Contents {
-    entries: Vec<Entry>,
+struct Contents<'e> {
+    entries: Vec<Entry<'e>>,
     is_incomplete: bool,
+}
+
+/// What a page with changes has become.
+enum Rewritten<'e> {
+    /// One page, which is written.
+    Page(PageRef),
+    /// Entries that are to be written.
+    Contents(Contents<'e>),
 }
 
 impl<'a> Batch<'a> {
@@ -121,7 +133,8 @@ impl<'a> Batch<'a> {
         room: usize,
         failed_reads: &'a mut u32,
     ) -> Self {
-        Self { file, space, before, room, pages: Vec::new(), system: before.system.clone(), failed_reads }
+        let (pages, spare) = (Vec::new(), Vec::new());
+        Self { file, space, before, room, pages, spare, system: before.system.clone(), failed_reads }
     }
 
     /// A page with fewer bytes takes in its neighbour.
@@ -136,11 +149,14 @@ impl<'a> Batch<'a> {
     ) -> EngineResult<Option<(PageRef, u8)>> {
         let changes = self.collect(rows)?;
         let Some((root, level)) = self.before.root else {
-            let entries = Self::merge(Vec::new(), &changes, false, &mut Vec::new());
+            let entries = merge(Vec::new(), &changes, false, &mut Vec::new());
             return self.build_root(entries, 0, false);
         };
-        let contents = self.rewrite(root, level, &[], &changes)?;
-        self.build_root(contents.entries, level, contents.is_incomplete)
+        let copy = OnceCell::new();
+        match self.rewrite(root, level, &Cow::Borrowed(&[]), &changes, &copy)? {
+            Rewritten::Page(root) => Ok(Some((root, level))),
+            Rewritten::Contents(contents) => self.build_root(contents.entries, level, contents.is_incomplete),
+        }
     }
 
     /// The changes in the order of their keys, the last one of each key. Large values are written at once.
@@ -155,9 +171,9 @@ impl<'a> Batch<'a> {
             let value = match value {
                 // No row has such a key.
                 None if !is_valid_key(&key, self.room) => continue,
-                None => NewValue::Absent,
+                None => ChangedValue::Absent,
                 _ if !is_valid_key(&key, self.room) => return Err(EngineError::Failed("a key is too long".into())),
-                Some(value) if fits_inline(key.len(), value.len(), self.room) => NewValue::Inline(value),
+                Some(value) if fits_inline(key.len(), value.len(), self.room) => ChangedValue::Inline(value),
                 Some(value) => self.write_value(&value)?,
             };
             changes.push(Change { key, value });
@@ -168,7 +184,7 @@ impl<'a> Batch<'a> {
         for change in changes {
             match last.last_mut() {
                 Some(before) if before.key == change.key => {
-                    self.free_value(&before.value);
+                    self.free_value(before.value.as_new());
                     *before = change;
                 }
                 _ => last.push(change),
@@ -188,7 +204,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Writes a value on pages of its own.
-    fn write_value(&mut self, value: &Bytes) -> EngineResult<NewValue> {
+    fn write_value(&mut self, value: &Bytes) -> EngineResult<ChangedValue> {
         if value.len() > MAX_VALUE {
             return Err(EngineError::Failed("a value is too long".into()));
         }
@@ -196,7 +212,7 @@ impl<'a> Batch<'a> {
         self.file.forget_check(page);
         self.file.write_at(value, page * PAGE as u64).map_err(io_error)?;
         let crc = self.file.checksum(page, value);
-        Ok(NewValue::Outside(PageRef { page, crc }, value.len()))
+        Ok(ChangedValue::Outside(PageRef { page, crc }, value.len()))
     }
 
     /// Frees the pages that are in use and to which nothing refers any more; returns their number.
@@ -214,12 +230,13 @@ impl<'a> Batch<'a> {
     }
 
     /// Adds a page and those to which it refers. A damaged page refers to none.
-    fn keep_reachable(&self, at: PageRef, level: u8, kept: &mut Pages) -> EngineResult<()> {
+    fn keep_reachable(&mut self, at: PageRef, level: u8, kept: &mut Pages) -> EngineResult<()> {
         if at.page >= self.before.pages {
             return Ok(());
         }
         kept.insert(at.page, 1);
-        let contents = match self.contents(at, level, &[]) {
+        let copy = OnceCell::new();
+        let contents = match self.contents(at, level, &Cow::Borrowed(&[]), &copy) {
             Ok(contents) => contents,
             Err(EngineError::Damaged(_)) => return Ok(()),
             Err(error) => return Err(error),
@@ -234,21 +251,36 @@ impl<'a> Batch<'a> {
                 NewValue::Inline(_) | NewValue::Absent => {}
             }
         }
+        self.spare.extend(copy.into_inner());
         Ok(())
     }
 
-    fn free_value(&mut self, value: &NewValue) {
+    fn free_value(&mut self, value: NewValue<'_>) {
         if planted(TreeBug::ReplacedValueKept) {
             return;
         }
         if let NewValue::Outside(run, len) = value {
-            self.space.free(run.page, pages_of(*len));
+            self.space.free(run.page, pages_of(len));
         }
     }
 
-    /// The entries of a page with the changes, all of which are in its range, which begins at `first`. The page is freed.
-    fn rewrite(&mut self, at: PageRef, level: u8, first: &[u8], changes: &[Change]) -> EngineResult<Contents> {
-        let contents = match self.contents(at, level, first) {
+    /// A page with the changes, all of which are in its range, which begins at `first`. The page is freed.
+    fn rewrite<'e>(
+        &mut self,
+        at: PageRef,
+        level: u8,
+        first: &Cow<'e, [u8]>,
+        changes: &'e [Change],
+        copy: &'e OnceCell<PageBytes>,
+    ) -> EngineResult<Rewritten<'e>> {
+        let contents = match self.copy(at, level, copy) {
+            Ok(node) => match self.rewrite_leaf(&node, level, changes)? {
+                Some(page) => return Ok(Rewritten::Page(page)),
+                None => self.entries(&node, level, first),
+            },
+            Err(error) => Err(error),
+        };
+        let contents = match contents {
             Ok(contents) => contents,
             Err(EngineError::Failed(error))
                 if *self.failed_reads < FAILED_READS && !planted(TreeBug::UnreadableIsLost) =>
@@ -260,95 +292,131 @@ impl<'a> Batch<'a> {
                 // The page stays in use, so it is not overwritten.
                 let error = error.cause();
                 tracing::error!(error, "changing rows of a damaged page of the B-tree: its other rows are lost");
-                return self.replace_damaged(level, first, changes);
+                return self.replace_damaged(level, first, changes).map(Rewritten::Contents);
             }
         };
         self.space.free(at.page, 1);
-        if level > 0 {
-            return Ok(Contents {
-                entries: self.rewrite_children(level, contents.entries, changes)?,
-                is_incomplete: false,
-            });
-        }
         let (is_incomplete, mut replaced) = (contents.is_incomplete, Vec::new());
-        let entries = Self::merge(contents.entries, changes, is_incomplete, &mut replaced);
-        replaced.iter().for_each(|value| self.free_value(value));
-        Ok(Contents { entries, is_incomplete })
+        let entries = match level {
+            0 => merge(contents.entries, changes, is_incomplete, &mut replaced),
+            _ => self.rewrite_children(level, contents.entries, changes)?,
+        };
+        replaced.into_iter().for_each(|value| self.free_value(value));
+        Ok(Rewritten::Contents(Contents { entries, is_incomplete }))
+    }
+
+    /// Writes a leaf with the changes if that is one page that needs no neighbour. The page before is freed.
+    fn rewrite_leaf(&mut self, node: &Node<'_>, level: u8, changes: &[Change]) -> EngineResult<Option<PageRef>> {
+        if level > 0 || node.is_incomplete() {
+            return Ok(None);
+        }
+        let size = LeafSize { least: self.small(), room: self.room };
+        let mut bytes = self.buffer();
+        let Some(replaced) = merge_page(node, changes, size, &mut bytes) else {
+            self.spare.push(bytes);
+            return Ok(None);
+        };
+        self.space.free(node.number(), 1);
+        replaced.into_iter().for_each(|value| self.free_value(value));
+        let page = self.space.take(1)?;
+        self.put_page(page, bytes).map(Some)
+    }
+
+    fn buffer(&mut self) -> PageBytes {
+        self.spare.pop().unwrap_or_else(|| Box::new([0; PAGE]))
+    }
+
+    /// A checked page, copied to `copy`.
+    fn copy<'e>(&mut self, at: PageRef, level: u8, copy: &'e OnceCell<PageBytes>) -> EngineResult<Node<'e>> {
+        let mut bytes = self.buffer();
+        let copied = match planted(TreeBug::WriterTrustsChecks) {
+            true => self.file.node(at, level, self.before.pages).map(|node| *bytes = *node.bytes()),
+            false => self.file.copy(at, self.before.pages, &mut bytes),
+        };
+        if let Err(error) = copied {
+            self.spare.push(bytes);
+            return Err(error);
+        }
+        assert!(copy.get().is_none(), "a page is copied once");
+        Node::parse(copy.get_or_init(|| bytes), at.page, level)
     }
 
     /// The entries of a page whose range begins at `first`.
-    fn contents(&self, at: PageRef, level: u8, first: &[u8]) -> EngineResult<Contents> {
-        let bytes;
-        let node = if planted(TreeBug::WriterTrustsChecks) {
-            self.file.node(at, level, self.before.pages)?
-        } else {
-            bytes = self.file.copy(at, self.before.pages)?;
-            Node::parse(&bytes, at.page, level)?
-        };
-        let mut entries: Vec<Entry> = Vec::with_capacity(node.count());
+    fn contents<'e>(
+        &mut self,
+        at: PageRef,
+        level: u8,
+        first: &Cow<'e, [u8]>,
+        copy: &'e OnceCell<PageBytes>,
+    ) -> EngineResult<Contents<'e>> {
+        let node = self.copy(at, level, copy)?;
+        self.entries(&node, level, first)
+    }
+
+    fn entries<'e>(&self, node: &Node<'e>, level: u8, first: &Cow<'e, [u8]>) -> EngineResult<Contents<'e>> {
+        let mut entries: Vec<Entry<'e>> = Vec::with_capacity(node.count() + 1);
         let mut size = 0;
         for index in 0..node.count() {
-            let (on_page, key, value) = match level {
-                0 => {
-                    let (key, value) = node.row(index)?;
-                    let value = match value {
-                        Value::Inline(bytes) => NewValue::Inline(Bytes::copy_from_slice(bytes)),
-                        Value::Outside(run, len) => NewValue::Outside(run, len),
-                        Value::Absent => NewValue::Absent,
-                    };
-                    (key, key, value)
-                }
-                _ => {
-                    let (key, child) = node.child(index)?;
-                    (key, if index == 0 { first } else { key }, NewValue::Child(child))
-                }
+            let (on_page, value) = match level {
+                0 => node.row(index).map(|(key, value)| (key, value.into()))?,
+                _ => node.child(index).map(|(key, child)| (key, NewValue::Child(child)))?,
             };
+            let key = if level > 0 && index == 0 { first.clone() } else { on_page.into() };
             let is_ordered = entries.last().is_none_or(|last| *last.key < *key);
-            let entry = Entry { key: key.into(), value };
+            let entry = Entry { key, value };
             // Entries that share bytes, or that begin in the list of places, may be larger than all that fit into a page.
-            size += entry.size_with(on_page);
+            size += value.size_with(on_page);
             let fits = entry.size() <= self.room / 2 && size <= self.room;
             if !is_ordered || !(fits || planted(TreeBug::EntrySizeNotChecked)) {
-                return Err(PageDamage::structure(at.page));
+                return Err(PageDamage::structure(node.number()));
             }
             entries.push(entry);
         }
         Ok(Contents { entries, is_incomplete: level == 0 && node.is_incomplete() })
     }
 
-    /// Merges the rows of a leaf with changes. Values that are replaced or removed are added to `replaced`.
-    fn merge(before: Vec<Entry>, changes: &[Change], keeps_absent: bool, replaced: &mut Vec<NewValue>) -> Vec<Entry> {
-        let mut out = Vec::with_capacity(before.len() + changes.len());
-        let mut before = before.into_iter().peekable();
-        for change in changes {
-            while let Some(entry) = before.next_if(|entry| *entry.key < *change.key) {
-                out.push(entry);
-            }
-            if let Some(old) = before.next_if(|entry| *entry.key == *change.key) {
-                replaced.push(old.value);
-            }
-            if keeps_absent || !matches!(change.value, NewValue::Absent) {
-                out.push(Entry { key: (*change.key).into(), value: change.value.clone() });
-            }
-        }
-        out.extend(before);
-        out
+    /// The children of a branch with the changes.
+    fn rewrite_children<'p>(
+        &mut self,
+        level: u8,
+        children: Vec<Entry<'p>>,
+        changes: &'p [Change],
+    ) -> EngineResult<Vec<Entry<'p>>> {
+        let copies: Vec<_> = (0..=children.len()).map(|_| OnceCell::new()).collect();
+        let out = self.rewrite_copied(level, children, changes, &copies)?;
+        self.spare.extend(copies.into_iter().filter_map(OnceCell::into_inner));
+        Ok(out)
     }
 
-    /// The children of a branch with the changes.
-    fn rewrite_children(&mut self, level: u8, children: Vec<Entry>, changes: &[Change]) -> EngineResult<Vec<Entry>> {
-        let (mut out, mut gathered, mut rest) = (Vec::new(), None, changes);
-        let mut children = children.into_iter().peekable();
-        while let Some(child) = children.next() {
-            let end = children.peek().map_or(rest.len(), |next| rest.partition_point(|change| *change.key < *next.key));
-            let (own, behind) = rest.split_at(end);
+    fn rewrite_copied<'p: 'e, 'e>(
+        &mut self,
+        level: u8,
+        children: Vec<Entry<'p>>,
+        changes: &'p [Change],
+        copies: &'e Copies,
+    ) -> EngineResult<Vec<Entry<'p>>> {
+        let (mut out, mut rest) = (Vec::with_capacity(children.len() + 1), changes);
+        let mut gathered: Option<Gathered<'p, 'e>> = None;
+        let mut children = children.into_iter().zip(copies).peekable();
+        while let Some((child, copy)) = children.next() {
+            let next = children.peek().map(|(next, _)| &next.key);
+            let own = next.map_or(rest.len(), |next| changes_below(rest, next));
+            let (own, behind) = rest.split_at(own);
             rest = behind;
             let NewValue::Child(at) = child.value else { continue };
             let next = if own.is_empty() {
-                self.neighbour(at, level - 1, &child.key, gathered.as_ref())
+                self.neighbour(at, level - 1, &child.key, gathered.as_ref(), copy)
             } else {
-                let contents = self.rewrite(at, level - 1, &child.key, own)?;
-                Some(Gathered::new(&child.key, contents.entries, contents.is_incomplete))
+                match self.rewrite(at, level - 1, &child.key, own, copy)? {
+                    Rewritten::Page(at) => {
+                        self.pack(level - 1, gathered.take(), &mut out)?;
+                        out.push(Entry { key: child.key, value: NewValue::Child(at) });
+                        continue;
+                    }
+                    Rewritten::Contents(Contents { entries, is_incomplete }) => {
+                        Some(Gathered::new(child.key.clone(), entries, is_incomplete))
+                    }
+                }
             };
             match (next, &mut gathered) {
                 (Some(next), Some(before)) if !next.is_incomplete && !before.is_incomplete => before.append(next),
@@ -365,40 +433,73 @@ impl<'a> Batch<'a> {
                 self.pack(level - 1, gathered.take(), &mut out)?;
             }
         }
-        self.take_in_last(level - 1, &mut gathered, &mut out);
+        if let Some(copy) = copies.last() {
+            self.take_in_last(level - 1, &mut gathered, &mut out, copy);
+        }
         self.pack(level - 1, gathered, &mut out)?;
         Ok(out)
     }
 
     /// The entries of a page without changes, if the page before it is so small that it takes them in. The page is freed.
-    fn neighbour(&mut self, at: PageRef, level: u8, first: &[u8], before: Option<&Gathered>) -> Option<Gathered> {
+    fn neighbour<'p: 'e, 'e>(
+        &mut self,
+        at: PageRef,
+        level: u8,
+        first: &Cow<'p, [u8]>,
+        before: Option<&Gathered<'p, 'e>>,
+        copy: &'e OnceCell<PageBytes>,
+    ) -> Option<Gathered<'p, 'e>> {
         before.filter(|before| before.size < self.small() && !before.is_incomplete)?;
         // A damaged page stays as it is.
-        let contents = self.contents(at, level, first).ok().filter(|contents| !contents.is_incomplete)?;
+        let contents = self.contents(at, level, first, copy).ok().filter(|contents| !contents.is_incomplete)?;
         self.space.free(at.page, 1);
-        Some(Gathered::new(first, contents.entries, false))
+        Some(Gathered::new(first.clone(), contents.entries, false))
     }
 
     /// Takes the page before into the last entries, if they are too few for a page.
-    fn take_in_last(&mut self, level: u8, gathered: &mut Option<Gathered>, out: &mut Vec<Entry>) {
+    fn take_in_last<'p: 'e, 'e>(
+        &mut self,
+        level: u8,
+        gathered: &mut Option<Gathered<'p, 'e>>,
+        out: &mut Vec<Entry<'p>>,
+        copy: &'e OnceCell<PageBytes>,
+    ) {
         let (Some(few), Some(last)) = (gathered.as_mut(), out.last()) else { return };
         let NewValue::Child(at) = last.value else { return };
-        if few.size >= self.small() || few.is_incomplete || self.pages.iter().any(|(page, _)| *page == at.page) {
+        if few.size >= self.small() || few.is_incomplete {
             return;
         }
-        let Ok(contents) = self.contents(at, level, &last.key) else { return };
-        if contents.is_incomplete {
-            return;
+        let new = self.pages.iter().rposition(|(page, _)| *page == at.page);
+        let node = match new {
+            Some(new) => {
+                let mut bytes = self.buffer();
+                bytes.copy_from_slice(&self.pages[new].1[..]);
+                Node::parse(copy.get_or_init(|| bytes), at.page, level)
+            }
+            None => self.copy(at, level, copy),
+        };
+        let contents = match node.and_then(|node| self.entries(&node, level, &last.key)) {
+            Ok(contents) if !contents.is_incomplete => contents,
+            _ => return,
+        };
+        if let Some(new) = new {
+            // The batch need not write it any more.
+            self.spare.push(self.pages.swap_remove(new).1);
         }
         self.space.free(at.page, 1);
-        let mut joined = Gathered::new(&last.key, contents.entries, false);
+        let mut joined = Gathered::new(last.key.clone(), contents.entries, false);
         out.pop();
-        joined.append(Gathered::new(&few.first, std::mem::take(&mut few.entries), false));
+        joined.append(Gathered::new(few.first.clone(), std::mem::take(&mut few.entries), false));
         *few = joined;
     }
 
     /// Writes entries as pages of a level, and adds these to the entries of the level above.
-    fn pack(&mut self, level: u8, gathered: Option<Gathered>, out: &mut Vec<Entry>) -> EngineResult<()> {
+    fn pack<'p>(
+        &mut self,
+        level: u8,
+        gathered: Option<Gathered<'p, '_>>,
+        out: &mut Vec<Entry<'p>>,
+    ) -> EngineResult<()> {
         let Some(Gathered { first, entries, is_incomplete, .. }) = gathered else { return Ok(()) };
         if entries.is_empty() && !is_incomplete {
             // The page before has the range, too.
@@ -410,7 +511,8 @@ impl<'a> Batch<'a> {
             let (page, behind) = rest.split_at(page_end(rest, self.room));
             rest = behind;
             let entry = if planted(TreeBug::DividedKeyWrong) { page.last() } else { page.first() };
-            let key = first.take().or_else(|| entry.map(|entry| entry.key.clone())).unwrap_or_default();
+            let divided = || entry.map(|entry| Cow::Owned(entry.key.to_vec()));
+            let key = first.take().or_else(divided).unwrap_or_default();
             let at = self.write_page(level, is_incomplete, page)?;
             out.push(Entry { key, value: NewValue::Child(at) });
             if rest.is_empty() {
@@ -420,11 +522,16 @@ impl<'a> Batch<'a> {
     }
 
     /// A part of the tree that replaces a damaged page of a level: the changed rows.
-    fn replace_damaged(&mut self, level: u8, first: &[u8], changes: &[Change]) -> EngineResult<Contents> {
-        let mut entries = Self::merge(Vec::new(), changes, true, &mut Vec::new());
+    fn replace_damaged<'e>(
+        &mut self,
+        level: u8,
+        first: &Cow<'e, [u8]>,
+        changes: &'e [Change],
+    ) -> EngineResult<Contents<'e>> {
+        let mut entries = merge(Vec::new(), changes, true, &mut Vec::new());
         for below in 0..level {
             let mut above = Vec::new();
-            self.pack(below, Some(Gathered::new(first, entries, below == 0)), &mut above)?;
+            self.pack(below, Some(Gathered::new(first.clone(), entries, below == 0)), &mut above)?;
             entries = above;
         }
         Ok(Contents { entries, is_incomplete: level == 0 })
@@ -433,11 +540,11 @@ impl<'a> Batch<'a> {
     /// Adds levels until one page is left.
     fn build_root(
         &mut self,
-        entries: Vec<Entry>,
+        entries: Vec<Entry<'_>>,
         mut level: u8,
         is_incomplete: bool,
     ) -> EngineResult<Option<(PageRef, u8)>> {
-        let mut gathered = Gathered::new(&[], entries, is_incomplete);
+        let mut gathered = Gathered::new(Cow::Borrowed(&[]), entries, is_incomplete);
         loop {
             if let ([Entry { value: NewValue::Child(only), .. }], 1..) = (&gathered.entries[..], level) {
                 return Ok(Some((*only, level - 1)));
@@ -451,17 +558,18 @@ impl<'a> Batch<'a> {
             if level > MAX_LEVEL {
                 return Err(EngineError::Failed("the B-tree is too high".into()));
             }
-            gathered = Gathered::new(&[], above, false);
+            gathered = Gathered::new(Cow::Borrowed(&[]), above, false);
         }
     }
 
-    fn write_page(&mut self, level: u8, is_incomplete: bool, entries: &[Entry]) -> EngineResult<PageRef> {
-        let bytes = encode(level, is_incomplete, entries);
+    fn write_page(&mut self, level: u8, is_incomplete: bool, entries: &[Entry<'_>]) -> EngineResult<PageRef> {
+        let mut bytes = self.buffer();
+        encode(level, is_incomplete, entries, &mut bytes);
         let page = self.space.take(1)?;
         self.put_page(page, bytes)
     }
 
-    fn put_page(&mut self, page: u64, bytes: Box<[u8; PAGE]>) -> EngineResult<PageRef> {
+    fn put_page(&mut self, page: u64, bytes: PageBytes) -> EngineResult<PageRef> {
         let crc = self.file.checksum(page, &bytes[..]);
         self.file.forget_check(page);
         self.pages.push((page, bytes));
@@ -495,18 +603,37 @@ impl<'a> Batch<'a> {
         let mut pages = std::mem::take(&mut self.pages);
         pages.sort_unstable_by_key(|(page, _)| *page);
         let mut bytes = Vec::new();
-        for run in pages.chunk_by(|(page, _), (next, _)| page + 1 == *next) {
-            let [(first, _), ..] = run else { continue };
+        let adjacent = pages.chunk_by(|(page, _), (next, _)| page + 1 == *next);
+        for run in adjacent.flat_map(|run| run.chunks(RUN_PAGES)) {
+            let [(first, page), others @ ..] = run else { continue };
+            let at = first * PAGE as u64;
+            if others.is_empty() {
+                self.file.write_at(&page[..], at).map_err(io_error)?;
+                continue;
+            }
             bytes.clear();
             run.iter().for_each(|(_, page)| bytes.extend_from_slice(&page[..]));
-            self.file.write_at(&bytes, first * PAGE as u64).map_err(io_error)?;
+            self.file.write_at(&bytes, at).map_err(io_error)?;
         }
+        self.spare.extend(pages.drain(..).map(|(_, bytes)| bytes));
+        self.pages = pages;
         Ok(())
     }
 }
 
+/// The number of changes with keys below `key`.
+fn changes_below(changes: &[Change], key: &[u8]) -> usize {
+    // Most children have few changes.
+    match changes.get(..4) {
+        Some(few) if few.iter().all(|change| *change.key < *key) => {
+            changes.partition_point(|change| *change.key < *key)
+        }
+        _ => changes.iter().take_while(|change| *change.key < *key).count(),
+    }
+}
+
 /// How many of these entries come into the next page: as many as fit, or about half if the rest would be a small page.
-fn page_end(entries: &[Entry], room: usize) -> usize {
+fn page_end(entries: &[Entry<'_>], room: usize) -> usize {
     let (mut size, mut end) = (0, entries.len());
     for (index, entry) in entries.iter().enumerate() {
         if size + entry.size() > room {

@@ -261,14 +261,12 @@ impl TreeFile {
         read
     }
 
-    /// A checked copy of a page of a state of the tree with `pages` pages.
-    pub(super) fn copy(&self, page: PageRef, pages: u64) -> EngineResult<Box<[u8; PAGE]>> {
+    /// Copies a page of a state of the tree with `pages` pages, and checks the copy.
+    pub(super) fn copy(&self, page: PageRef, pages: u64, out: &mut [u8; PAGE]) -> EngineResult<()> {
         if page.page >= pages {
             return Err(PageDamage::error(page.page, PageFault::Number));
         }
-        let mut bytes = Box::new([0; PAGE]);
-        self.read_checked(page, &mut bytes[..], PageFault::Checksum)?;
-        Ok(bytes)
+        self.read_checked(page, out, PageFault::Checksum)
     }
 
     /// A page of a state of the tree with `pages` pages, which the file has.

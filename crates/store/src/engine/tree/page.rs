@@ -21,8 +21,11 @@
 //! 2. Every number of a page is checked before it is used, even if the checksum of the page matches.
 //! 3. The level of a child is one less than that of its parent, so every descent ends.
 
+use std::borrow::Cow;
+
 use super::super::EngineResult;
 use super::damage::PageDamage;
+use super::meta::put_ref;
 use crate::plant::{TreeBug, planted};
 
 /// Bytes in a page.
@@ -32,9 +35,9 @@ const HEAD: usize = 8;
 pub(super) const ROOM: usize = PAGE - HEAD;
 const PLACE: usize = 2;
 const LEAF_HEAD: usize = 6;
-const BRANCH_HEAD: usize = 14;
-/// Bytes in a leaf for a value outside of it.
-const OUTSIDE: usize = 12;
+const BRANCH_HEAD: usize = 2 + REF;
+/// Bytes of a reference.
+const REF: usize = 12;
 /// Maximum level of a page. A tree of this height would have more pages than a file can.
 pub(super) const MAX_LEVEL: u8 = 40;
 
@@ -77,7 +80,7 @@ pub(super) fn fits_inline(key: usize, value: usize, room: usize) -> bool {
 
 /// Whether a key fits into every page with this room for entries.
 pub(super) fn is_valid_key(key: &[u8], room: usize) -> bool {
-    PLACE + BRANCH_HEAD.max(LEAF_HEAD + OUTSIDE) + key.len() <= room / 2
+    PLACE + BRANCH_HEAD.max(LEAF_HEAD + REF) + key.len() <= room / 2
 }
 
 /// A page that is being read.
@@ -99,6 +102,11 @@ impl<'a> Node<'a> {
 
     pub(super) fn count(&self) -> usize {
         self.count
+    }
+
+    /// All bytes of the page.
+    pub(super) fn bytes(&self) -> &'a [u8; PAGE] {
+        self.bytes
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -137,21 +145,16 @@ impl<'a> Node<'a> {
 
     /// Key and value of a row of a leaf.
     pub(super) fn row(&self, index: usize) -> EngineResult<(&'a [u8], Value<'a>)> {
+        self.entry(index).and_then(read_row).map_or_else(|| self.damaged(), |(key, value, _)| Ok((key, value)))
+    }
+
+    /// As [`Node::row`], with all bytes of the row.
+    #[inline]
+    pub(super) fn row_with_bytes(&self, index: usize) -> EngineResult<(&'a [u8], Value<'a>, &'a [u8])> {
         let read = || {
             let entry = self.entry(index)?;
-            let len = u16::from_le_bytes(*entry.first_chunk()?);
-            let value = u32::from_le_bytes(*entry.get(2..)?.first_chunk()?);
-            let (key, rest) = entry.get(LEAF_HEAD..)?.split_at_checked(usize::from(len))?;
-            let value = match value {
-                ABSENT => Value::Absent,
-                len if len & IS_OUTSIDE != 0 => {
-                    let page = u64::from_le_bytes(*rest.first_chunk()?);
-                    let crc = u32::from_le_bytes(*rest.get(8..)?.first_chunk()?);
-                    Value::Outside(PageRef { page, crc }, (len & !IS_OUTSIDE) as usize)
-                }
-                len => Value::Inline(rest.get(..len as usize)?),
-            };
-            Some((key, value))
+            let (key, value, len) = read_row(entry)?;
+            Some((key, value, entry.get(..len)?))
         };
         read().map_or_else(|| self.damaged(), Ok)
     }
@@ -196,88 +199,154 @@ impl<'a> Node<'a> {
     }
 }
 
+/// Key and value of the row at the beginning of some bytes, and its length.
+#[inline]
+fn read_row(entry: &[u8]) -> Option<(&[u8], Value<'_>, usize)> {
+    let len = usize::from(u16::from_le_bytes(*entry.first_chunk()?));
+    let value = u32::from_le_bytes(*entry.get(2..)?.first_chunk()?);
+    let (key, rest) = entry.get(LEAF_HEAD..)?.split_at_checked(len)?;
+    let (value, value_len) = match value {
+        ABSENT => (Value::Absent, 0),
+        len if len & IS_OUTSIDE != 0 => {
+            let page = u64::from_le_bytes(*rest.first_chunk()?);
+            let crc = u32::from_le_bytes(*rest.get(8..)?.first_chunk()?);
+            (Value::Outside(PageRef { page, crc }, (len & !IS_OUTSIDE) as usize), REF)
+        }
+        len => (Value::Inline(rest.get(..len as usize)?), len as usize),
+    };
+    Some((key, value, LEAF_HEAD + len + value_len))
+}
+
 /// A value of an entry that is being written.
-#[derive(Clone, Debug)]
-pub(super) enum NewValue {
-    Inline(bytes::Bytes),
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NewValue<'a> {
+    Inline(&'a [u8]),
     Outside(PageRef, usize),
     Absent,
     Child(PageRef),
 }
 
-/// An entry of a leaf or of a branch that is being written.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) key: Box<[u8]>,
-    pub(super) value: NewValue,
-}
-
-impl Entry {
-    /// Bytes that a page needs at most, with the place.
-    pub(super) fn size(&self) -> usize {
-        self.size_with(&self.key)
-    }
-
-    /// Bytes that a page needs if it has this key for the entry.
-    pub(super) fn size_with(&self, key: &[u8]) -> usize {
-        PLACE
-            + key.len()
-            + match &self.value {
-                NewValue::Inline(bytes) => LEAF_HEAD + bytes.len(),
-                NewValue::Outside(..) => LEAF_HEAD + OUTSIDE,
-                NewValue::Absent => LEAF_HEAD,
-                NewValue::Child(_) => BRANCH_HEAD,
-            }
-    }
-
-    fn write(&self, key: &[u8], out: &mut [u8]) {
-        let mut at = 0;
-        let mut put = |bytes: &[u8]| {
-            out[at..at + bytes.len()].copy_from_slice(bytes);
-            at += bytes.len();
-        };
-        put(&(key.len() as u16).to_le_bytes());
-        let put_ref = |put: &mut dyn FnMut(&[u8]), at: PageRef| {
-            put(&at.page.to_le_bytes());
-            put(&at.crc.to_le_bytes());
-        };
-        match &self.value {
-            NewValue::Child(child) => {
-                put_ref(&mut put, *child);
-                put(key);
-            }
-            NewValue::Inline(bytes) => {
-                put(&(bytes.len() as u32).to_le_bytes());
-                put(key);
-                put(bytes);
-            }
-            NewValue::Outside(run, len) => {
-                put(&(*len as u32 | IS_OUTSIDE).to_le_bytes());
-                put(key);
-                put_ref(&mut put, *run);
-            }
-            NewValue::Absent => {
-                put(&ABSENT.to_le_bytes());
-                put(key);
-            }
+impl<'a> From<Value<'a>> for NewValue<'a> {
+    fn from(value: Value<'a>) -> Self {
+        match value {
+            Value::Inline(bytes) => Self::Inline(bytes),
+            Value::Outside(run, len) => Self::Outside(run, len),
+            Value::Absent => Self::Absent,
         }
     }
 }
 
-/// Encodes a page. The entries fit into it.
-pub(super) fn encode(level: u8, is_incomplete: bool, entries: &[Entry]) -> Box<[u8; PAGE]> {
-    let mut page = Box::new([0; PAGE]);
-    page[0] = if level == 0 { LEAF } else { BRANCH };
-    page[1] = level;
-    page[2..4].copy_from_slice(&(entries.len() as u16).to_le_bytes());
-    page[4] = if is_incomplete { INCOMPLETE } else { 0 };
-    let mut end = PAGE;
-    for (index, entry) in entries.iter().enumerate() {
-        let place = HEAD + index * PLACE;
-        let key = if level > 0 && index == 0 { &[] } else { &entry.key[..] };
-        end -= entry.size_with(key) - PLACE;
-        page[place..place + PLACE].copy_from_slice(&(end as u16).to_le_bytes());
-        entry.write(key, &mut page[end..]);
+impl NewValue<'_> {
+    /// Bytes that a page needs for an entry with this value, with the place.
+    #[inline]
+    pub(super) fn size_with(&self, key: &[u8]) -> usize {
+        PLACE + self.len_with(key)
     }
-    page
+
+    #[inline]
+    fn len_with(&self, key: &[u8]) -> usize {
+        key.len()
+            + match self {
+                Self::Inline(bytes) => LEAF_HEAD + bytes.len(),
+                Self::Outside(..) => LEAF_HEAD + REF,
+                Self::Absent => LEAF_HEAD,
+                Self::Child(_) => BRANCH_HEAD,
+            }
+    }
+}
+
+/// An entry of a leaf or of a branch that is being written. It refers to the copy of the page from which it comes, or to the batch.
+#[derive(Clone, Debug)]
+pub(super) struct Entry<'a> {
+    pub(super) key: Cow<'a, [u8]>,
+    pub(super) value: NewValue<'a>,
+}
+
+impl Entry<'_> {
+    /// Bytes that a page needs at most, with the place.
+    #[inline]
+    pub(super) fn size(&self) -> usize {
+        self.value.size_with(&self.key)
+    }
+}
+
+/// A page that is being written. Its entries come in the order of their keys, and fit into it.
+pub(super) struct NewPage<'a> {
+    bytes: &'a mut [u8; PAGE],
+    count: usize,
+    /// Where the last entry begins.
+    end: usize,
+}
+
+impl<'a> NewPage<'a> {
+    pub(super) fn begin(bytes: &'a mut [u8; PAGE], level: u8, is_incomplete: bool) -> Self {
+        let kind = if level == 0 { LEAF } else { BRANCH };
+        bytes[..HEAD].copy_from_slice(&[kind, level, 0, 0, if is_incomplete { INCOMPLETE } else { 0 }, 0, 0, 0]);
+        Self { bytes, count: 0, end: PAGE }
+    }
+
+    /// Bytes of the entries with their places.
+    #[inline]
+    pub(super) fn size(&self) -> usize {
+        self.count * PLACE + PAGE - self.end
+    }
+
+    /// The place of the next entry.
+    #[inline]
+    fn add(&mut self, len: usize) -> &mut [u8] {
+        let (place, before) = (HEAD + self.count * PLACE, self.end);
+        self.end -= len;
+        self.count += 1;
+        self.bytes[place..place + PLACE].copy_from_slice(&(self.end as u16).to_le_bytes());
+        &mut self.bytes[self.end..before]
+    }
+
+    /// Adds an entry of another page.
+    #[inline]
+    pub(super) fn copy(&mut self, entry: &[u8]) {
+        self.add(entry.len()).copy_from_slice(entry);
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, key: &[u8], value: NewValue<'_>) {
+        let out = self.add(value.len_with(key));
+        let (key_len, out) = out.split_at_mut(2);
+        key_len.copy_from_slice(&(key.len() as u16).to_le_bytes());
+        if let NewValue::Child(child) = value {
+            put_ref(&mut out[..REF], child);
+            out[REF..].copy_from_slice(key);
+            return;
+        }
+        let (value_len, out) = out.split_at_mut(4);
+        let (key_out, out) = out.split_at_mut(key.len());
+        key_out.copy_from_slice(key);
+        let len = match value {
+            NewValue::Inline(bytes) => {
+                out.copy_from_slice(bytes);
+                bytes.len() as u32
+            }
+            NewValue::Outside(run, len) => {
+                put_ref(out, run);
+                len as u32 | IS_OUTSIDE
+            }
+            NewValue::Absent | NewValue::Child(_) => ABSENT,
+        };
+        value_len.copy_from_slice(&len.to_le_bytes());
+    }
+
+    /// Completes the page.
+    pub(super) fn end(self) {
+        self.bytes[2..4].copy_from_slice(&(self.count as u16).to_le_bytes());
+        self.bytes[HEAD + self.count * PLACE..self.end].fill(0);
+    }
+}
+
+/// Encodes a page. The entries fit into it.
+pub(super) fn encode(level: u8, is_incomplete: bool, entries: &[Entry<'_>], out: &mut [u8; PAGE]) {
+    let mut page = NewPage::begin(out, level, is_incomplete);
+    for (index, entry) in entries.iter().enumerate() {
+        let key = if level > 0 && index == 0 { &[] } else { &entry.key[..] };
+        page.push(key, entry.value);
+    }
+    page.end();
 }
