@@ -13,6 +13,7 @@ use crate::disk::sim::SimDisk;
 use crate::rows::key::Key;
 
 mod cache;
+mod changes;
 mod crash;
 mod faults;
 mod fuzz;
