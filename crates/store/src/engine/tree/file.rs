@@ -134,10 +134,30 @@ impl TreeFile {
         if self.len()? < bytes { self.file.grow(bytes) } else { Ok(()) }
     }
 
-    /// Reads from the file if that needs no disk, as [`preadv2`](rustix::io::preadv2) with `RWF_NOWAIT` does.
-    pub(super) fn read_without_waiting(&self, out: &mut [u8], at: u64) -> rustix::io::Result<usize> {
+    /// Whether a page that the file has is in the system's cache.
+    #[allow(unsafe_code)]
+    pub(super) fn is_in_memory(&self, page: u64) -> bool {
+        let mut found = 1;
+        // SAFETY: the page is within the mapping, and the result is one byte for one page.
+        let result =
+            unsafe { libc::mincore(self.map.0.cast::<u8>().add(page as usize * PAGE).cast(), PAGE, &raw mut found) };
+        // A system that cannot tell says that all is in memory.
+        result != 0 || found & 1 != 0
+    }
+
+    /// Has the system read a page, without waiting for it.
+    pub(super) fn read_ahead(&self, page: u64) {
         use rustix::io::{ReadWriteFlags, preadv2};
-        preadv2(&*self.mapped, &mut [io::IoSliceMut::new(out)], at, ReadWriteFlags::NOWAIT)
+        let at = page * PAGE as u64;
+        // The read fails with `EAGAIN` when the system begins to read the page. Another failure is that of the read that follows.
+        let _ = preadv2(&*self.mapped, &mut [io::IoSliceMut::new(&mut [0])], at, ReadWriteFlags::NOWAIT);
+    }
+
+    /// The bytes of a page that the file has, which may be damaged.
+    #[allow(unsafe_code)]
+    pub(super) fn unchecked(&self, page: u64) -> Option<&[u8; PAGE]> {
+        // SAFETY: the file has the page, and no page of a state is written while it can be read.
+        unsafe { self.map.bytes(page as usize * PAGE, PAGE) }.first_chunk()
     }
 
     /// The checksum of the bytes of a page or of a run that begins with this page.
@@ -186,17 +206,6 @@ impl TreeFile {
         let Ok(direct) = direct.open(path) else { return false };
         let written = std::os::unix::fs::FileExt::write_all_at(&direct, &Aligned(*bytes).0, at);
         advised.is_ok() && dropped.is_ok() && written.is_ok() && !self.is_in_memory(page)
-    }
-
-    /// Whether a page is in the system's cache.
-    #[cfg(test)]
-    #[allow(unsafe_code)]
-    fn is_in_memory(&self, page: u64) -> bool {
-        let mut found = 1;
-        // SAFETY: the page is within the mapping, and the result is one byte for one page.
-        let result =
-            unsafe { libc::mincore(self.map.0.cast::<u8>().add(page as usize * PAGE).cast(), PAGE, &raw mut found) };
-        result != 0 || found & 1 != 0
     }
 
     #[cfg(test)]
@@ -271,15 +280,12 @@ impl TreeFile {
 
     /// A page of a state of the tree with `pages` pages, which the file has.
     #[inline]
-    #[allow(unsafe_code)]
     pub(super) fn node(&self, page: PageRef, level: u8, pages: u64) -> EngineResult<Node<'_>> {
         if page.page >= pages {
             return Err(PageDamage::error(page.page, PageFault::Number));
         }
         self.check_once(page, PAGE, PageFault::Checksum)?;
-        // SAFETY: the file has at least `pages` pages, and no page of a state is written while it can be read.
-        let bytes = unsafe { self.map.bytes(page.page as usize * PAGE, PAGE) };
-        let Some(bytes) = bytes.first_chunk() else { return Err(PageDamage::structure(page.page)) };
+        let Some(bytes) = self.unchecked(page.page) else { return Err(PageDamage::structure(page.page)) };
         Node::parse(bytes, page.page, level)
     }
 

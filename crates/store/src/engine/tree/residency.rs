@@ -1,8 +1,8 @@
 //! Whether rows can be read without waiting for the disk.
 //!
 //! A page of the map that is not in the system's cache stops the thread that reads it until the disk has delivered it. So a thread
-//! that must not wait first walks from the root to the rows with `preadv2(RWF_NOWAIT)`, which fails instead. Pages that a read did
-//! not find are on their way from then on.
+//! that must not wait first walks from the root to the rows, and asks the system whether each page is in memory. Pages that are not are on
+//! their way from then on.
 //!
 //! A page that is not in memory must be checked again when it is read: the disk may deliver other bytes than those that were checked. The
 //! system reads its neighbours ahead, so all checks are forgotten soon after.
@@ -10,11 +10,9 @@
 //! The result is a hint: the system may evict a page at any time. The walk visits few pages, and calls rows resident when it cannot
 //! make sense of a page; the read that follows reports the damage.
 
-use rustix::io::Errno;
-
 use super::TreeState;
 use super::file::TreeFile;
-use super::page::{Node, PAGE, Value, pages_of};
+use super::page::{Node, Value, pages_of};
 
 /// Pages that a walk visits at most. Of rows on more pages it says whether these are in memory.
 const MAX_VISITS: usize = 64;
@@ -23,18 +21,20 @@ const MAX_VISITS: usize = 64;
 pub(super) fn is_resident(file: &TreeFile, state: &TreeState, from: &[u8], to: &[u8]) -> bool {
     let Some((root, level)) = state.root else { return true };
     let (mut pages, mut values) = (vec![(root.page, level)], Vec::new());
-    let mut bytes = Box::new([0; PAGE]);
     for _ in 0..MAX_VISITS {
         if let Some((page, level)) = pages.pop() {
-            if !read(file, page, page, &mut bytes[..]) {
+            if page >= state.pages {
+                return true;
+            }
+            if !is_in_memory(file, page, page) {
                 return false;
             }
-            let Ok(node) = Node::parse(&bytes, page, level) else { return true };
-            if visit(&node, level, (from, to), &mut pages, &mut values).is_none() {
+            let node = file.unchecked(page).and_then(|bytes| Node::parse(bytes, page, level).ok());
+            if node.and_then(|node| visit(&node, level, (from, to), &mut pages, &mut values)).is_none() {
                 return true;
             }
         } else if let Some((page, first)) = values.pop() {
-            if !read(file, page, first, &mut bytes[..1]) {
+            if page < state.pages && !is_in_memory(file, page, first) {
                 return false;
             }
         } else {
@@ -72,21 +72,13 @@ fn visit(
     Some(())
 }
 
-/// Reads the beginning of a page of the run that begins at `first`, if it is in memory; else the run is to be checked again. Pages behind
-/// the end of the file, and those of a file system that cannot tell, count as in memory.
-fn read(file: &TreeFile, page: u64, first: u64, bytes: &mut [u8]) -> bool {
-    let Some(offset) = page.checked_mul(PAGE as u64) else { return true };
-    let wanted = bytes.len();
-    match file.read_without_waiting(bytes, offset) {
-        Err(Errno::AGAIN) => {
-            file.note_miss(first);
-            false
-        }
-        Ok(read) if read == wanted => true,
-        // Zeros are no page.
-        Ok(_) | Err(_) => {
-            bytes.fill(0);
-            true
-        }
+/// Whether a page of the run that begins at `first` is in memory; else the run is to be checked again. That is noted before the system reads
+/// the page, so that no check of earlier bytes counts for later ones.
+fn is_in_memory(file: &TreeFile, page: u64, first: u64) -> bool {
+    let is_in_memory = file.is_in_memory(page);
+    if !is_in_memory {
+        file.note_miss(first);
+        file.read_ahead(page);
     }
+    is_in_memory
 }

@@ -120,7 +120,7 @@ fn a_leaf_merged_from_page_to_page_has_the_rows_of_the_leaf_and_the_changes() {
 
 #[test]
 fn a_leaf_with_rows_out_of_order_or_beyond_the_page_is_not_merged() {
-    let rows: Rows = (b'a'..b'z').map(|key| (vec![key], Row::Inline(vec![key; 60]))).collect();
+    let rows: Rows = (b'a'..=b'z').map(|key| (vec![key], Row::Inline(vec![key; 60]))).collect();
     let whole = page_of(&rows);
     let change = || vec![Change { key: Key::from(&b"c"[..]), value: ChangedValue::Inline(vec![0; 60].into()) }];
     let is_merged = |bytes: &[u8; PAGE]| {
