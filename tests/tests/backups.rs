@@ -268,3 +268,29 @@ fn a_restored_cluster_is_another_lineage() {
     assert_eq!(copy.wait_exit().code(), Some(9), "{}", copy.log());
     assert!(copy.log().contains("cluster"), "{}", copy.log());
 }
+
+/// A client of the original that stays connected to its address finds another cluster there, and says so.
+#[test]
+fn a_client_does_not_go_on_in_a_restored_cluster_at_the_same_address() {
+    let mut server = Server::start(&[]);
+    server.run_with_input(&["put", "-", "/file"], "x").ok();
+    let archive = server.dir().join("archive");
+    server.run(&["backup", archive.to_str().unwrap()]).ok();
+    let runtime = Runtime::new().unwrap();
+    let client = runtime.block_on(Client::connect(&server.url())).unwrap();
+    let resolve = || runtime.block_on(client.resolve("/file"));
+    assert!(resolve().unwrap().is_some());
+    // The same cluster is found again.
+    server.stop();
+    server.restart();
+    assert!(resolve().unwrap().is_some());
+    server.stop();
+    fs::rename(server.data(), server.dir().join("original")).unwrap();
+    let mut restore = mortar(&["restore", "--data"]);
+    run(restore.arg(server.data()).arg(&archive)).ok();
+    server.restart();
+    let refused = resolve().unwrap_err();
+    assert!(refused.kind() == ErrorKind::NotFound && refused.to_string().contains("another cluster"), "{refused}");
+    let again = runtime.block_on(Client::connect(&server.url())).unwrap();
+    assert!(runtime.block_on(again.resolve("/file")).unwrap().is_some());
+}

@@ -204,9 +204,17 @@ where
     }
 }
 
+/// A space, wherever it is served. A restored cluster is another one than that of the backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SpaceIdentity {
+    /// The number of the cluster; empty if the server does not tell it.
+    cluster: String,
+    space: SpaceId,
+}
+
 /// What a new client needs.
 struct ClientSetup {
-    space: SpaceId,
+    space: SpaceIdentity,
     nodes: Vec<NodeId>,
     /// The client's number.
     number: u64,
@@ -244,7 +252,7 @@ async fn ask<const N: usize>(
     target: &Target,
     options: &ConnectOptions,
     requests: [Request; N],
-) -> Result<((SpaceId, ClusterTime), [Response; N])> {
+) -> Result<((SpaceIdentity, ClusterTime), [Response; N])> {
     let timeout = options.connect_timeout;
     let asked = time::timeout(timeout, async {
         let Opened { stream, space, max_frame, time } = open_connection(server, target, options).await?;
@@ -267,16 +275,16 @@ fn start(target: Arc<Target>, server: Address, setup: ClientSetup, options: Conn
     if options.snapshots {
         session.subscribe();
     }
-    let core = Core::new(session, (space, nodes), MonotonicClock::begin(), options);
+    let core = Core::new(session, (space.space, nodes), MonotonicClock::begin(), options);
     tokio::spawn(Core::run_timers(Arc::downgrade(&core)));
-    tokio::spawn(keep_connected(Arc::downgrade(&core), target, server));
+    tokio::spawn(keep_connected(Arc::downgrade(&core), target, server, Arc::new(space)));
     core
 }
 
 /// An open connection to a server.
 struct Opened {
     stream: Stream,
-    space: SpaceId,
+    space: SpaceIdentity,
     max_frame: u32,
     /// The time of the cluster. The client goes by it, not by its own clock (L2).
     time: ClusterTime,
@@ -293,34 +301,35 @@ async fn open_connection(peer: &Address, target: &Target, options: &ConnectOptio
         0 => ClusterTime { offset_ms: clock.wall_offset_ms(), is_trusted: true },
         time_ms => ClusterTime::told(time_ms, clock.now()),
     };
-    Ok(Opened { stream, space: terms.space, max_frame: terms.max_frame, time })
+    let space = SpaceIdentity { cluster: terms.cluster, space: terms.space };
+    Ok(Opened { stream, space, max_frame: terms.max_frame, time })
 }
 
 /// Opens a connection to a peer server of the client's space.
-async fn reconnect(peer: &Address, target: &Target, options: &ConnectOptions, space: SpaceId) -> Result<Opened> {
-    match open_connection(peer, target, options).await? {
-        opened if opened.space == space => Ok(opened),
-        _ => {
-            let what = format!(
-                "the space of this client was removed, and {peer} has another one of its name, or is of another cluster"
-            );
-            Err(Error::new(ErrorKind::NotFound, what))
+async fn reconnect(peer: &Address, target: &Target, options: &ConnectOptions, space: &SpaceIdentity) -> Result<Opened> {
+    let opened = open_connection(peer, target, options).await?;
+    let what = match &opened.space {
+        found if found == space => return Ok(opened),
+        found if found.cluster != space.cluster => {
+            format!("{peer} is of another cluster than this client, or of a restored one: connect again")
         }
-    }
+        _ => format!("the space of this client was removed, and {peer} has another one of its name"),
+    };
+    Err(Error::new(ErrorKind::NotFound, what))
 }
 
 /// Keeps a client connected for its lifetime, at first to the server that it was set up by.
-async fn keep_connected(core: Weak<Core>, target: Arc<Target>, first: Address) {
+async fn keep_connected(core: Weak<Core>, target: Arc<Target>, first: Address, space: Arc<SpaceIdentity>) {
     let mut pause = FIRST_PAUSE;
     let mut servers = target.servers(None);
     if let Some(place) = servers.iter().position(|server| *server == first) {
         servers.rotate_left(place);
     }
     while let Some(client) = core.upgrade() {
-        let (options, space) = (Arc::new(client.options.clone()), client.space);
+        let options = Arc::new(client.options.clone());
         let attempt = |server: Address| {
-            let (target, options) = (target.clone(), options.clone());
-            async move { reconnect(&server, &target, &options, space).await }
+            let (target, options, space) = (target.clone(), options.clone(), space.clone());
+            async move { reconnect(&server, &target, &options, &space).await }
         };
         // The client may be dropped meanwhile.
         drop(client);

@@ -162,6 +162,7 @@ impl server::ServerRole for BrickRole {
                 opening,
                 permission,
                 time_ms: self.nodes.cluster_view.clock.time_ms(),
+                cluster: self.nodes.cluster_view.cluster(),
             },
             (),
         ))

@@ -53,6 +53,8 @@ pub struct ClusterView {
     number_source: Box<dyn Fn(u64) -> PendingNumbers + Send + Sync>,
     source: Option<CatalogSource>,
     schema_cache: SchemaCache,
+    /// The number of the cluster; empty without a catalogue.
+    cluster: String,
     /// What this process saw of the logs of others.
     pub(crate) witnesses: Arc<WitnessTable>,
     /// The clock of the process.
@@ -85,6 +87,7 @@ impl ClusterView {
             number_source: Box::new(numbers),
             source: None,
             schema_cache: schemas,
+            cluster: String::new(),
             witnesses: WitnessTable::new(),
             clock: ProcessClock::of_catalogue(),
             filling: Mutex::default(),
@@ -117,7 +120,7 @@ impl ClusterView {
     ) -> Result<Arc<Self>> {
         clock.begin_use();
         let editor = CatalogEditor::new(store.clone());
-        editor.parameters().await?;
+        let cluster = editor.parameters().await?.cluster;
         let seen = witnesses.clone();
         let seen = move || seen.of(Subject::Catalogue).last().map(|seen| seen.forced);
         let follower = Follower::start_after(store, seen).await?;
@@ -138,6 +141,7 @@ impl ClusterView {
             number_source: Box::new(numbers),
             source: catalogue,
             schema_cache: schemas,
+            cluster,
             witnesses,
             clock,
             filling,
@@ -192,6 +196,11 @@ impl ClusterView {
     #[must_use]
     pub fn catalog(&self) -> Option<Arc<Catalog>> {
         self.source.as_ref().map(|catalogue| catalogue.follower.catalog())
+    }
+
+    /// The number of the cluster; empty without a catalogue.
+    pub(crate) fn cluster(&self) -> String {
+        self.cluster.clone()
     }
 
     /// The same without counting references: for a moment only.

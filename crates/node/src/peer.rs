@@ -208,8 +208,10 @@ impl ServerRole for PeerRole {
         let is_redirector = hello.role() == handshake::Role::Redirector;
         let id = space.id;
         let pass = Admission { space, principal: who.clone(), is_redirector, catalog_timeout };
-        let time_ms = self.cluster_view.clock.time_ms();
-        Ok((Terms { space: id, max_frame, max_in_flight, brick: 0, opening: None, permission, time_ms }, pass))
+        let (time_ms, cluster) = (self.cluster_view.clock.time_ms(), self.cluster_view.cluster());
+        let terms =
+            Terms { space: id, max_frame, max_in_flight, brick: 0, opening: None, permission, time_ms, cluster };
+        Ok((terms, pass))
     }
 
     fn check_admitted(&self, connection: &AdmittedConnection) -> Result<()> {

@@ -120,8 +120,8 @@ pub(crate) struct RedirectorRole {
 /// The groups of all spaces. One without members is kept for a while.
 #[derive(Default)]
 struct Groups {
-    /// A group is made outside of the lock, so that a space that cannot be reached delays no other.
-    groups: Mutex<BTreeMap<SpaceId, Arc<OnceCell<Arc<Group>>>>>,
+    /// By the number of their cluster and their own. A group is made outside of the lock, so that a space that cannot be reached delays no other.
+    groups: Mutex<BTreeMap<(String, SpaceId), Arc<OnceCell<Arc<Group>>>>>,
     /// What groups that have ended did.
     ended: Mutex<RedirectorCounts>,
 }
@@ -131,12 +131,12 @@ impl Groups {
     ///
     /// # Errors
     /// As [`Upstream::fetch_setup`] and [`Group::check_connected`].
-    async fn join(&self, upstream: &Arc<Upstream>, name: &str, id: SpaceId) -> Result<Arc<Group>> {
-        let cell = locked(&self.groups).entry(id).or_default().clone();
+    async fn join(&self, upstream: &Arc<Upstream>, name: &str, (cluster, id): (&str, SpaceId)) -> Result<Arc<Group>> {
+        let cell = locked(&self.groups).entry((cluster.to_owned(), id)).or_default().clone();
         let start = || async {
             let setup = upstream.fetch_setup(name).await?;
             let space = SpaceView { id, name: name.to_owned(), nodes: setup.nodes };
-            Ok::<_, Error>(Group::start(space, setup.number, upstream.clone()))
+            Ok::<_, Error>(Group::start(space, cluster.to_owned(), setup.number, upstream.clone()))
         };
         let group = cell.get_or_try_init(start).await?;
         group.check_connected()?;
@@ -196,7 +196,7 @@ impl ServerRole for RedirectorRole {
         let (stream, above) = self.upstream.dial_for(hello).await?;
         let group = match hello.space.is_empty() {
             true => None,
-            false => Some(self.groups.join(&self.upstream, &hello.space, above.space).await?),
+            false => Some(self.groups.join(&self.upstream, &hello.space, (&above.cluster, above.space)).await?),
         };
         let max_frame = config.limits.max_frame.min(above.max_frame);
         let max_in_flight = config.limits.max_in_flight.min(above.max_in_flight);

@@ -273,6 +273,7 @@ fn change_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
                     opening: None,
                     permission: handshake::Permission::None,
                     time_ms: 0,
+                    cluster: String::new(),
                 })
             }
         }
@@ -375,6 +376,7 @@ impl HandshakeAuthenticator for HangingBrick {
             opening: None,
             permission: handshake::Permission::None,
             time_ms: 0,
+            cluster: String::new(),
         })
     }
 }

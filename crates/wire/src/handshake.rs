@@ -180,7 +180,12 @@ pub struct Terms {
     pub permission: Permission,
     /// The time of the cluster when it was granted, in milliseconds since 1970; 0 if the server does not know it (L2).
     pub time_ms: u64,
+    /// The number of the cluster; empty if the server does not know it.
+    pub cluster: String,
 }
+
+/// The longest number of a cluster, in bytes.
+const MAX_CLUSTER: usize = 64;
 
 /// The bytes of an opening with this message.
 #[must_use]
@@ -282,6 +287,9 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
         let what = format!("server and client lack each other's features: server {accepted:?}, client {FEATURES:#x}");
         return Err(unsupported(what));
     }
+    if accepted.cluster.len() > MAX_CLUSTER {
+        return Err(convert::invalid("the number of the cluster is too long"));
+    }
     Ok(Terms {
         space: convert::space(accepted.space)?,
         max_frame: accepted.max_frame,
@@ -290,6 +298,7 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
         opening: accepted.opening,
         permission: accepted.permission(),
         time_ms: convert::time_ms(accepted.time_ms)?,
+        cluster: accepted.cluster,
     })
 }
 
@@ -346,6 +355,7 @@ pub async fn accept(
             opening: terms.opening,
             permission: terms.permission.into(),
             time_ms: terms.time_ms,
+            cluster: terms.cluster.clone(),
         }),
         Err(error) => proto::welcome::Answer::Refused(error.into()),
     };

@@ -209,6 +209,7 @@ impl handshake::HandshakeAuthenticator for AdmitAll {
             opening: None,
             permission: handshake::Permission::None,
             time_ms: 0,
+            cluster: String::new(),
         })
     }
 }

@@ -74,6 +74,7 @@ impl HandshakeAuthenticator for AdmitAll {
             opening,
             permission: handshake::Permission::None,
             time_ms: 0,
+            cluster: String::new(),
         })
     }
 }

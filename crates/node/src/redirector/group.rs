@@ -83,6 +83,8 @@ struct Connections {
 pub(super) struct Group {
     driver: Mutex<Driver>,
     pub(super) space: Arc<SpaceView>,
+    /// The number of the cluster.
+    cluster: String,
     connections: Mutex<Connections>,
     timer: Arc<DeadlineTimer>,
     time: MonotonicClock,
@@ -90,10 +92,11 @@ pub(super) struct Group {
 
 impl Group {
     /// Serves a space. The group ends when it is dropped.
-    pub(super) fn start(space: SpaceView, number: u64, upstream: Arc<Upstream>) -> Arc<Self> {
+    pub(super) fn start(space: SpaceView, cluster: String, number: u64, upstream: Arc<Upstream>) -> Arc<Self> {
         let group = Arc::new(Self {
             driver: Mutex::new(RedirectorDriver::new(number, SESSION_BITS).with_secret(random_secret())),
             space: Arc::new(space),
+            cluster,
             connections: Mutex::new(Connections {
                 above: Err(Instant::now()),
                 members: BTreeMap::new(),
@@ -242,18 +245,18 @@ async fn keep_connected(group: Weak<Group>, upstream: Arc<Upstream>) {
     let mut pauses = Backoff::new(MIN_PAUSE, MAX_PAUSE);
     let mut last_refusal = None;
     while let Some(current) = group.upgrade() {
-        let space = current.space.clone();
+        let (space, cluster) = (current.space.clone(), current.cluster.clone());
         // The last member may leave meanwhile.
         drop(current);
         match upstream.dial_space(&space.name).await {
-            Ok((stream, terms)) if terms.space == space.id => {
+            Ok((stream, terms)) if terms.space == space.id && terms.cluster == cluster => {
                 last_refusal = None;
                 pauses.reset();
                 drive(&group, stream, &terms).await;
             }
             Ok(_) => {
                 // The members are told so by their own connections.
-                info!(space = space.name, "the space was removed, and there is another one of its name");
+                info!(space = space.name, "the space was removed, or the cluster is another one now");
                 return;
             }
             Err(error) if error.kind() == ErrorKind::Unavailable => {

@@ -88,6 +88,7 @@ fn openings_are_unchanged() {
         opening: None,
         permission: proto::account::Permission::None.into(),
         time_ms: 0,
+        cluster: String::new(),
     };
     let of_a_brick = proto::Accepted { brick: 7, ..accepted.clone() };
     let seen = proto::cluster::Witnessed { brick: 7, number: 3, nonce: 0x1234, position: 99, at_us: 5 };
@@ -95,6 +96,7 @@ fn openings_are_unchanged() {
     let opened = proto::Accepted { opening: Some(seen), ..of_a_brick.clone() };
     let of_a_user = proto::Accepted { permission: proto::account::Permission::Write.into(), ..accepted.clone() };
     let of_a_time = proto::Accepted { time_ms: 1_800_000_000_123, ..accepted.clone() };
+    let of_a_cluster = proto::Accepted { cluster: "0123456789abcdef".repeat(2), ..accepted.clone() };
     let welcome = |answer| proto::Welcome { answer: Some(answer) };
     let refused = proto::Error { kind: 9, message: "upgrade".to_owned() };
     let openings = [
@@ -107,6 +109,7 @@ fn openings_are_unchanged() {
         ("welcome-opened", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(opened)))),
         ("welcome-of-a-user", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(of_a_user)))),
         ("welcome-of-a-time", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(of_a_time)))),
+        ("welcome-of-a-cluster", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(of_a_cluster)))),
         ("welcome-refused", handshake::encode(1, &welcome(proto::welcome::Answer::Refused(refused)))),
     ];
     for (name, now) in openings {
@@ -193,7 +196,7 @@ fn every_vector_is_checked() {
     let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
     assert_eq!(
         stored,
-        10 + 10 + 13 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
+        11 + 10 + 13 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
         "the vectors in the directory are not those of this version's tests"
     );
 }

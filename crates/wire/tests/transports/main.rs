@@ -38,6 +38,7 @@ impl HandshakeAuthenticator for Door {
             opening: None,
             permission: wire::handshake::Permission::None,
             time_ms: 0,
+            cluster: String::new(),
         })
     }
 }
