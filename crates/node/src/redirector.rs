@@ -117,11 +117,14 @@ pub(crate) struct RedirectorRole {
     contents: Arc<ContentCache>,
 }
 
+/// A group that is there, or is being made.
+type GroupCell = Arc<OnceCell<Arc<Group>>>;
+
 /// The groups of all spaces. One without members is kept for a while.
 #[derive(Default)]
 struct Groups {
     /// By the number of their cluster and their own. A group is made outside of the lock, so that a space that cannot be reached delays no other.
-    groups: Mutex<BTreeMap<(String, SpaceId), Arc<OnceCell<Arc<Group>>>>>,
+    groups: Mutex<BTreeMap<(String, SpaceId), GroupCell>>,
     /// What groups that have ended did.
     ended: Mutex<RedirectorCounts>,
 }
@@ -156,7 +159,7 @@ impl Groups {
 
     /// Ends the groups that were without members for a while.
     fn end_abandoned(&self) {
-        let abandoned = |cell: &Arc<OnceCell<Arc<Group>>>| cell.get().is_some_and(|group| group.is_abandoned());
+        let abandoned = |cell: &GroupCell| cell.get().is_some_and(|group| group.is_abandoned());
         let ended: Vec<_> = locked(&self.groups).extract_if(.., |_, cell| abandoned(cell)).collect();
         for group in ended.into_iter().filter_map(|(_, cell)| cell.get().cloned()) {
             *locked(&self.ended) += group.status().counts;
@@ -201,7 +204,10 @@ impl ServerRole for RedirectorRole {
         let max_frame = config.limits.max_frame.min(above.max_frame);
         let max_in_flight = config.limits.max_in_flight.min(above.max_in_flight);
         let is_redirector = hello.role() == Role::Redirector;
-        Ok((Terms { max_frame, max_in_flight, ..above }, Admission { above: (stream, above), is_redirector, group }))
+        Ok((
+            Terms { max_frame, max_in_flight, ..above.clone() },
+            Admission { above: (stream, above), is_redirector, group },
+        ))
     }
 
     fn check_admitted(&self, _: &AdmittedConnection) -> Result<()> {

@@ -164,7 +164,7 @@ impl Introduction {
 }
 
 /// What the server grants a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The space that the connection is about.
     pub space: SpaceId,
