@@ -81,6 +81,8 @@ enum Benchmark {
     Endurance,
     /// A directory of ten million names: its first names, and creates in it.
     Names,
+    /// Clients of eight bricks beside backups, and backup and restore beside a copy of as many bytes.
+    Backup,
     /// Java programs: small transactions, lookups, OO7 and embedded stores, beside DataNucleus and Hibernate on PostgreSQL, EclipseStore
     /// and H2. About an hour and a half.
     Java,
@@ -154,6 +156,7 @@ impl Benchmark {
             Self::Open => "open",
             Self::Endurance => "endurance",
             Self::Names => "names",
+            Self::Backup => "backup",
             Self::Java => "java",
             Self::Oo7 => "oo7",
             Self::Figures => "figures",
@@ -184,6 +187,7 @@ impl Benchmark {
             Self::Open => workload::open::measure(run),
             Self::Endurance => workload::endurance::measure(run),
             Self::Names => workload::names::measure(run),
+            Self::Backup => workload::backup::measure(run),
             Self::Java => java::measure(run),
             Self::Oo7 => oo7::measure(run, &arguments.oo7),
         }

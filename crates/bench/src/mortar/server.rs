@@ -36,11 +36,16 @@ impl MortarServer {
 
     /// Starts a server in the directory of an earlier one.
     pub(crate) fn start_in(directory: TempDir, engine: Engine) -> Result<Self> {
+        Self::start_with(directory, engine, &[])
+    }
+
+    /// The same, with more options of `mortar dev`.
+    pub(crate) fn start_with(directory: TempDir, engine: Engine, options: &[String]) -> Result<Self> {
         let data = Self::data(&directory)?;
         let socket = data.with_file_name("mortar.sock");
         let (tcp, unix) = (Address::free_tcp()?, Address::Unix(socket.clone()));
         let mut command = Command::new(binary()?);
-        command.args(["dev", "--http", "none"]).arg("--socket").arg(socket);
+        command.args(["dev", "--http", "none"]).args(options).arg("--socket").arg(socket);
         match engine {
             Engine::Durable => command.arg("--data").arg(&data),
             Engine::Memory => command.arg("--memory"),

@@ -1,6 +1,7 @@
 //! Mortar's own workloads: commits, gets, a key-value server, large objects, memory, opening after a crash,
-//! ten minutes at full rate, a large directory.
+//! ten minutes at full rate, a large directory, backups.
 
+pub(crate) mod backup;
 pub(crate) mod blob;
 pub(crate) mod commit;
 pub(crate) mod endurance;
