@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use client::{Client, Transaction};
 use mortar_tests::cluster::Cluster;
 use mortar_tests::{CommandOutput, Server, mortar, run};
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
 /// How long it may take until a wrong clock is noticed, and until all is as before.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -249,10 +251,17 @@ fn clients_stay_connected_while_the_time_of_the_cluster_slows_down() {
     let mut exercise = server.command(&["exercise", "--seconds", &seconds, "--clients", "2"]);
     exercise.env("MORTAR_LOG", "info");
     let exercise = thread::spawn(move || run(&mut exercise));
+    // This client does nothing meanwhile.
+    let runtime = Runtime::new().unwrap();
+    let idle = runtime.block_on(Client::connect(&server.url())).unwrap();
     thread::sleep(Duration::from_secs(2));
     clock.set(0);
     let ended = exercise.join().unwrap();
     ended.ok();
+    let begun = Instant::now();
+    let create = |t: Transaction| async move { t.create_blob("content").map(drop) };
+    runtime.block_on(idle.transact(create)).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1), "it is not thrown out: {:?}", begun.elapsed());
     assert!(!ended.stderr.contains("the connection to a server ended"), "{}", ended.stderr);
 }
 

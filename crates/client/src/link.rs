@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
 use protocol::clock::ClusterTime;
@@ -39,6 +39,8 @@ use crate::url::split_group;
 const BUDGET: usize = 64 << 20;
 /// The pause after a round of attempts without success: it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// A connection that ends earlier counts as a failed attempt.
+const LASTING: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long one attempt to connect is waited for before the next peer server is tried, too.
 const HEDGE_DELAY: Duration = Duration::from_millis(300);
@@ -335,9 +337,13 @@ async fn keep_connected(core: Weak<Core>, target: Arc<Target>, first: Address, s
         drop(client);
         match first_success(&servers, |server| target.hedge_delay(server), attempt).await {
             Ok((server, opened)) => {
-                pause = FIRST_PAUSE;
-                match drive_connection(&core, &target, &server, opened).await {
-                    Ok(ConnectionEnd::Lost) => servers = target.servers(Some(&server)),
+                let begun = Instant::now();
+                match drive_connection(&core, &target, &server, opened, &space).await {
+                    Ok(ConnectionEnd::Lost) => {
+                        servers = target.servers(Some(&server));
+                        // A server that ends each connection soon is not asked again and again at once.
+                        pause = if begun.elapsed() >= LASTING { FIRST_PAUSE } else { pause };
+                    }
                     Ok(ConnectionEnd::Left) => {
                         servers = target.servers(None);
                         continue;
@@ -391,6 +397,7 @@ async fn drive_connection(
     target: &Arc<Target>,
     server: &Address,
     opened: Opened,
+    space: &SpaceIdentity,
 ) -> Result<ConnectionEnd> {
     let Some(client) = core.upgrade() else { return Err(closed_error()) };
     let Opened { stream, max_frame, time, .. } = opened;
@@ -427,7 +434,7 @@ async fn drive_connection(
             let _ = time::timeout(HANG_UP_TIMEOUT, driving).await;
             format!("it has not answered for {:?}", patience.in_all())
         }
-        better = wait_for_better(core, target, server, &options, &caller), if target.group.is_some() => {
+        better = wait_for_better(core, target, (server, space), &options, &caller), if target.group.is_some() => {
             info!(%server, %better, "a redirector that comes before this server answers");
             ended = ConnectionEnd::Left;
             caller.hang_up();
@@ -444,7 +451,7 @@ async fn drive_connection(
 async fn wait_for_better(
     core: &Weak<Core>,
     target: &Target,
-    server: &Address,
+    (server, space): (&Address, &SpaceIdentity),
     options: &ConnectOptions,
     caller: &Caller,
 ) -> Address {
@@ -457,7 +464,7 @@ async fn wait_for_better(
             group.set_redirectors(found);
         }
         for better in target.better_than(server) {
-            if open_connection(&better, target, options).await.is_ok() {
+            if reconnect(&better, target, options, space).await.is_ok() {
                 let idle = async {
                     while has_calls(core) {
                         time::sleep(IDLE_POLL).await;

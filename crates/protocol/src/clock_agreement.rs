@@ -27,7 +27,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::clock::{ClusterTime, MAX_TIME_MS};
+use crate::clock::{ClusterTime, LEAD_MS, MAX_TIME_MS};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
 
@@ -37,6 +37,9 @@ pub const COMPARE_MS: Ms = 1_000;
 const FORGET_MS: Ms = 5_000;
 /// Part of the time that the time of the cluster loses while it is ahead of the clocks: one in this number.
 const SLOW_DOWN: u64 = 16;
+/// A time of the cluster that is this much later than the own one is taken over, in milliseconds: the bounds of a log are later by the lead
+/// of a bound. It is less than clients may be ahead.
+const NOTED_MS: u64 = LEAD_MS + 500;
 /// Clocks that are remembered, at most.
 const MAX_CLOCKS: usize = 1_024;
 /// The name of the meta-server.
@@ -256,7 +259,7 @@ impl ClockAgreement {
         let offset = difference(time_ms, now);
         let used = self.used.map(|(used, _)| used);
         let known = self.time_offset(now).or(used).unwrap_or(i64::MIN);
-        let is_ahead = offset > known.saturating_add_unsigned(self.skew_ms);
+        let is_ahead = offset > known.saturating_add_unsigned(NOTED_MS);
         if time_ms > 0 && time_ms <= MAX_TIME_MS && is_ahead {
             self.used = Some((offset, now));
         }

@@ -60,6 +60,8 @@ impl ClientConnection {
         let state = PeerClient::new(handle, space, principal);
         let state = if is_redirector { state.as_redirector() } else { state };
         let registration = thread.server.role.registration();
+        // A machine that has panicked serves no client, and each request says so.
+        let _ = shard.with_driver(|driver, _| driver.client_connected(&state));
         Self { shard, state, thread, queries: Queries::default(), registration, catalog_timeout }
     }
 

@@ -18,13 +18,15 @@ pub(crate) struct Downstreams<A> {
     session_bits: u32,
     /// The connection of each holder.
     holders: BTreeMap<HolderId, A>,
+    /// The connections of all clients of spaces, whether they have named their numbers or not.
+    connected: Vec<A>,
     /// The connection of each client that has named its number, and its space.
     clients: BTreeMap<ClientId, (A, SpaceId)>,
 }
 
 impl<A: Clone + PartialEq> Downstreams<A> {
     pub(crate) fn new(own: ClientId, session_bits: u32) -> Self {
-        Self { own, session_bits, holders: BTreeMap::new(), clients: BTreeMap::new() }
+        Self { own, session_bits, holders: BTreeMap::new(), connected: Vec::new(), clients: BTreeMap::new() }
     }
 
     /// The client whose session this is.
@@ -37,9 +39,16 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         self.holders.get(&holder)
     }
 
-    /// The connections of all clients.
-    pub(crate) fn clients(&self) -> impl Iterator<Item = &A> {
-        self.clients.values().map(|(address, _)| address)
+    /// A client is connected. One about the whole cluster begins no transactions, and is not listed.
+    pub(crate) fn connect(&mut self, client: &PeerClient<A>) {
+        if !client.space().nodes.is_empty() {
+            self.connected.push(client.address().clone());
+        }
+    }
+
+    /// The connections of all clients of spaces.
+    pub(crate) fn connected(&self) -> impl Iterator<Item = &A> {
+        self.connected.iter()
     }
 
     /// The connection of a client.
@@ -127,8 +136,11 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         self.holders.extract_if(.., |_, at| at == address).map(|(holder, _)| holder).collect()
     }
 
-    /// Forgets the number of a client whose connection has ended, unless a later connection has taken it.
+    /// Forgets a client whose connection has ended, and its number unless a later connection has taken it.
     pub(crate) fn forget(&mut self, client: &PeerClient<A>) {
+        if let Some(place) = self.connected.iter().position(|at| at == client.address()) {
+            self.connected.swap_remove(place);
+        }
         let is_of_it = |at: &A| at == client.address() || planted(Bug::LaterConnectionForgotten);
         if let Some(number) = client.number()
             && self.clients.get(&number).is_some_and(|(at, _)| is_of_it(at))

@@ -124,7 +124,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         self.tell_time_at = now + TELL_TIME_MS;
         if time.is_trusted && !planted(Bug::TimeNotTold) {
             let time_ms = time.at(now);
-            self.out.extend(self.below.clients().map(|to| Output::Time { to: to.clone(), time_ms }));
+            self.out.extend(self.below.connected().map(|to| Output::Time { to: to.clone(), time_ms }));
         }
     }
 
@@ -265,6 +265,11 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             return Ok(());
         }
         self.pass_call(client.address(), txn, Call::Resolve { participants, patched }, now)
+    }
+
+    /// A client is connected: from now on it is told when the time of the cluster changes.
+    pub fn client_connected(&mut self, client: &PeerClient<A>) {
+        self.below.connect(client);
     }
 
     /// The connection of a client has ended.

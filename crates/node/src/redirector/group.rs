@@ -255,7 +255,10 @@ async fn keep_connected(group: Weak<Group>, upstream: Arc<Upstream>) {
                 drive(&group, stream, &terms).await;
             }
             Ok(_) => {
-                // The members are told so by their own connections.
+                // Members connect again, and learn the same if their connections lead there, too.
+                if let Some(current) = group.upgrade() {
+                    current.disconnect_members();
+                }
                 info!(space = space.name, "the space was removed, or the cluster is another one now");
                 return;
             }

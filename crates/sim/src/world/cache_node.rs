@@ -41,8 +41,11 @@ impl World {
         };
         let link = self.net.connect(pid, upper, node, epoch);
         self.processes[pid].uplinks[uplink].link = Some(link);
-        let now = self.local_time(pid);
+        let (now, is_redirector) = (self.local_time(pid), self.is_redirector(pid));
         self.note(|world| format!("{} connects to {}", world.name(pid), world.name(upper)));
+        if let Some(ProcessMachine::Peer(peer)) = &mut self.processes[upper].machine {
+            peer.handle_connected((pid, link), is_redirector);
+        }
         self.tell_time(pid, upper);
         self.report_uplink(pid, (node, brick), true, now);
         self.drain_process(pid);

@@ -47,6 +47,14 @@ impl PeerProcess {
         Self { driver: PeerDriver::new(settings, now), space, queries: BTreeMap::new(), clients: BTreeMap::new() }
     }
 
+    /// A client or a redirector is connected.
+    pub(super) fn handle_connected(&mut self, from: Address, is_redirector: bool) {
+        let client = PeerClient::unrestricted(from, self.space.clone());
+        let client = if is_redirector { client.as_redirector() } else { client };
+        self.driver.client_connected(&client);
+        self.clients.insert(from, client);
+    }
+
     fn client_message(
         &mut self,
         from: Address,
@@ -54,12 +62,13 @@ impl PeerProcess {
         message: ClientMessage,
         now: u64,
     ) -> model::Result<()> {
-        let space = &self.space;
-        let client = self.clients.entry(from).or_insert_with(|| {
-            let client = PeerClient::unrestricted(from, space.clone());
-            if is_redirector { client.as_redirector() } else { client }
-        });
-        self.driver.client_message(client, message, now)
+        if !self.clients.contains_key(&from) {
+            self.handle_connected(from, is_redirector);
+        }
+        match self.clients.get_mut(&from) {
+            Some(client) => self.driver.client_message(client, message, now),
+            None => Ok(()),
+        }
     }
 
     /// A connection from below has ended.

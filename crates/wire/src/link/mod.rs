@@ -113,12 +113,17 @@ pub trait Service: Send + 'static {
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>);
 
     /// Handles messages between machines, in order. Those that arrive together come together, so that a machine is locked once for
-    /// them. Must not block.
+    /// them. Must not block. A side without machines ignores what time it is.
     ///
     /// # Errors
     /// If a message breaks the protocol: those behind it are not handled, the connection ends, and the other side gets the reason.
-    fn on_messages(&mut self, _messages: impl Iterator<Item = Message>) -> Result<()> {
-        Err(Error::new(ErrorKind::Unsupported, "this side of the connection takes no messages of machines"))
+    fn on_messages(&mut self, mut messages: impl Iterator<Item = Message>) -> Result<()> {
+        match messages.all(|message| matches!(message, Message::Time(_))) {
+            true => Ok(()),
+            false => {
+                Err(Error::new(ErrorKind::Unsupported, "this side of the connection takes no messages of machines"))
+            }
+        }
     }
 
     /// The log of the other side, a brick, is forced up to this position. A message follows that says more of it.

@@ -594,11 +594,11 @@ fn watchers_get_each_status_of_their_space() {
 fn clients_learn_when_the_time_of_the_cluster_changes_otherwise_than_by_their_steady_clocks() {
     assert_noticed(&[Bug::TimeNotTold], || {
         let mut driver = driver();
-        let call = || Call::Resolve { participants: vec![], patched: vec![] };
-        for (address, number) in [(1, 5), (2, 6)] {
-            let txn = TxnId { start: HlcTimestamp::at(NOW), client: ClientId(number) };
-            send(&mut driver, &mut client(address, "reader"), ClientMessage::Call { txn, call: call() });
+        let gone = client(3, "reader");
+        for client in [&client(1, "reader"), &client(2, "writer"), &gone] {
+            driver.client_connected(client);
         }
+        driver.client_disconnected(&gone, NOW);
         let mut told = |offset_ms, is_trusted, now| {
             driver.set_time(ClusterTime { offset_ms, is_trusted }, now);
             let told = driver.outputs().map(|output| match output {
