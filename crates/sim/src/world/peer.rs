@@ -82,7 +82,7 @@ impl PeerProcess {
 
 impl World {
     /// Whether a process speaks for the clients below it.
-    fn is_redirector(&self, pid: Pid) -> bool {
+    pub(super) fn is_redirector(&self, pid: Pid) -> bool {
         matches!(self.processes[pid].place, ProcessName::Redirector(_))
     }
 
