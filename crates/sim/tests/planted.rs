@@ -1,12 +1,15 @@
 //! Every planted bug is noticed: by random schedules, within a bounded number of seeds, or by the schedule of a scenario that
 //! was written for it. A checker that misses one is not finished.
+//!
+//! `planted_seeds.txt` has a seed that has noticed each bug, which is tried first; `MORTAR_SEEDS=N` searches from the beginning, in N seeds at most.
+//! With `MORTAR_WRITE_SEEDS=1` the file is written anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
 use model::planted_bug::PlantedBug;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -63,15 +66,35 @@ fn directed() -> BTreeSet<Bug> {
     catches.filter_map(|bug| if let bug::Bug::Protocol(bug) = bug { Some(bug) } else { None }).collect()
 }
 
-/// How soon a bug is noticed, and as what.
-fn first_noticed(bug: Bug, choice: Choice, limit: u64) -> Option<(u64, String)> {
-    let tries = (0..limit).map(|seed| (seed, plan(seed, choice)));
+/// A seed that notices a bug, and as what. `known` is tried first.
+fn first_noticed(bug: Bug, choice: Choice, known: Option<u64>, limit: u64) -> Option<(u64, String)> {
+    let tries = known.into_iter().chain(0..limit).map(|seed| (seed, plan(seed, choice)));
     let mut found =
         tries.filter_map(|(seed, plan)| Some((seed, run(plan, Some(bug.into()), false).wrong?.to_string())));
-    found.next().map(|(seed, wrong)| (seed + 1, wrong.lines().next().unwrap_or_default().chars().take(110).collect()))
+    found.next().map(|(seed, wrong)| (seed, wrong.lines().next().unwrap_or_default().chars().take(110).collect()))
 }
 
-/// Looks for bugs, on all processors. Returns those that nobody noticed.
+fn seeds_file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/planted_seeds.txt")
+}
+
+/// The seeds that have noticed bugs.
+fn known_seeds() -> BTreeMap<String, u64> {
+    let text = fs::read_to_string(seeds_file()).unwrap();
+    let line = |line: &str| line.split_once(' ').map(|(bug, seed)| (bug.to_owned(), seed.parse().unwrap()));
+    text.lines().filter_map(line).collect()
+}
+
+fn write_seeds(found: impl Iterator<Item = (Bug, u64)>) {
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _writing = WRITING.lock().unwrap();
+    let mut seeds = known_seeds();
+    seeds.extend(found.map(|(bug, seed)| (format!("{bug:?}"), seed)));
+    let lines: String = seeds.iter().map(|(bug, seed)| format!("{bug} {seed}\n")).collect();
+    fs::write(seeds_file(), lines).unwrap();
+}
+
+/// Looks for bugs, on all processors. Returns those that nothing noticed.
 #[allow(clippy::print_stderr, reason = "how soon each is noticed is worth knowing")]
 fn missed(bugs: &[Bug], choice: impl Fn(Bug) -> Choice + Sync) -> Vec<Bug> {
     let only = std::env::var("MORTAR_BUG").ok();
@@ -79,21 +102,28 @@ fn missed(bugs: &[Bug], choice: impl Fn(Bug) -> Choice + Sync) -> Vec<Bug> {
     let bugs: Vec<Bug> = bugs.iter().filter(wanted).copied().collect();
     let asked = std::env::var("MORTAR_SEEDS").ok().map(|seeds| seeds.parse().unwrap());
     let (next, found, directed) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), directed());
+    let is_written = std::env::var_os("MORTAR_WRITE_SEEDS").is_some();
+    let known = if asked.is_some() || is_written { BTreeMap::new() } else { known_seeds() };
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
                 while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let known = known.get(&format!("{bug:?}")).copied();
                     let limit = if directed.contains(bug) { DIRECTED_LIMIT } else { LIMIT };
-                    let result = first_noticed(*bug, choice(*bug), asked.unwrap_or(limit));
+                    let result = first_noticed(*bug, choice(*bug), known, asked.unwrap_or(limit));
                     found.lock().unwrap().insert(*bug, result);
                 }
             });
         }
     });
+    let found = found.into_inner().unwrap();
+    if is_written {
+        write_seeds(found.iter().filter_map(|(bug, found)| found.as_ref().map(|(seed, _)| (*bug, *seed))));
+    }
     let mut missed = Vec::new();
-    for (bug, result) in found.into_inner().unwrap() {
+    for (bug, result) in found {
         match result {
-            Some((seeds, wrong)) => eprintln!("{:3} {bug:?}: {seeds} seeds: {wrong}", bug.rule()),
+            Some((seed, wrong)) => eprintln!("{:3} {bug:?}: seed {seed}: {wrong}", bug.rule()),
             None if directed.contains(&bug) => eprintln!("{:3} {bug:?}: by its scenario", bug.rule()),
             None => missed.push(bug),
         }
@@ -118,7 +148,7 @@ fn every_planted_bug_is_noticed() {
     let bugs: Vec<Bug> = Bug::ALL.iter().copied().filter(here).collect();
     assert!(bugs.len() >= 40, "{} bugs are few", bugs.len());
     let missed = missed(&bugs, choice);
-    assert!(missed.is_empty(), "nobody noticed {missed:?}, and no scenario is written for them");
+    assert!(missed.is_empty(), "nothing noticed {missed:?}, and no scenario is written for them");
 }
 
 /// What is noticed must be the bug: without one, the same seeds are clean.
@@ -156,5 +186,5 @@ fn planted_bugs_of_groups_are_noticed_in_whole_clusters() {
     let here = |bug: &Bug| bug.is_of_groups() && !OF_GROUPS_ONLY.contains(bug);
     let bugs: Vec<Bug> = Bug::ALL.iter().copied().filter(here).collect();
     let missed = missed(&bugs, |_| choice);
-    assert!(missed.is_empty(), "nobody noticed {missed:?}");
+    assert!(missed.is_empty(), "nothing noticed {missed:?}");
 }
