@@ -196,7 +196,7 @@ fn one_wrong_clock_harms_only_its_process_and_only_while_it_is_wrong() {
     }
 }
 
-/// A process starts with a wrong clock, nobody writes, and it is started again with a right one (ATTACK 16).
+/// A process is started with a wrong clock, and then with a right one. No client writes in between.
 #[test]
 fn start_after_a_correction_waits_for_nothing() {
     let mut world = World::start();

@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 
-use model::{Entry, NodeId, Oid, PageId};
+use model::{Entry, ErrorKind, NodeId, Oid, PageId};
 
 use client_mark::ClientMark;
 use coordinator::CommitReply;
@@ -406,6 +406,14 @@ impl fmt::Display for Rejected {
 }
 
 impl Error for Rejected {}
+
+impl From<Rejected> for model::Error {
+    fn from(why: Rejected) -> Self {
+        // The sender of the message has done nothing wrong if the clock here is.
+        let kind = if why == Rejected::UntrustedClock { ErrorKind::Unavailable } else { ErrorKind::Invalid };
+        Self::new(kind, why.to_string())
+    }
+}
 
 impl From<ClockSkewError> for Rejected {
     fn from(ahead: ClockSkewError) -> Self {

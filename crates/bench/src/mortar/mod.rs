@@ -3,8 +3,13 @@
 pub(crate) mod embedded;
 pub(crate) mod server;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
 use bytes::Bytes;
-use client::{Client, CommitOutcome, IsolationLevel};
+use client::{Client, CommitOutcome, IsolationLevel, Object};
+use hdrhistogram::Histogram;
 use model::Oid;
 use tokio::task::{JoinSet, LocalSet};
 
@@ -37,6 +42,33 @@ pub(crate) async fn commit_new(client: &Client, values: &[Bytes]) -> Result<Vec<
         }
         other => Err(format!("a transaction without concurrent ones ended with {other:?}").into()),
     }
+}
+
+/// Writes objects of `size` bytes again and again, all of them in one transaction, one transaction after another. Records how long each took, in
+/// nanoseconds.
+pub(crate) async fn write_again(
+    client: Client,
+    objects: Vec<Oid>,
+    size: usize,
+    latencies: Rc<RefCell<Histogram<u64>>>,
+) -> Result<()> {
+    for number in 0_u64.. {
+        let begun = Instant::now();
+        let bytes = Bytes::from(number.to_le_bytes().repeat(size / 8));
+        client
+            .transact(|t| {
+                let (objects, bytes) = (objects.clone(), bytes.clone());
+                async move {
+                    for object in objects {
+                        t.put(object, Object::blob(bytes.clone())).await?;
+                    }
+                    Ok(())
+                }
+            })
+            .await?;
+        latencies.borrow_mut().saturating_record(begun.elapsed().as_nanos() as u64);
+    }
+    Ok(())
 }
 
 /// Runs endless tasks of clients, all on this thread, until the measurement ends.

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::{Client, CommitOutcome, IsolationLevel, Object, Oid, PlacementHint};
-use hdrhistogram::Histogram;
 use model::{ClassId, NodeId};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -19,7 +18,7 @@ use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Row, Shape};
 use crate::hammer::new_histogram;
 use crate::mortar::server::{Engine, MortarServer, binary, files_below, runtime};
-use crate::mortar::{commit_new, measure_clients};
+use crate::mortar::{commit_new, measure_clients, write_again};
 use crate::progress;
 use crate::run::{MetricSpec, Run};
 
@@ -86,8 +85,8 @@ async fn load_rows(run: &Run, window: Duration) -> Result<Vec<Row>> {
     for (number, client) in served.connect_many(CLIENTS).await?.into_iter().enumerate() {
         let nodes = client.nodes().to_vec();
         let at = |step: usize| nodes[(number + step) % nodes.len()];
-        let objects = [create_at(&client, at(0)).await?, create_at(&client, at(1)).await?];
-        writers.push(write_again(client, objects, Rc::clone(&latencies)));
+        let objects = vec![create_at(&client, at(0)).await?, create_at(&client, at(1)).await?];
+        writers.push(write_again(client, objects, SIZE, Rc::clone(&latencies)));
     }
     let (mut quiet, mut backed_up, mut allowed) = (Vec::new(), Vec::new(), Vec::new());
     let measurement = async {
@@ -165,24 +164,6 @@ async fn create_at(client: &Client, node: NodeId) -> Result<Oid> {
         CommitOutcome::Committed(_) => t.real_oid(created).ok_or_else(|| "a created object has no identifier".into()),
         other => Err(format!("a transaction without concurrent ones ended with {other:?}").into()),
     }
-}
-
-async fn write_again(client: Client, objects: [Oid; 2], latencies: Rc<RefCell<Histogram<u64>>>) -> Result<()> {
-    for number in 0_u64.. {
-        let begun = Instant::now();
-        let bytes = Bytes::from([number.to_le_bytes(); SIZE / 8].concat());
-        client
-            .transact(|t| {
-                let bytes = bytes.clone();
-                async move {
-                    t.put(objects[0], Object::blob(bytes.clone())).await?;
-                    t.put(objects[1], Object::blob(bytes)).await
-                }
-            })
-            .await?;
-        latencies.borrow_mut().saturating_record(begun.elapsed().as_nanos() as u64);
-    }
-    Ok(())
 }
 
 // ------------------------------------------------------------------------------------------------ throughput

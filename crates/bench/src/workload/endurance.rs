@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::{Client, CommitOutcome, IsolationLevel, Object, Oid, PlacementHint};
+use client::{CommitOutcome, IsolationLevel, Object, PlacementHint};
 use hdrhistogram::Histogram;
 use model::ClassId;
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::figure::{Better, Figure, Row, Shape};
 use crate::hammer::new_histogram;
 use crate::mortar::server::{Engine, MortarServer, bytes_on_disk, runtime};
-use crate::mortar::{commit_new, measure_clients};
+use crate::mortar::{commit_new, measure_clients, write_again};
 use crate::progress;
 use crate::run::Run;
 use crate::{BoxedError, Result};
@@ -111,7 +111,7 @@ async fn commit_for_ever(served: &MortarServer, window: Duration) -> Result<Vec<
     let mut writers = Vec::new();
     for client in served.connect_many(CLIENTS).await? {
         let object = commit_new(&client, &[Bytes::from_static(&[0; SIZE])]).await?[0];
-        writers.push(write_again(client, object, Rc::clone(&latencies)));
+        writers.push(write_again(client, vec![object], SIZE, Rc::clone(&latencies)));
     }
     let measurement = async {
         let mut windows = Vec::new();
@@ -147,21 +147,6 @@ async fn measure_window(
          {resident_mib:.1} MiB resident, {disk_mib:.1} MiB on disk"
     ));
     Ok(measured)
-}
-
-async fn write_again(client: Client, object: Oid, latencies: Rc<RefCell<Histogram<u64>>>) -> Result<(), BoxedError> {
-    for number in 0_u64.. {
-        let begun = Instant::now();
-        let bytes = Bytes::from([number.to_le_bytes(); SIZE / 8].concat());
-        client
-            .transact(|t| {
-                let bytes = bytes.clone();
-                async move { t.put(object, Object::blob(bytes)).await }
-            })
-            .await?;
-        latencies.borrow_mut().saturating_record(begun.elapsed().as_nanos() as u64);
-    }
-    Ok(())
 }
 
 /// Commits a transaction at each logical node. Returns how many there are.

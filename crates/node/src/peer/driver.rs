@@ -30,7 +30,7 @@ use meta::catalog::{Catalog, Permission};
 use model::{Error, ErrorKind, NodeId, Oid, Result};
 use protocol::cache_node::{self, CacheNode};
 use protocol::clock::ClusterTime;
-use protocol::commit::{Refusal, Rejected};
+use protocol::commit::Refusal;
 use protocol::gateway::Call;
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::lease::Ms;
@@ -236,7 +236,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     }
 
     fn pass_call(&mut self, from: &A, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
-        let passed_on = self.node.handle_call(from.clone(), txn, call, now).map_err(rejected)?;
+        let passed_on = self.node.handle_call(from.clone(), txn, call, now).map_err(Error::from)?;
         assert!(passed_on.is_none(), "C2: a peer server is the coordinator of every call");
         Ok(())
     }
@@ -573,11 +573,6 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
 /// Tells a client that its transaction, or write, is refused.
 fn refusal<A: Clone, T, R>(to: &A, (node, txn): (NodeId, TxnId), why: &Error) -> Output<A, T, R> {
     Output::Deferred { to: to.clone(), node, txn, kind: why.kind(), why: why.message().to_owned() }
-}
-
-fn rejected(why: Rejected) -> Error {
-    let kind = if why == Rejected::UntrustedClock { ErrorKind::Unavailable } else { ErrorKind::Invalid };
-    Error::new(kind, why.to_string())
 }
 
 fn invalid(why: impl std::fmt::Display) -> Error {

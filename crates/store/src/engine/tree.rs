@@ -47,7 +47,7 @@ use crate::plant::{TreeBug, planted};
 use batch::Batch;
 use damage::FileDamage;
 use file::{MAX_PAGES, TreeFile};
-use meta::{FoundMeta, Meta, SystemRows, get_ref};
+use meta::{FoundMeta, SystemRows, TreeState, get_ref};
 use page::{MAX_LEVEL, PAGE, PageRef, ROOM};
 use read::TreeRead;
 use space::Space;
@@ -74,18 +74,6 @@ type Root = Option<(PageRef, u8)>;
 
 /// The identity of the store to which a tree belongs.
 pub(crate) type TreeId = [u8; 16];
-
-/// A state of the tree.
-pub(super) struct TreeState {
-    batch: u64,
-    /// Pages in the file.
-    pages: u64,
-    root: Root,
-    /// The system rows, which are also in the tree.
-    system: SystemRows,
-    /// The pages that list the pages of the map of used pages.
-    index: Vec<PageRef>,
-}
 
 /// The engine.
 pub(crate) struct TreeEngine {
@@ -137,17 +125,15 @@ impl TreeEngine {
             opened => opened,
         };
         let file = file.map_err(io_error)?;
-        let (meta, has_fallen_back) = read_meta(&file, id)?;
-        let (found, needed) = (file.len().map_err(io_error)?, meta.pages.saturating_mul(PAGE as u64));
+        let (state, has_fallen_back) = read_meta(&file, id)?;
+        let (found, needed) = (file.len().map_err(io_error)?, state.pages.saturating_mul(PAGE as u64));
         if found < needed {
             return Err(damaged(FileDamage::Truncated { found, needed }));
         }
-        let mut space = Space::new(meta.pages, meta.index.clone());
-        load_space(&file, &mut space, meta.pages, &mut |what| {
+        let mut space = Space::new(state.pages, state.index.clone());
+        load_space(&file, &mut space, state.pages, &mut |what| {
             tracing::warn!(what, "free space of the B-tree is not used")
         });
-        let Meta { batch, pages, root, system, index } = meta;
-        let state = TreeState { batch, pages, root, system, index };
         let writer = Writer { space, earlier: VecDeque::new(), is_broken: false, failed_reads: 0 };
         Ok(Self {
             file: Arc::new(file),
@@ -169,7 +155,7 @@ impl TreeEngine {
         writer: &mut Writer,
         before: &TreeState,
         change: impl FnOnce(&mut Batch<'_>) -> EngineResult<Root>,
-    ) -> EngineResult<Meta> {
+    ) -> EngineResult<TreeState> {
         let Writer { space, failed_reads, .. } = writer;
         let mut batch = Batch::new(&self.file, space, before, self.room, failed_reads);
         let root = change(&mut batch)?;
@@ -181,7 +167,7 @@ impl TreeEngine {
         if !planted(TreeBug::HeaderBeforeData) {
             self.file.force().map_err(io_error)?;
         }
-        Ok(Meta { batch: before.batch + 1, pages, root, system, index: space.index.clone() })
+        Ok(TreeState { batch: before.batch + 1, pages, root, system, index: space.index.clone() })
     }
 
     /// Writes a batch: the pages that `change` makes of the newest state, and the root that it returns.
@@ -193,8 +179,8 @@ impl TreeEngine {
         let before = self.state.load_full();
         let oldest = writer.oldest(before.batch);
         writer.space.begin(oldest);
-        let meta = match self.write_pages(&mut writer, &before, change) {
-            Ok(meta) => meta,
+        let state = match self.write_pages(&mut writer, &before, change) {
+            Ok(state) => state,
             Err(error) => {
                 writer.space.abort();
                 return Err(error);
@@ -202,19 +188,17 @@ impl TreeEngine {
         };
         // Until this is known to have succeeded, the file has this batch or the one before.
         writer.is_broken = !planted(TreeBug::FailedHeaderForgotten);
-        self.write_meta(&meta).map_err(io_error)?;
-        writer.space.commit(meta.batch);
+        self.write_meta(&state).map_err(io_error)?;
+        writer.space.commit(state.batch);
         writer.failed_reads = 0;
-        let Meta { batch, pages, root, system, index } = meta;
-        let state = TreeState { batch, pages, root, system, index };
         writer.earlier.push_back((before.batch, Arc::downgrade(&before)));
         self.state.store(Arc::new(state));
         writer.is_broken = false;
         Ok(())
     }
 
-    fn write_meta(&self, meta: &Meta) -> io::Result<()> {
-        self.file.write_at(&meta.encode(&self.id)[..], meta_place(meta.batch) * PAGE as u64)?;
+    fn write_meta(&self, state: &TreeState) -> io::Result<()> {
+        self.file.write_at(&state.encode(&self.id)[..], meta_place(state.batch) * PAGE as u64)?;
         self.file.force()
     }
 }
@@ -240,8 +224,9 @@ fn meta_place(batch: u64) -> u64 {
 /// Creates a tree without rows, durably.
 fn create(disk: &dyn Disk, id: &TreeId) -> io::Result<()> {
     let file = disk.create(NEW_NAME)?;
-    let meta = Meta { batch: 0, pages: HEADER_PAGES, root: None, system: SystemRows::default(), index: Vec::new() };
-    file.write_at(0, &meta.encode(id)[..])?;
+    let empty =
+        TreeState { batch: 0, pages: HEADER_PAGES, root: None, system: SystemRows::default(), index: Vec::new() };
+    file.write_at(0, &empty.encode(id)[..])?;
     file.grow(HEADER_PAGES * PAGE as u64)?;
     file.force()?;
     disk.rename_new(NEW_NAME, NAME)?;
@@ -252,8 +237,8 @@ fn create(disk: &dyn Disk, id: &TreeId) -> io::Result<()> {
 }
 
 /// The meta page of the newest durable batch, and whether the other one is damaged, so that it may have been newer.
-fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<(Meta, bool)> {
-    let mut newest: Option<Meta> = None;
+fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<(TreeState, bool)> {
+    let mut newest: Option<TreeState> = None;
     let (mut refusal, mut is_damaged) = (None, false);
     for page in META_PLACES {
         let mut bytes = [0; PAGE];
@@ -266,9 +251,9 @@ fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<(Meta, bool)> {
             }
             Ok(()) => {}
         }
-        match Meta::decode(&bytes, id) {
+        match TreeState::decode(&bytes, id) {
             FoundMeta::Valid(meta) if is_possible(&meta, page) => {
-                let is_newer = |newest: &Meta| (newest.batch > meta.batch) != planted(TreeBug::OlderHeaderCounts);
+                let is_newer = |newest: &TreeState| (newest.batch > meta.batch) != planted(TreeBug::OlderHeaderCounts);
                 newest = newest.filter(is_newer).or(Some(meta));
             }
             FoundMeta::OtherStore => refusal = Some(FileDamage::OtherStore),
@@ -287,7 +272,7 @@ fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<(Meta, bool)> {
     }
 }
 
-fn is_possible(meta: &Meta, page: u64) -> bool {
+fn is_possible(meta: &TreeState, page: u64) -> bool {
     meta_place(meta.batch) == page
         && (HEADER_PAGES..=MAX_PAGES).contains(&meta.pages)
         && meta.root.is_none_or(|(_, level)| level <= MAX_LEVEL)
@@ -346,9 +331,6 @@ impl Engine for TreeEngine {
     fn make_durable(&self) -> EngineResult<()> {
         let _writer = self.writer.lock();
         let state = self.state.load();
-        let (system, index) = (state.system.clone(), state.index.clone());
-        // The same bytes again: the system may take a page that it failed to write for written.
-        let meta = Meta { batch: state.batch, pages: state.pages, root: state.root, system, index };
         if planted(TreeBug::HeaderNotMadeDurable) {
             return Ok(());
         }
@@ -356,7 +338,8 @@ impl Engine for TreeEngine {
             // The other meta page must not become valid again: the next batches use pages of its state.
             self.file.write_at(&[0; PAGE], meta_place(state.batch + 1) * PAGE as u64).map_err(io_error)?;
         }
-        self.write_meta(&meta).map_err(io_error)?;
+        // The same bytes again: the system may take a page that it failed to write for written.
+        self.write_meta(&state).map_err(io_error)?;
         self.has_fallen_back.store(false, Ordering::Relaxed);
         Ok(())
     }

@@ -76,7 +76,7 @@ fn with_admitted<L: LocalNodes>(
         let Some(one) = admit(held, from, (*first, epoch), effects) else { return Ok(()) };
         let handled = act(one.driver, effects.now());
         carry_out(held, effects);
-        handled.map_err(invalid_message_error)
+        handled.map_err(Error::from)
     })
 }
 
@@ -161,7 +161,7 @@ fn handle_request<C: Clone>(
         return Ok(());
     }
     let handled = driver.handle_request(Requester::Remote(from.clone()), request, seen, effects.now());
-    handled.map_err(invalid_message_error)
+    handled.map_err(Error::from)
 }
 
 /// The logical node for a message that was sent by the placement map of `epoch`, if it is the first one at hand. Otherwise the sender is
@@ -235,9 +235,4 @@ fn bytes_of<'a>(contents: impl Iterator<Item = &'a ObjectState<Object>>) -> usiz
 
 fn not_for_bricks() -> Error {
     Error::new(ErrorKind::Invalid, "this message is not for a brick")
-}
-
-fn invalid_message_error(why: Rejected) -> Error {
-    let kind = if why == Rejected::UntrustedClock { ErrorKind::Unavailable } else { ErrorKind::Invalid };
-    Error::new(kind, why.to_string())
 }

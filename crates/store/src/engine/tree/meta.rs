@@ -28,15 +28,17 @@ const CRC_AT: usize = PAGE - 4;
 /// Maximum number of index pages.
 pub(super) const MAX_INDEX: usize = (CRC_AT - INDEX_AT) / 12;
 
-/// A meta page.
+/// A state of the tree, as its meta page has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Meta {
+pub(super) struct TreeState {
     pub(super) batch: u64,
     /// Pages in the file.
     pub(super) pages: u64,
     /// The root and its level; `None` for a tree without rows.
     pub(super) root: Option<(PageRef, u8)>,
+    /// The system rows, which are also in the tree.
     pub(super) system: SystemRows,
+    /// The pages that list the pages of the map of used pages.
     pub(super) index: Vec<PageRef>,
 }
 
@@ -46,7 +48,7 @@ pub(super) type SystemRows = [Option<Box<[u8]>>; SYSTEM_ROWS.len()];
 /// What a meta page contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FoundMeta {
-    Valid(Meta),
+    Valid(TreeState),
     OtherStore,
     OtherFormat(u32),
     Invalid,
@@ -62,7 +64,7 @@ pub(super) fn get_ref(bytes: &[u8; 12]) -> PageRef {
     PageRef { page: u64::from_le_bytes([a, b, c, d, e, f, g, h]), crc: u32::from_le_bytes(rest) }
 }
 
-impl Meta {
+impl TreeState {
     pub(super) fn encode(&self, store: &TreeId) -> Box<[u8; PAGE]> {
         assert!(self.index.len() <= MAX_INDEX, "the file has at most as many pages as the map covers");
         let mut out = Box::new([0; PAGE]);

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use super::super::{CheckObserver, Checked, DamagedRange, EngineRead, EngineResult, RowVisitor};
 use super::damage::{PageDamage, PageFault};
 use super::file::TreeFile;
-use super::meta::{FoundMeta, Meta};
+use super::meta::{FoundMeta, TreeState};
 use super::page::{Node, PAGE, PageRef, Value};
-use super::{TreeState, io_error, meta_place, read_map};
+use super::{io_error, meta_place, read_map};
 use crate::plant::{TreeBug, planted};
 use crate::rows::key;
 
@@ -97,7 +97,7 @@ impl TreeRead<'_> {
         // It may be read while it is being written.
         for _ in 0..3 {
             self.file.read_at(&mut bytes, page * PAGE as u64).map_err(io_error)?;
-            match Meta::decode(&bytes, &self.file.store) {
+            match TreeState::decode(&bytes, &self.file.store) {
                 FoundMeta::Valid(meta) if meta.batch >= self.state.batch => return Ok(()),
                 _ => {}
             }

@@ -330,7 +330,7 @@ pub(super) fn a_leaf_whose_row_is_larger_than_a_page_takes_counts_as_damaged() {
     bytes[10..14].copy_from_slice(&4074_u32.to_le_bytes());
     world.set_page(root.page, &bytes);
     root.crc = world.engine.file.checksum(root.page, &bytes);
-    let meta = Meta {
+    let meta = TreeState {
         batch: state.batch,
         pages: state.pages,
         root: Some((root, 0)),
