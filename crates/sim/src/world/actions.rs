@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use model::{NodeId, Object};
 
 use super::client::ClientProcess;
+use super::event::Event;
 use super::net::Pid;
-use super::{BrickProcess, Event, ProcessMachine, RunFailure, World};
+use super::process::{BrickProcess, ProcessMachine};
+use super::{RunFailure, World};
 use crate::check::{Violation, acknowledged, bank, exactly_once, pram, snapshot, strict_serializability};
 use crate::history::{self, Outcome};
 use crate::object::Content;

@@ -6,7 +6,8 @@ use client::CommitReceipt;
 
 use super::client::KEPT_MS;
 use super::net::Pid;
-use super::{ProcessMachine, RunFailure, World};
+use super::process::ProcessMachine;
+use super::{RunFailure, World};
 use crate::history::Outcome;
 use crate::object::Content;
 use crate::plan::Key;

@@ -9,8 +9,10 @@ use protocol::page_cache::PageImage;
 use protocol::tree::{Down, Up};
 use wire::cluster::Message;
 
+use super::World;
+use super::event::Event;
 use super::net::{Datagram, Pid};
-use super::{BrickProcess, Event, ProcessMachine, World};
+use super::process::{BrickProcess, ProcessMachine};
 
 impl World {
     /// A coordinator asks.

@@ -11,8 +11,10 @@ use protocol::placement::Epoch;
 use protocol::tree::{Down, Up};
 use wire::cluster::Message;
 
+use super::event::Event;
 use super::net::{Datagram, LinkId, Pid};
-use super::{Event, NOTICE_MS, ProcessMachine, RECONNECT_MS, World};
+use super::process::ProcessMachine;
+use super::{NOTICE_MS, RECONNECT_MS, World};
 
 impl World {
     // ------------------------------------------------------------------------------------------ connections

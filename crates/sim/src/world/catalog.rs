@@ -14,7 +14,8 @@ use node::node_placement::{BrickId, PlacementSnapshot};
 use wire::cluster::{CopiedRows, CopyRows};
 
 use super::net::{Datagram, Pid};
-use super::{ProcessMachine, RunFailure, World};
+use super::process::ProcessMachine;
+use super::{RunFailure, World};
 use crate::plan::{Cluster, ProcessName};
 
 /// The age at which a map is fetched again, in milliseconds.

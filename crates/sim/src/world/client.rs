@@ -20,8 +20,10 @@ use protocol::session::{Level, Session};
 use protocol::tree::{Down, Up};
 use wire::cluster::{Message, ReadContent};
 
+use super::event::Event;
 use super::net::{Datagram, Pid};
-use super::{Event, GATEWAY_LIMIT_BYTES, ProcessMachine, SKEW_MS, World};
+use super::process::ProcessMachine;
+use super::{GATEWAY_LIMIT_BYTES, SKEW_MS, World};
 use crate::history::{self, Kind, Outcome};
 use crate::object::Content;
 use crate::plan::{Key, Operation, Step};

@@ -12,8 +12,9 @@ use protocol::lease::Ms;
 
 use super::catalog::PlacementCatalog;
 use super::net::{Datagram, Pid};
+use super::process::ProcessMachine;
 use super::schema::SpaceSchema;
-use super::{ProcessMachine, RunFailure, World};
+use super::{RunFailure, World};
 use crate::history::{Kind, Operation, Outcome, Step};
 use crate::plan::{Cluster, Demand, Noise, Plan, ProcessName};
 

@@ -16,8 +16,10 @@ use protocol::tree::Down;
 use wire::cluster::{IndexRange, Message, ReadContent, Scan, Scanned};
 
 use super::disk::{Objects, Page};
+use super::event::Event;
 use super::net::{Datagram, LinkId, Pid};
-use super::{Event, ProcessMachine, RunFailure, World};
+use super::process::ProcessMachine;
+use super::{RunFailure, World};
 use crate::object::whole_index;
 use crate::plan::{Key, ProcessName, SPACE};
 

@@ -24,8 +24,10 @@ use protocol::tree::Up;
 use wire::cluster::Message;
 
 use super::disk::Disk;
+use super::event::Event;
 use super::net::{Datagram, LinkId, Pid};
-use super::{Event, ProcessMachine, SKEW_MS, World};
+use super::process::ProcessMachine;
+use super::{SKEW_MS, World};
 use crate::plan::ProcessName;
 
 /// How often a member renews its lease, in milliseconds.

@@ -7,8 +7,9 @@ use model::NodeId;
 use protocol::placement::decider::{Decider, Output};
 use protocol::placement::{Epoch, GroupMap, MemberId, MetaRequest, NotServing, Remedy};
 
+use super::World;
 use super::net::{Datagram, Pid};
-use super::{ProcessMachine, World};
+use super::process::ProcessMachine;
 use crate::plan::ProcessName;
 
 /// The length of members' leases, in milliseconds.

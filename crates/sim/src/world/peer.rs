@@ -14,8 +14,9 @@ use protocol::tree::Up;
 use wire::cluster::Message;
 
 use super::net::{Datagram, LinkId, Pid};
+use super::process::ProcessMachine;
 use super::query::PeerQuery;
-use super::{GATEWAY_LIMIT_BYTES, ProcessMachine, World};
+use super::{GATEWAY_LIMIT_BYTES, World};
 use crate::plan::ProcessName;
 
 /// Bits of a session's number below the number of its process.

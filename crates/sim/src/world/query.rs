@@ -16,9 +16,10 @@ use protocol::validate::Read;
 use query::Query;
 use wire::cluster::{QueryRequest, Scan, Scanned};
 
+use super::World;
 use super::net::{Datagram, Pid};
+use super::process::ProcessMachine;
 use super::schema::class_name;
-use super::{ProcessMachine, World};
 use crate::object::NUMBER_FIELD;
 use crate::plan::{Key, ProcessName, Topology};
 

@@ -13,8 +13,9 @@ use protocol::ident::{HolderId, TxnId};
 use protocol::tree::Up;
 use wire::cluster::Message;
 
+use super::World;
 use super::net::{Datagram, LinkId, Pid};
-use super::{ProcessMachine, World};
+use super::process::ProcessMachine;
 
 /// Bits of a session's number below the number of its process.
 const SESSION_BITS: u32 = 24;

@@ -5,10 +5,11 @@ use protocol::brick::Brick;
 use protocol::ident::Version;
 use protocol::validate::PageVersions;
 
+use super::World;
 use super::disk::{Disk, Objects};
 use super::group_member::Root;
 use super::net::Pid;
-use super::{ProcessMachine, World};
+use super::process::ProcessMachine;
 
 impl World {
     /// Whether bricks have the driver that ships.

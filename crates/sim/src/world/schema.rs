@@ -11,9 +11,11 @@ use meta::catalog::{self, IndexId, IndexState, Schema};
 use model::{Class, ClassId, FieldNumber, FieldType, NodeId};
 use node::cluster_view::QuerySchema;
 
+use super::World;
 use super::driven_brick::scan_all;
+use super::event::Event;
 use super::net::Pid;
-use super::{Event, ProcessMachine, World};
+use super::process::ProcessMachine;
 use crate::object::{NUMBER_FIELD, VALUE_FIELD, whole_index};
 use crate::plan::{Action, EXTRA_INDEXES, Key, Operation, Plan, SPACE, Step};
 

@@ -11,8 +11,10 @@ use protocol::commit::Answer;
 use protocol::plant::{Bug, planted};
 
 use super::clock::START_MS;
+use super::event::Event;
 use super::net::Pid;
-use super::{Event, ProcessMachine, SKEW_MS, World};
+use super::process::ProcessMachine;
+use super::{SKEW_MS, World};
 use crate::plan::{Action, Plan, ProcessName};
 
 /// The longest way of a message about clocks, in milliseconds.
