@@ -247,7 +247,7 @@ mod tests {
     use crate::workload::{Choice, Faults, Workload, plan};
 
     fn choice() -> Choice {
-        Choice { workload: Some(Workload::Lists), topology: Some(Topology::Direct), faults: Some(Faults::Network) }
+        Choice::of(Topology::Direct, Workload::Lists, Faults::Network)
     }
 
     /// A seed at which it is noticed that reads are not validated.

@@ -129,6 +129,16 @@ pub struct Choice {
     pub workload: Option<Workload>,
     /// The faults.
     pub faults: Option<Faults>,
+    /// How often the cluster is backed up, if it can be. From the seed: at most three times, in half of the runs.
+    pub backups: Option<u16>,
+}
+
+impl Choice {
+    /// These three choices.
+    #[must_use]
+    pub const fn of(topology: Topology, workload: Workload, faults: Faults) -> Self {
+        Self { topology: Some(topology), workload: Some(workload), faults: Some(faults), backups: None }
+    }
 }
 
 /// The plan of a seed. Everything without a fixed choice follows from the seed, so that many seeds cover all
@@ -143,7 +153,8 @@ pub fn plan(seed: u64, choice: Choice) -> Plan {
         choice.faults.unwrap_or([Faults::All, Faults::Network, Faults::Crashes, Faults::None][turn(4, combined)]);
     let mut rng = StdRng::seed_from_u64(seed);
     let (pages, lists) = (rng.random_range(1..=2), rng.random_range(2..=5));
-    let mut maker = PlanBuilder { rng, workload, faults, cluster: cluster(topology, workload, seed), pages, lists };
+    let cluster = cluster(topology, workload, seed);
+    let mut maker = PlanBuilder { rng, workload, faults, cluster, pages, lists, backups: choice.backups };
     maker.build(seed)
 }
 
@@ -185,6 +196,7 @@ struct PlanBuilder {
     /// Pages of each logical node, and lists on each.
     pages: u64,
     lists: u16,
+    backups: Option<u16>,
 }
 
 impl PlanBuilder {
@@ -238,13 +250,13 @@ impl PlanBuilder {
         Plan { seed, cluster: self.cluster, noise, actions, demand }
     }
 
-    /// Backups in half of the runs, some with faults of the process that takes them. They do not change what else follows from the seed.
+    /// Backups, some with faults of the process that takes them. They do not change what else follows from the seed.
     fn add_cuts(&self, actions: &mut Vec<(Option<u64>, Action)>, seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed ^ CUT_SEED);
-        if self.workload == Workload::Slow || rng.random_bool(0.5) {
-            return;
-        }
-        for _ in 0..rng.random_range(1..=3) {
+        let none = rng.random_bool(0.5);
+        let count = self.backups.unwrap_or_else(|| if none { 0 } else { rng.random_range(1..=3) });
+        let count = if self.workload == Workload::Slow { 0 } else { count };
+        for _ in 0..count {
             let at = rng.random_range(1..DURATION_MS);
             let hold_ms = *HOLDS_MS.choose(&mut rng).unwrap_or(&1_000);
             actions.push((Some(at), Action::Backup(hold_ms)));

@@ -24,7 +24,7 @@ const END_MS: u64 = 45_000;
 /// A run in which the clock of a process is wrong, from its start on or while it runs.
 fn clock_plan(seed: u64, topology: Topology, place: ProcessName, wrong: i64, at_start: bool) -> Plan {
     let workload = [Workload::Lists, Workload::Bank, Workload::Snapshots, Workload::Pram][seed as usize % 4];
-    let choice = Choice { topology: Some(topology), workload: Some(workload), faults: Some(Faults::None) };
+    let choice = Choice::of(topology, workload, Faults::None);
     let mut plan = plan(seed, choice);
     if let ProcessName::Brick(number) = place {
         // A client does one thing after the other, and waits for a brick that is away. So half of them use the other bricks only.

@@ -15,8 +15,7 @@ const SEEDS: u64 = 300;
 /// A run in which clocks drift for so long that a peer server would refuse its clients, if the drift had no limit.
 #[test]
 fn clocks_that_drift_for_long_do_not_disconnect_clients() {
-    let choice =
-        Choice { topology: Some(Topology::Peer), workload: Some(Workload::Hot), faults: Some(Faults::Crashes) };
+    let choice = Choice::of(Topology::Peer, Workload::Hot, Faults::Crashes);
     let report = run(plan(174, choice), None, false);
     assert_eq!(report.wrong, None);
 }

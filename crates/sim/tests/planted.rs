@@ -55,7 +55,7 @@ fn choice(bug: Bug) -> Choice {
         "C5" | "K1" => Some(Topology::Peer),
         _ => None,
     };
-    Choice { topology, workload, faults }
+    Choice { topology, workload, faults, backups: None }
 }
 
 /// The bugs that scenarios were written for.

@@ -61,33 +61,28 @@ fn is_noticed(bug: bug::Bug, choice: Choice) -> bool {
     (0..LIMIT).any(|seed| run(plan(seed, choice), Some(bug), false).wrong.is_some())
 }
 
-const CHOICE: Choice =
-    Choice { topology: Some(Topology::Direct), workload: Some(Workload::Phantoms), faults: Some(Faults::All) };
+const CHOICE: Choice = Choice::of(Topology::Direct, Workload::Phantoms, Faults::All);
 
 /// Queries go through peer servers, while classes and indexes come and nodes move.
-const QUERIES: Choice =
-    Choice { topology: Some(Topology::Peer), workload: Some(Workload::Phantoms), faults: Some(Faults::All) };
+const QUERIES: Choice = Choice::of(Topology::Peer, Workload::Phantoms, Faults::All);
 
 /// Names are bound and listed.
-const NAMES: Choice =
-    Choice { topology: Some(Topology::Direct), workload: Some(Workload::Names), faults: Some(Faults::All) };
+const NAMES: Choice = Choice::of(Topology::Direct, Workload::Names, Faults::All);
 
 /// Lists are appended to by clients with copies of their pages.
-const LISTS: Choice =
-    Choice { topology: Some(Topology::Direct), workload: Some(Workload::Lists), faults: Some(Faults::All) };
+const LISTS: Choice = Choice::of(Topology::Direct, Workload::Lists, Faults::All);
 
 /// All clients append to the same two lists.
-const HOT_LISTS: Choice =
-    Choice { topology: Some(Topology::Peer), workload: Some(Workload::Hot), faults: Some(Faults::All) };
+const HOT_LISTS: Choice = Choice::of(Topology::Peer, Workload::Hot, Faults::All);
 
 /// Lists with contents are appended to while nodes move.
-const MOVED_LISTS: Choice = Choice { topology: Some(Topology::Site), workload: Some(Workload::Lists), faults: None };
+const MOVED_LISTS: Choice = Choice { faults: None, ..Choice::of(Topology::Site, Workload::Lists, Faults::All) };
 
 /// Names are bound and listed while nodes move.
-const MOVED_NAMES: Choice = Choice { topology: Some(Topology::Site), workload: Some(Workload::Names), faults: None };
+const MOVED_NAMES: Choice = Choice { faults: None, ..Choice::of(Topology::Site, Workload::Names, Faults::All) };
 
 /// Four in ten plans of this choice move nodes, and half begin with several nodes at a brick.
-const MOVES: Choice = Choice { topology: Some(Topology::Site), workload: None, faults: None };
+const MOVES: Choice = Choice { workload: None, ..MOVED_LISTS };
 
 #[test]
 fn bugs_in_the_driver_of_a_brick_are_noticed_in_whole_clusters() {
@@ -160,8 +155,7 @@ const REDIRECTOR_BUGS: &[RedirectorBug] =
     &[RedirectorBug::MemberClosesOthers, RedirectorBug::UpstreamReturnIgnored, RedirectorBug::ReplyDropped];
 
 /// Clients are below redirectors.
-const GROUPS: Choice =
-    Choice { topology: Some(Topology::Group), workload: Some(Workload::Everything), faults: Some(Faults::All) };
+const GROUPS: Choice = Choice::of(Topology::Group, Workload::Everything, Faults::All);
 
 #[test]
 fn bugs_in_redirectors_are_noticed_in_whole_clusters() {

@@ -5,11 +5,13 @@
 //! need not fail again: the history and the servers' logs are kept.
 //!
 //! `MORTAR_HISTORIES_SECONDS=N` repeats each scenario with new seeds for N seconds; `MORTAR_HISTORIES_SEED=N` uses one seed.
+//! `MORTAR_HISTORIES_BACKUPS=N` repeats the scenario of backups until N of them were restored and judged.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::print_stdout, reason = "long runs report what was checked")]
 
 mod acts;
+mod backups;
 mod errors;
 mod java;
 mod java_clients;
@@ -40,13 +42,18 @@ fn env_number(name: &str) -> Option<u64> {
 
 /// Runs a scenario with the seed of the suite, or as the environment requests.
 fn run_scenario(scenario: &Scenario) {
+    run_until(scenario, 0);
+}
+
+/// The same, at least until this number of backups was restored.
+fn run_until(scenario: &Scenario, mut backups: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let seconds = Duration::from_secs(env_number("MORTAR_HISTORIES_SECONDS").unwrap_or(0));
     let first = env_number("MORTAR_HISTORIES_SEED");
     let (began, mut seed) = (Instant::now(), first.unwrap_or(SEED));
     loop {
-        runtime.block_on(run(scenario, seed));
-        if began.elapsed() >= seconds {
+        backups = backups.saturating_sub(runtime.block_on(run(scenario, seed)));
+        if began.elapsed() >= seconds && backups == 0 {
             return;
         }
         seed = first.unwrap_or_else(rand::random);
@@ -113,6 +120,25 @@ fn consistency_holds_while_logical_nodes_move_and_servers_are_killed() {
         Fault::Cut,
     ];
     run_scenario(&Scenario { faults, gap_ms: 150, is_all_killed: true, ..Scenario::new("moves-killed") });
+}
+
+#[test]
+fn backups_are_one_moment_while_everything_fails() {
+    let faults = &[
+        Fault::Backup,
+        Fault::Backup,
+        Fault::Backup,
+        Fault::Backup,
+        Fault::Kill,
+        Fault::Pause,
+        Fault::Cut,
+        Fault::Delay,
+        Fault::Hold,
+        Fault::Move,
+        Fault::KillMoving,
+    ];
+    let wanted = env_number("MORTAR_HISTORIES_BACKUPS").unwrap_or(1);
+    run_until(&Scenario { faults, gap_ms: 250, ..Scenario::new("backups") }, wanted);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use wire::proto::moves;
 use wire::proto::moves::r#move::Request;
 
+use crate::backups::Backups;
 use crate::java_clients::JavaClients;
 use crate::objects::Objects;
 use crate::relay::NetworkConditions;
@@ -48,6 +49,8 @@ pub(crate) enum Fault {
     CancelMoves,
     /// A Java virtual machine is killed and replaced.
     KillJvm,
+    /// No fault: the cluster is backed up.
+    Backup,
 }
 
 /// An event at a server.
@@ -70,6 +73,7 @@ pub(crate) enum FaultEvent {
     CancelMoves,
     /// The Java virtual machine with this number is killed and replaced.
     KillJvm(usize),
+    Backup,
 }
 
 /// The events in order, with their times in milliseconds since the start.
@@ -144,6 +148,10 @@ impl FaultPlan {
             Fault::ClientDies => (FaultEvent::ClientDies(rng.random_range(0..1_000)), None, 0),
             Fault::Move | Fault::KillMoving => return self.add_move(rng, at, servers, fault),
             Fault::CancelMoves => (FaultEvent::CancelMoves, None, 0),
+            Fault::Backup => {
+                self.events.push((at, server, FaultEvent::Backup));
+                return at;
+            }
             Fault::KillJvm => (FaultEvent::KillJvm(rng.random_range(0..1_000)), None, 0),
             Fault::Delay => {
                 let delay = Duration::from_millis(*[1, 5, 20, 100, 400].choose(rng).unwrap());
@@ -190,6 +198,7 @@ impl FaultEvent {
         self,
         ground: &mut TestCluster,
         java: &mut JavaClients,
+        backups: &mut Backups,
         objects: &Arc<Objects>,
         server: ServerId,
     ) {
@@ -206,6 +215,7 @@ impl FaultEvent {
             }
             Self::CancelMoves => ground.ask_to_move(Request::Cancel(moves::Cancel::default())),
             Self::KillJvm(which) => java.replace(which, &ground.url(which as u64)),
+            Self::Backup => backups.begin(ground.url(0)),
             Self::ClientDies(list) => spawn_dying_client(ground.url(0), objects.clone(), list),
         }
     }

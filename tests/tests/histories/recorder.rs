@@ -57,8 +57,13 @@ impl Recorder {
     }
 
     /// Records the outcome of an operation, or that its client stopped waiting.
-    pub(crate) fn end_operation(&self, mut operation: Operation, outcome: Outcome) {
-        operation.finish(outcome, self.now());
+    pub(crate) fn end_operation(&self, operation: Operation, outcome: Outcome) {
+        self.end_operation_at(operation, outcome, self.now());
+    }
+
+    /// Records the outcome of an operation that ended at this time.
+    pub(crate) fn end_operation_at(&self, mut operation: Operation, outcome: Outcome, ended: u64) {
+        operation.finish(outcome, ended);
         self.operations.lock().unwrap().push(operation);
     }
 

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant};
 
+use crate::backups::Backups;
 use crate::java_clients::JavaClients;
 use crate::judge::{self, CheckSummary, FinalState};
 use crate::jvm::Jvm;
@@ -82,12 +83,15 @@ impl Scenario {
     }
 }
 
-/// Runs a scenario. Panics if a check fails; the history is kept then.
-pub(crate) async fn run(scenario: &Scenario, seed: u64) {
+/// Runs a scenario, and returns how many backups were restored. Panics if a check fails; the history is kept then.
+pub(crate) async fn run(scenario: &Scenario, seed: u64) -> u64 {
     let began = Instant::now();
     let mut world = match World::start(scenario, seed).await {
         Ok(world) => world,
-        Err(why) => return println!("{}: skipped, because there are no small disks: {why}", scenario.name),
+        Err(why) => {
+            println!("{}: skipped, because there are no small disks: {why}", scenario.name);
+            return 0;
+        }
     };
     let result = world.run(scenario).await;
     let (name, seconds) = (scenario.name, began.elapsed().as_secs_f32());
@@ -95,7 +99,10 @@ pub(crate) async fn run(scenario: &Scenario, seed: u64) {
         judge::save_history(&format!("{name}-{seed}"), &world.record.history(), world.test_cluster.dir());
     }
     match result {
-        Ok(counts) => println!("{name}, seed {seed}: right in {seconds:.1} s: {counts}"),
+        Ok((counts, backups)) => {
+            println!("{name}, seed {seed}: right in {seconds:.1} s: {counts}, {backups} backups");
+            backups
+        }
         Err(why) => {
             let history = world.record.history();
             let path = judge::save_history(&format!("{name}-{seed}"), &history, world.test_cluster.dir());
@@ -129,6 +136,7 @@ pub(crate) struct World {
     end: watch::Sender<bool>,
     workers: Vec<RunningClient>,
     java: JavaClients,
+    backups: Backups,
 }
 
 impl World {
@@ -166,8 +174,9 @@ impl World {
             dir: ground.dir().to_owned(),
             retains_values: scenario.retains_values,
         };
-        let plan = FaultPlan::default();
-        let mut world = Self { test_cluster: ground, record, objects, rng, plan, end, workers: Vec::new(), java };
+        let backups = Backups::new(ground.dir(), record.clone());
+        let (plan, workers) = (FaultPlan::default(), Vec::new());
+        let mut world = Self { test_cluster: ground, record, objects, rng, plan, end, workers, java, backups };
         (0..scenario.jvms).for_each(|jvm| world.java.spawn_clients(jvm));
         let transactional = (0..scenario.transactional).map(|_| ClientWork::Transactions);
         let writers = (0..scenario.writers).map(|writer| ClientWork::Singles(writer as usize));
@@ -187,7 +196,7 @@ impl World {
     }
 
     /// Executes the run.
-    async fn run(&mut self, scenario: &Scenario) -> Result<CheckSummary, String> {
+    async fn run(&mut self, scenario: &Scenario) -> Result<(CheckSummary, u64), String> {
         let servers = self.test_cluster.servers();
         self.plan = FaultPlan::generate(&mut self.rng, &servers, scenario.faults, scenario.length_ms, scenario.gap_ms);
         let lost = scenario.is_one_lost.then(|| ServerId::Peer(self.rng.random_range(1..=scenario.peers)));
@@ -208,13 +217,14 @@ impl World {
         let opens = self.stop().await?;
         let happened = self.resolve_in_doubt(opens).await?;
         let finals = self.read_final_state().await?;
+        let backups = self.backups.restore(&self.objects).await?;
         if scenario.jvms > 0 {
             println!("{}: Java: {}", scenario.name, self.java.tally);
         }
         let summary = self.judge(&finals, &happened)?;
         match scenario.needs_conflicts && self.java.tally.named_conflicts() == 0 {
             true => Err("no Java client has got a conflict that names its object".to_owned()),
-            false => Ok(summary),
+            false => Ok((summary, backups)),
         }
     }
 
@@ -227,7 +237,7 @@ impl World {
             if !ended.is_empty() {
                 return Err(ended.join("; "));
             }
-            event.apply(&mut self.test_cluster, &mut self.java, &self.objects, server);
+            event.apply(&mut self.test_cluster, &mut self.java, &mut self.backups, &self.objects, server);
         }
         time::sleep_until(began + Duration::from_millis(length_ms)).await;
         Ok(())

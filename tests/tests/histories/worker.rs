@@ -332,7 +332,7 @@ async fn run_acts(t: &Transaction, acts: &[Act], ahead: bool, steps: &mut Vec<St
 }
 
 /// Carries out acts until they are committed. Returns the steps of the successful attempt.
-async fn transact(cluster: &Client, acts: &[Act], ahead: bool) -> (client::Result<()>, Vec<Step>) {
+pub(crate) async fn transact(cluster: &Client, acts: &[Act], ahead: bool) -> (client::Result<()>, Vec<Step>) {
     let seen = Mutex::new(Vec::new());
     let done = cluster.transact(|t| {
         let seen = &seen;

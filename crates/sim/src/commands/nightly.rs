@@ -16,6 +16,9 @@ pub(crate) struct Arguments {
     /// The seeds: A..B without B.
     #[arg(long, value_name = "A..B", default_value = "0..20000", value_parser = super::run::seeds)]
     seeds: Range<u64>,
+    /// How often each cluster is backed up, restored and judged, if its stores have logs to hold; default: at most three times.
+    #[arg(long, value_name = "N")]
+    backups: Option<u16>,
     /// Threads; default: one for each core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -37,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
     }
     result(format_args!("{many} scenarios, in which {mistakes} planted bugs must be noticed"));
     let threads = arguments.threads.map_or_else(super::cores, usize::from);
-    let (seeds, choice) = (arguments.seeds.clone(), Choice::default());
+    let (seeds, choice) = (arguments.seeds.clone(), Choice { backups: arguments.backups, ..Choice::default() });
     let campaign = Campaign { seeds, choice, bug: None, threads, once: false, failures: usize::MAX };
     let CampaignResult { totals, failed, .. } = campaign.run();
     if interrupt::is_requested() {
