@@ -20,9 +20,11 @@ use wire::transport::Address;
 
 mod auth;
 mod connections;
+mod etcd;
 
 pub(crate) use auth::AuthSettings;
 pub(crate) use connections::ConnectionSettings;
+pub(crate) use etcd::EtcdSettings;
 
 use crate::failure::{Failure, Result};
 use crate::serving::LogFormat;
@@ -140,13 +142,28 @@ pub(crate) struct PartialSettings {
     /// The group under whose name clients find a redirector: mortar://HOST:PORT/SPACE?group=NAME
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// Keep the catalogue in this etcd, 3.4 or later, in place of a data directory: http://HOST:PORT of a member; may be
-    /// repeated. Of a meta-server
+    /// Keep the catalogue in this etcd, 3.4 or later, in place of a data directory: http://HOST:PORT or https://HOST:PORT of a
+    /// member; may be repeated. Of a meta-server
     #[arg(long, value_name = "URL")]
     etcd: Option<Vec<String>>,
     /// Prefix of all keys in etcd, so that clusters can share one
-    #[arg(long, value_name = "PREFIX", requires = "etcd")]
+    #[arg(long, value_name = "PREFIX")]
     etcd_namespace: Option<String>,
+    /// The authorities that it trusts for members of etcd with https://
+    #[arg(long, value_name = "FILE")]
+    etcd_ca: Option<PathBuf>,
+    /// The client certificate that it shows to etcd, in PEM
+    #[arg(long, value_name = "FILE", requires = "etcd_key")]
+    etcd_cert: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long, value_name = "FILE", requires = "etcd_cert")]
+    etcd_key: Option<PathBuf>,
+    /// The user of etcd
+    #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
+    etcd_user: Option<String>,
+    /// The file with the password of that user, readable only by its owner; it is read at each login
+    #[arg(long, value_name = "FILE", requires = "etcd_user")]
+    etcd_password_file: Option<PathBuf>,
     /// The secret that authenticates the processes of the cluster: the same file for all, readable only by its owner
     #[arg(long, value_name = "FILE")]
     cluster_secret: Option<PathBuf>,
@@ -214,7 +231,7 @@ pub(crate) struct Settings {
     /// The group that a redirector serves.
     pub(crate) group: Option<String>,
     /// Where a meta-server keeps the catalogue, if not in a store.
-    pub(crate) etcd: Option<Etcd>,
+    pub(crate) etcd: Option<EtcdSettings>,
     pub(crate) auth: AuthSettings,
     pub(crate) insecure: bool,
     pub(crate) allow_loose_permissions: bool,
@@ -250,15 +267,6 @@ pub(crate) fn mib(mib: u32) -> usize {
     (mib as usize) << 20
 }
 
-/// An etcd that keeps the catalogue.
-#[derive(Clone, Debug)]
-pub(crate) struct Etcd {
-    /// The URLs of its members.
-    pub(crate) members: Vec<String>,
-    /// The prefix of all keys, if not the default.
-    pub(crate) namespace: Option<String>,
-}
-
 impl PartialSettings {
     /// The settings in a file. Paths in it are relative to its directory.
     pub(crate) fn read(path: &Path) -> Result<Self> {
@@ -268,13 +276,26 @@ impl PartialSettings {
             Failure::usage(format!("{}: {}", path.display(), error.to_string().trim_end()))
                 .hint("`mortar node --role ROLE --print-config` shows all settings there are.")
         })?;
-        let Self { data, cluster_secret, tls_cert, tls_key, tls_ca, tls_client_ca, .. } = &mut given;
-        for file in [data, cluster_secret, tls_cert, tls_key, tls_ca, tls_client_ca].into_iter().flatten() {
-            if let Some(dir) = path.parent() {
-                *file = dir.join(&*file);
-            }
+        if let Some(dir) = path.parent() {
+            given.paths().into_iter().flatten().for_each(|file| *file = dir.join(&*file));
         }
         Ok(given)
+    }
+
+    /// All settings that are paths.
+    fn paths(&mut self) -> [&mut Option<PathBuf>; 10] {
+        [
+            &mut self.data,
+            &mut self.cluster_secret,
+            &mut self.tls_cert,
+            &mut self.tls_key,
+            &mut self.tls_ca,
+            &mut self.tls_client_ca,
+            &mut self.etcd_ca,
+            &mut self.etcd_cert,
+            &mut self.etcd_key,
+            &mut self.etcd_password_file,
+        ]
     }
 
     /// These settings, completed by those of `other`.
@@ -301,6 +322,11 @@ impl PartialSettings {
             group: self.group.or(other.group),
             etcd: self.etcd.or(other.etcd),
             etcd_namespace: self.etcd_namespace.or(other.etcd_namespace),
+            etcd_ca: self.etcd_ca.or(other.etcd_ca),
+            etcd_cert: self.etcd_cert.or(other.etcd_cert),
+            etcd_key: self.etcd_key.or(other.etcd_key),
+            etcd_user: self.etcd_user.or(other.etcd_user),
+            etcd_password_file: self.etcd_password_file.or(other.etcd_password_file),
             cluster_secret: self.cluster_secret.or(other.cluster_secret),
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
@@ -361,17 +387,15 @@ impl Settings {
                 refuse(given.group.is_some(), "group", "only a redirector serves one")?;
             }
         }
-        match role {
-            ProcessRole::Meta => {}
-            _ => refuse(given.etcd.is_some() || given.etcd_namespace.is_some(), "etcd", "only a meta-server uses it")?,
+        let etcd = EtcdSettings::of(&given)?;
+        if role != ProcessRole::Meta {
+            refuse(etcd.is_some(), "etcd", "only a meta-server uses it")?;
         }
-        if given.etcd.is_some() && (memory || given.data.is_some()) {
+        if etcd.is_some() && (memory || given.data.is_some()) {
             return Err(Failure::usage("the catalogue is either in etcd, or in a data directory, or in memory"));
         }
         let auth = AuthSettings::of(&given)?;
         let connections = ConnectionSettings::of(&given);
-        let namespace = given.etcd_namespace;
-        let etcd = given.etcd.map(|members| Etcd { members, namespace });
         let listen = given.listen.unwrap_or_else(|| vec![role.default_listen().to_owned()]);
         let meta = given.meta.unwrap_or_else(|| vec![format!("mortar://{DEFAULT_META_ADDRESS}")]);
         let upstream = match (role, given.upstream) {
@@ -511,18 +535,7 @@ impl Settings {
             lines.push(comment_unless(self.upload_lease_s.is_some(), lease));
         }
         if self.role == ProcessRole::Meta {
-            let etcd = self
-                .etcd
-                .clone()
-                .unwrap_or_else(|| Etcd { members: vec!["http://127.0.0.1:2379".to_owned()], namespace: None });
-            let about = "Keep the catalogue in this etcd, 3.4 or later, in place of data: URLs of its members.";
-            lines.push(comment_unless(
-                self.etcd.is_some(),
-                line(about, "etcd", toml_list(etcd.members.iter().cloned())),
-            ));
-            let about = "Prefix of all keys in etcd, so that clusters can share one.";
-            let namespace = line(about, "etcd_namespace", toml_string(etcd.namespace.as_deref().unwrap_or("mortar")));
-            lines.push(comment_unless(etcd.namespace.is_some(), namespace));
+            lines.extend(EtcdSettings::lines(self.etcd.as_ref()));
         }
         lines
     }
@@ -645,87 +658,4 @@ fn toml_list(texts: impl Iterator<Item = String>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Settings> {
-        Settings::resolve(toml::from_str(text).map_err(|e| Failure::usage(e.to_string()))?)
-    }
-
-    #[test]
-    fn settings_round_trip() {
-        for role in [ProcessRole::Brick, ProcessRole::Peer, ProcessRole::Meta] {
-            let given = PartialSettings { role: Some(role), ..PartialSettings::default() };
-            let first = Settings::resolve(given).unwrap();
-            let again = parse(&first.to_toml()).unwrap();
-            assert_eq!(format!("{first:?}"), format!("{again:?}"));
-        }
-        let mut odd =
-            parse("role = 'brick'\nbuffer_mib = 64\nupload_lease_s = 7\nio_threads = 3\nmax_connections = 9\nunfinished_input_mib = 64\nlog = 'warn'")
-                .unwrap();
-        odd.data = Some(PathBuf::from("a \"b\"\\\u{7f}\n"));
-        odd.http = parse_http_address("127.0.0.1:9").unwrap();
-        odd.advertise = vec!["example.org:7".parse().unwrap()];
-        odd.meta.push("unix:/run/meta".parse().unwrap());
-        assert_eq!(format!("{odd:?}"), format!("{:?}", parse(&odd.to_toml()).unwrap()));
-        let auth = "role = 'peer'\ntls_cert = 'c'\ntls_key = 'k'\ntls_ca = 'a'\ntls_client_ca = 'b'\n\
-                     tls_require_client_cert = true\ncluster_secret = 's'\nlisten = ['tls:h:1']";
-        let auth = parse(auth).unwrap();
-        assert_eq!(format!("{auth:?}"), format!("{:?}", parse(&auth.to_toml()).unwrap()));
-        let cache = parse("role = 'peer'\ncache_mib = 7").unwrap();
-        assert_eq!(format!("{cache:?}"), format!("{:?}", parse(&cache.to_toml()).unwrap()));
-        assert_eq!(cache.config().unwrap().cache_bytes, 7 << 20);
-        let etcd = parse("role = 'meta'\netcd = ['http://h:1', 'http://h:2']\netcd_namespace = 'mine'").unwrap();
-        assert_eq!(format!("{etcd:?}"), format!("{:?}", parse(&etcd.to_toml()).unwrap()));
-    }
-
-    #[test]
-    fn unknown_keys_are_refused_with_their_place() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("brick.toml");
-        fs::write(&path, "role = \"brick\"\nlistne = [\"127.0.0.1:0\"]\n").unwrap();
-        let failure = PartialSettings::read(&path).unwrap_err().to_string();
-        assert!(
-            failure.contains("brick.toml") && failure.contains("line 2") && failure.contains("listne"),
-            "{failure}"
-        );
-    }
-
-    #[test]
-    fn flags_override_the_file_and_paths_are_relative_to_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("brick.toml");
-        fs::write(&path, "role = \"brick\"\ndata = \"here\"\nmemory_mib = 7\n").unwrap();
-        let flags = PartialSettings { memory_mib: Some(9), ..PartialSettings::default() };
-        let settings = Settings::resolve(flags.with_fallback(PartialSettings::read(&path).unwrap()).unwrap()).unwrap();
-        assert_eq!((settings.data, settings.memory_mib), (Some(dir.path().join("here")), 9));
-        let other = PartialSettings { role: Some(ProcessRole::Peer), ..PartialSettings::default() };
-        assert!(other.with_fallback(PartialSettings::read(&path).unwrap()).is_err());
-    }
-
-    #[test]
-    fn invalid_settings_are_refused() {
-        for wrong in [
-            "",
-            "role = 'peer'\ndata = 'x'",
-            "role = 'peer'\nmemory = true",
-            "role = 'peer'\nbuffer_mib = 64",
-            "role = 'brick'\ncache_mib = 64",
-            "role = 'peer'\nupload_lease_s = 64",
-            "role = 'meta'\nupload_lease_s = 64",
-            "role = 'meta'\nmeta = ['mortar://h']",
-            "role = 'brick'\nlisten = ['nowhere']",
-            "role = 'brick'\nlisten = ['0.0.0.0:7']",
-            "role = 'brick'\nmeta = ['h:1']",
-            "role = 'king'",
-            "role = 'brick'\ntls_cert = 'x'",
-            "role = 'brick'\ntls_client_ca = 'x'",
-            "role = 'brick'\ntls_cert = 'x'\ntls_key = 'y'\ntls_require_client_cert = true",
-            "role = 'brick'\nlisten = ['tls:127.0.0.1:7']",
-            "role = 'brick'\netcd = ['http://h:1']",
-            "role = 'meta'\netcd = ['http://h:1']\ndata = 'x'",
-        ] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
-    }
-}
+mod tests;

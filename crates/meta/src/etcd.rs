@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
+use wire::transport::tls;
 
 mod api;
 mod cluster;
 mod http;
 mod keys;
+mod login;
 mod watch;
 mod write;
 
@@ -24,6 +26,7 @@ use api::{EmptyAnswer, JsonInt64, LeaseId, Op, Range, RangeAnswer, Txn, TxnAnswe
 use cluster::{EtcdCluster, code, to_error};
 use http::RequestFailure;
 use keys::Namespace;
+pub use login::EtcdUser;
 use watch::EtcdWatch;
 use write::Markers;
 
@@ -37,12 +40,14 @@ const MAX_READ_RESTARTS: usize = 10;
 /// The addresses of an etcd and how to use it.
 #[derive(Clone)]
 pub struct EtcdConfig {
-    /// The members' client addresses: `http://HOST:PORT`.
+    /// The members' client addresses: `http://HOST:PORT` or `https://HOST:PORT`.
     pub endpoints: Vec<String>,
     /// The prefix of all keys. An etcd may hold the catalogues of several clusters.
     pub namespace: String,
-    /// Name and password, if etcd requires them.
-    pub user: Option<(String, String)>,
+    /// The user, if etcd requires one.
+    pub user: Option<EtcdUser>,
+    /// The trusted authorities, and the client certificate if etcd requires one; for `https`.
+    pub tls: Option<tls::Client>,
     /// Time limit of one request to one member.
     pub attempt_timeout: Duration,
     /// Time limit of an operation. It should be longer than the election of a leader.
@@ -59,6 +64,7 @@ impl EtcdConfig {
             endpoints: endpoints.into_iter().collect(),
             namespace,
             user,
+            tls: None,
             attempt_timeout: attempt,
             operation_timeout: patience,
         }
@@ -81,7 +87,7 @@ impl Etcd {
     /// The catalogue in this etcd. Does not connect yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for invalid addresses or an invalid namespace.
+    /// [`ErrorKind::Invalid`] for invalid addresses or an invalid namespace; those of the file with the password.
     pub fn new(config: &EtcdConfig) -> Result<Self> {
         let (cluster, namespace) = (EtcdCluster::new(config)?, Namespace::new(&config.namespace)?);
         Ok(Self { inner: Arc::new(Inner { cluster, namespace, markers: Markers::default() }) })

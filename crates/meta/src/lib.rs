@@ -25,7 +25,7 @@ mod plant;
 pub mod conformance;
 
 pub use embedded::Embedded;
-pub use etcd::{Etcd, EtcdConfig};
+pub use etcd::{Etcd, EtcdConfig, EtcdUser};
 pub use key::{Key, Prefix};
 pub use meta_store::{
     ChangedKey, Expect, KeyChange, MetaEntry, MetaSession, MetaSessionId, MetaSnapshot, MetaStore, Pending, Revision,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use meta::{Embedded, EtcdConfig, MetaStore};
+use meta::{Embedded, MetaStore};
 use model::{Error, ErrorKind};
 use node::cluster_view::ClusterView;
 use node::meta::{MetaServer, RemoteMetaStore};
@@ -27,7 +27,7 @@ use crate::allocator;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::{self, Signals};
-use crate::settings::{Etcd, PartialSettings, ProcessRole, Settings, mib};
+use crate::settings::{PartialSettings, ProcessRole, Settings, mib};
 
 /// The name of the server that a start waits for.
 const META_SERVER: &str = "the meta-server";
@@ -263,12 +263,8 @@ impl RunningServer {
 
 /// The catalogue of a meta-server, and its store unless it is in etcd.
 pub(crate) fn open_catalogue(settings: &Settings) -> Result<(Option<Store>, Arc<dyn MetaStore>)> {
-    if let Some(Etcd { members, namespace }) = &settings.etcd {
-        let mut config = EtcdConfig::new(members.iter().cloned());
-        if let Some(namespace) = namespace {
-            config.namespace.clone_from(namespace);
-        }
-        return Ok((None, Arc::new(meta::Etcd::new(&config)?)));
+    if let Some(etcd) = &settings.etcd {
+        return Ok((None, Arc::new(meta::Etcd::new(&etcd.config()?)?)));
     }
     let store = open(settings, Purpose::Catalogue)?;
     let catalogue = Embedded::open(&store)?;

@@ -13,6 +13,7 @@ use tokio::time::{self, Instant};
 
 use super::api::{Authenticate, Token};
 use super::http::{EtcdMember, Lines, RequestFailure};
+use super::login::EtcdUser;
 use super::{EtcdConfig, MAX_ENDPOINTS};
 
 /// Error codes of gRPC.
@@ -32,7 +33,7 @@ pub(super) struct EtcdCluster {
     members: Vec<EtcdMember>,
     /// Index of the member to ask first: the last one that answered.
     pub(super) current: AtomicUsize,
-    user: Option<(String, String)>,
+    user: Option<EtcdUser>,
     token: Mutex<Option<HeaderValue>>,
     attempt_timeout: Duration,
     operation_timeout: Duration,
@@ -44,7 +45,10 @@ impl EtcdCluster {
             let message = format!("etcd has 1 to {MAX_ENDPOINTS} addresses, not {}", config.endpoints.len());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let members = config.endpoints.iter().map(|url| EtcdMember::new(url)).collect::<Result<_>>()?;
+        let tls = config.tls.as_ref();
+        let members = config.endpoints.iter().map(|url| EtcdMember::new(url, tls)).collect::<Result<_>>()?;
+        // A file that cannot be read is reported first.
+        config.user.as_ref().map(EtcdUser::password).transpose()?;
         let (current, token, user) = (AtomicUsize::new(0), Mutex::default(), config.user.clone());
         Ok(Self {
             members,
@@ -71,7 +75,7 @@ impl EtcdCluster {
         loop {
             match self.request_once(path, body.clone()).await {
                 Err(failure) if is_transient(&failure) => {
-                    if !pause.wait(self.members.len()).await {
+                    if !pause.wait(&failure, self.members.len()).await {
                         return Err(failure);
                     }
                 }
@@ -134,15 +138,22 @@ impl EtcdCluster {
         member: &EtcdMember,
         call: impl Fn(Option<HeaderValue>) -> F,
     ) -> Result<T, RequestFailure> {
-        let Some((name, password)) = &self.user else { return call(None).await };
+        let Some(user) = &self.user else { return call(None).await };
         let known = self.token.lock().clone();
         if let Some(token) = known {
             match call(Some(token)).await {
-                Err(RequestFailure::Refused { code: code::UNAUTHENTICATED, .. }) => {}
+                Err(failure) if is_token_expired(&failure) => {}
                 answered => return answered,
             }
         }
-        let login = body(&Authenticate { name, password })?;
+        let token = self.log_in(member, user).await?;
+        *self.token.lock() = Some(token.clone());
+        call(Some(token)).await
+    }
+
+    async fn log_in(&self, member: &EtcdMember, user: &EtcdUser) -> Result<HeaderValue, RequestFailure> {
+        let password = user.password().map_err(RequestFailure::Mismatch)?;
+        let login = body(&Authenticate { name: &user.name, password: &password })?;
         let answer = member.call("/v3/auth/authenticate", login, None, self.attempt_timeout).await;
         // The request itself was not sent yet, so it had no effect.
         let answer = answer.map_err(|failure| match failure {
@@ -154,8 +165,16 @@ impl EtcdCluster {
         let token: Token = serde_json::from_slice(&answer).map_err(|_| no_token())?;
         let mut token = HeaderValue::from_str(&token.token).map_err(|_| no_token())?;
         token.set_sensitive(true);
-        *self.token.lock() = Some(token.clone());
-        call(Some(token)).await
+        Ok(token)
+    }
+}
+
+/// Whether a new token helps: the old one has expired, or users or roles of etcd have changed since.
+fn is_token_expired(failure: &RequestFailure) -> bool {
+    match failure {
+        RequestFailure::Refused { code: code::UNAUTHENTICATED, .. } => true,
+        RequestFailure::Refused { message, .. } => message.contains("revision of auth store is old"),
+        _ => false,
     }
 }
 
@@ -187,7 +206,7 @@ pub(super) fn body(request: &impl Serialize) -> Result<Bytes, RequestFailure> {
 /// Whether repeating the request, perhaps at another member, may succeed.
 pub(super) fn is_transient(failure: &RequestFailure) -> bool {
     match failure {
-        RequestFailure::NotSent(_) | RequestFailure::Lost(_) => true,
+        RequestFailure::NotSent(_) | RequestFailure::Lost(_) | RequestFailure::Mismatch(_) => true,
         RequestFailure::Refused { code: code::RESOURCE_EXHAUSTED, message } => message.contains("too many requests"),
         RequestFailure::Refused { code, .. } => !matches!(
             *code,
@@ -209,44 +228,60 @@ pub(super) fn to_error(failure: RequestFailure) -> Error {
         RequestFailure::NotSent(message) | RequestFailure::Lost(message) => {
             (ErrorKind::Unavailable, format!("no member of etcd is available ({message}): check that most of them run"))
         }
+        RequestFailure::Mismatch(error) => return Error::new(error.kind(), format!("etcd: {error}")),
         RequestFailure::TooLong => {
             (ErrorKind::TooLarge, "an answer of etcd is too large: read less at a time".to_owned())
         }
-        RequestFailure::Refused { code, message } => {
-            let no_user = message.contains("user name is empty");
-            match code {
-                code::PERMISSION_DENIED | code::UNAUTHENTICATED => (ErrorKind::Denied, message),
-                code::INVALID_ARGUMENT if no_user || message.contains("authentication failed") => {
-                    (ErrorKind::Denied, message)
-                }
-                code::NOT_FOUND => (ErrorKind::NotFound, message),
-                code::RESOURCE_EXHAUSTED => (ErrorKind::Full, message),
-                code::INVALID_ARGUMENT if message.contains("too large") => {
-                    (ErrorKind::TooLarge, format!("{message}: give etcd a larger --max-request-bytes"))
-                }
-                code::FAILED_PRECONDITION | code::UNIMPLEMENTED => (ErrorKind::Unsupported, message),
-                code::INVALID_ARGUMENT => (ErrorKind::Internal, message),
-                _ => (ErrorKind::Unavailable, message),
-            }
-        }
+        RequestFailure::Refused { code, message } => refusal_error(code, message),
     };
     Error::new(kind, format!("etcd: {message}"))
+}
+
+fn refusal_error(code: i32, message: String) -> (ErrorKind, String) {
+    match code {
+        code::PERMISSION_DENIED => {
+            let what = "the user needs a role with `readwrite` permission for the prefix that is the namespace and a slash";
+            (ErrorKind::Denied, format!("{message}: {what}"))
+        }
+        code::UNAUTHENTICATED => (ErrorKind::Denied, message),
+        code::INVALID_ARGUMENT if message.contains("user name is empty") => {
+            (ErrorKind::Denied, format!("{message}: give etcd_user and etcd_password_file"))
+        }
+        code::INVALID_ARGUMENT if message.contains("authentication failed") => (ErrorKind::Denied, message),
+        code::NOT_FOUND => (ErrorKind::NotFound, message),
+        code::RESOURCE_EXHAUSTED => (ErrorKind::Full, message),
+        code::INVALID_ARGUMENT if message.contains("too large") => {
+            (ErrorKind::TooLarge, format!("{message}: give etcd a larger --max-request-bytes"))
+        }
+        code::FAILED_PRECONDITION if message.contains("authentication is not enabled") => {
+            (ErrorKind::Unsupported, format!("{message}: enable it, or give no etcd_user"))
+        }
+        code::FAILED_PRECONDITION | code::UNIMPLEMENTED => (ErrorKind::Unsupported, message),
+        code::INVALID_ARGUMENT => (ErrorKind::Internal, message),
+        _ => (ErrorKind::Unavailable, message),
+    }
 }
 
 /// Pauses between attempts: none before the next member is asked, and longer each time when all have failed.
 pub(super) struct Backoff {
     deadline: Instant,
     attempts: usize,
+    /// Attempts in sequence that no repetition at the same member helps.
+    mismatches: usize,
 }
 
 impl Backoff {
     pub(super) fn new(deadline: Instant) -> Self {
-        Self { deadline, attempts: 0 }
+        Self { deadline, attempts: 0, mismatches: 0 }
     }
 
-    /// Waits for the next attempt; returns false if the deadline has passed.
-    pub(super) async fn wait(&mut self, members: usize) -> bool {
+    /// Waits for the next attempt after a failure. Returns false if the deadline has passed, or if no member fits the settings.
+    pub(super) async fn wait(&mut self, failure: &RequestFailure, members: usize) -> bool {
         const LONGEST_MS: u64 = 1_000;
+        self.mismatches = if matches!(failure, RequestFailure::Mismatch(_)) { self.mismatches + 1 } else { 0 };
+        if self.mismatches >= members {
+            return false;
+        }
         self.attempts += 1;
         let rounds = self.attempts / members.max(1);
         if self.attempts.is_multiple_of(members.max(1)) {

@@ -11,10 +11,12 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use hyper::rt::{Read, Write};
 use model::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::time;
+use wire::transport::tls;
 
 use super::api::Refusal;
 
@@ -30,6 +32,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) enum RequestFailure {
     /// It was not sent, so it had no effect.
     NotSent(String),
+    /// It was not sent, because the member does not fit the settings: TLS, a certificate, or another protocol. Repeating it at this member
+    /// does not help, at another one it may.
+    Mismatch(Error),
     /// Its answer was lost, so its effect is unknown.
     Lost(String),
     /// It was answered with an error of gRPC.
@@ -48,21 +53,22 @@ pub(super) enum RequestFailure {
 pub(super) struct EtcdMember {
     /// `host:port`.
     authority: String,
+    /// How it is verified; `None` without TLS.
+    tls: Option<tls::Client>,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
 }
 
 impl EtcdMember {
-    /// The member at an address such as `http://127.0.0.1:2379`.
-    pub(super) fn new(url: &str) -> Result<Self> {
+    /// The member at an address such as `http://127.0.0.1:2379`, or `https://` with this TLS.
+    pub(super) fn new(url: &str, tls: Option<&tls::Client>) -> Result<Self> {
         let refuse = |why: &str| Err(Error::new(ErrorKind::Invalid, format!("etcd's address {url:?}: {why}")));
-        if url.starts_with("https://") {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("etcd's address {url:?}: TLS is not supported yet"),
-            ));
-        }
-        let Some(authority) = url.strip_prefix("http://") else {
-            return refuse("it must have the form http://HOST:PORT");
+        let form = "it must have the form http://HOST:PORT or https://HOST:PORT";
+        let Some((scheme, authority)) = url.split_once("://") else { return refuse(form) };
+        let tls = match (scheme, tls) {
+            ("http", _) => None,
+            ("https", Some(tls)) => Some(tls.clone()),
+            ("https", None) => return refuse("https needs the authorities of its members' certificates: give etcd_ca"),
+            _ => return refuse(form),
         };
         let authority = authority.trim_end_matches('/');
         let port = authority
@@ -70,9 +76,9 @@ impl EtcdMember {
             .filter(|(host, _)| !host.is_empty())
             .and_then(|(_, port)| port.parse::<u16>().ok());
         if port.is_none() || authority.contains('/') || HeaderValue::from_str(authority).is_err() {
-            return refuse("it must have the form http://HOST:PORT");
+            return refuse(form);
         }
-        Ok(Self { authority: authority.to_owned(), idle: Mutex::default() })
+        Ok(Self { authority: authority.to_owned(), tls, idle: Mutex::default() })
     }
 
     /// The member's address.
@@ -138,24 +144,31 @@ impl EtcdMember {
             request = request.header(AUTHORIZATION, token);
         }
         let request = request.body(Full::new(body)).map_err(|error| RequestFailure::NotSent(error.to_string()))?;
-        let mut sender = self.connection().await?;
+        let (mut sender, is_new) = self.connection().await?;
         match time::timeout(within, sender.try_send_request(request)).await {
             Ok(Ok(response)) => Ok((sender, response)),
             // The error contains the request if nothing of it was sent.
             Ok(Err(mut error)) => {
                 let was_sent = error.take_message().is_none();
-                let message = format!("{}: {}", self.authority, error.error());
+                let error_of_tls = |client| tls::https_refusal(&self.authority, client, error.error());
+                if let Some(refusal) = self.tls.as_ref().and_then(error_of_tls) {
+                    return Err(RequestFailure::Mismatch(refusal));
+                }
+                // What a member does that speaks TLS.
+                let is_empty = is_new && self.tls.is_none() && error.error().is_incomplete_message();
+                let hint = if is_empty { "; if it speaks TLS, give its address as https://" } else { "" };
+                let message = format!("{}: {}{hint}", self.authority, error.error());
                 Err(if was_sent { RequestFailure::Lost(message) } else { RequestFailure::NotSent(message) })
             }
             Err(_) => Err(self.timeout_failure()),
         }
     }
 
-    /// An idle connection, or a new one.
-    async fn connection(&self) -> Result<SendRequest<Full<Bytes>>, RequestFailure> {
+    /// An idle connection, or a new one, and whether it is new.
+    async fn connection(&self) -> Result<(SendRequest<Full<Bytes>>, bool), RequestFailure> {
         while let Some(mut sender) = { self.idle.lock().pop() } {
             if sender.ready().await.is_ok() {
-                return Ok(sender);
+                return Ok((sender, false));
             }
         }
         let failed = |error: String| RequestFailure::NotSent(format!("{}: {error}", self.authority));
@@ -166,11 +179,28 @@ impl EtcdMember {
         };
         // Each request is one small write, which must not wait for more data.
         let _ = stream.set_nodelay(true);
-        let (sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(error.to_string()))?;
+        let Some(client) = &self.tls else { return self.start_http(TokioIo::new(stream)).await };
+        let secured = time::timeout(CONNECT_TIMEOUT, tls::connect_https(&self.authority, stream, client)).await;
+        match secured {
+            Ok(Ok(stream)) => self.start_http(TokioIo::new(stream)).await,
+            Ok(Err(error)) if error.kind() == ErrorKind::Unavailable => {
+                // What a member does that does not speak TLS.
+                Err(failed(format!("{error}; if it does not speak TLS, give its address as http://")))
+            }
+            Ok(Err(error)) => Err(RequestFailure::Mismatch(error)),
+            Err(_) => Err(failed(format!("no TLS within {CONNECT_TIMEOUT:?}"))),
+        }
+    }
+
+    async fn start_http(
+        &self,
+        stream: impl Read + Write + Unpin + Send + 'static,
+    ) -> Result<(SendRequest<Full<Bytes>>, bool), RequestFailure> {
+        let failed = |error: hyper::Error| RequestFailure::NotSent(format!("{}: {error}", self.authority));
+        let (sender, connection) = http1::handshake(stream).await.map_err(failed)?;
         // Ends when the sender is dropped or the server closes it; pending requests then fail.
         tokio::spawn(async move { drop(connection.await) });
-        Ok(sender)
+        Ok((sender, true))
     }
 
     fn keep_idle(&self, sender: SendRequest<Full<Bytes>>) {
@@ -239,12 +269,22 @@ mod tests {
 
     #[test]
     fn addresses_are_checked_without_connecting() {
-        assert_eq!(EtcdMember::new("http://127.0.0.1:2379/").unwrap().authority(), "127.0.0.1:2379");
-        assert_eq!(EtcdMember::new("http://[::1]:2379").unwrap().authority(), "[::1]:2379");
-        for url in ["127.0.0.1:2379", "http://", "http://a", "http://:1", "http://a:x", "http://a:1/b", "http://a\n:1"]
-        {
-            assert_eq!(EtcdMember::new(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
+        let new = |url: &str| EtcdMember::new(url, None);
+        assert_eq!(new("http://127.0.0.1:2379/").unwrap().authority(), "127.0.0.1:2379");
+        assert_eq!(new("http://[::1]:2379").unwrap().authority(), "[::1]:2379");
+        for url in [
+            "127.0.0.1:2379",
+            "http://",
+            "http://a",
+            "http://:1",
+            "http://a:x",
+            "http://a:1/b",
+            "http://a\n:1",
+            "ftp://a:1",
+            "https://a:1",
+        ] {
+            assert_eq!(new(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
         }
-        assert_eq!(EtcdMember::new("https://a:1").unwrap_err().kind(), ErrorKind::Unsupported);
+        assert!(new("https://a:1").unwrap_err().message().contains("etcd_ca"));
     }
 }

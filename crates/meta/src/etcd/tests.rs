@@ -11,20 +11,24 @@ use crate::conformance::{self, Subject};
 use relay::{Mode, Relay};
 use servers::Servers;
 
+mod certificates;
 mod chaos;
 mod relay;
+mod security;
 mod servers;
+mod users;
 
-/// Catalogues in one etcd, each in its own namespace.
+/// Catalogues in one etcd, each in its own namespace below `test/`.
 struct Namespaces<'a> {
     servers: &'a Servers,
+    user: Option<EtcdUser>,
     given: std::sync::atomic::AtomicU32,
 }
 
 impl Subject for Namespaces<'_> {
     fn create_empty(&self) -> Pending<'_, Arc<dyn MetaStore>> {
         let number = self.given.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let config = EtcdConfig { namespace: format!("test/{number}"), ..self.servers.config() };
+        let config = EtcdConfig { namespace: format!("test/{number}"), user: self.user.clone(), ..self.servers.config() };
         Box::pin(async move { Ok(Arc::new(Etcd::new(&config)?) as Arc<dyn MetaStore>) })
     }
 
@@ -40,7 +44,7 @@ impl Subject for Namespaces<'_> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_conforms() {
     let servers = Servers::start(3).await;
-    conformance::run(&Namespaces { servers: &servers, given: 1.into() }).await;
+    conformance::run(&Namespaces { servers: &servers, user: None, given: 1.into() }).await;
     // Namespaces with a common prefix do not share keys.
     let read =
         |namespace: &str| Etcd::new(&EtcdConfig { namespace: namespace.to_owned(), ..servers.config() }).unwrap();
@@ -136,28 +140,6 @@ async fn removed_markers_are_replaced() {
     servers.revoke_all_leases().await;
     assert!(is_done(store.write(vec![], vec![KeyChange::put(key("a"), "2")]).await));
     assert_eq!(value(&store, "a").await.as_deref(), Some("2"));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_log_in_with_their_password() {
-    let servers = Servers::start(1).await;
-    servers.require_password("root", "secret").await;
-    let with = |user: Option<(&str, &str)>| {
-        let user = user.map(|(name, password)| (name.to_owned(), password.to_owned()));
-        Etcd::new(&EtcdConfig { user, ..servers.config() }).unwrap()
-    };
-    let store = with(Some(("root", "secret")));
-    assert!(is_done(store.write(vec![], vec![KeyChange::put(key("a"), "1")]).await));
-    let mut watch = store.watch(Prefix::all(), Revision(0)).await.unwrap();
-    assert!(matches!(watch.next().await.unwrap(), crate::WatchEvent::Changed(_)));
-    for user in [None, Some(("root", "wrong"))] {
-        let store = with(user);
-        assert_eq!(store.read(Prefix::all()).await.unwrap_err().kind(), ErrorKind::Denied, "{user:?}");
-        let write = store.write(vec![], vec![KeyChange::put(key("a"), "2")]).await;
-        assert_eq!(write.unwrap_err().kind(), ErrorKind::Denied, "{user:?}");
-        let mut watch = store.watch(Prefix::all(), Revision(0)).await.unwrap();
-        assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::Denied, "{user:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

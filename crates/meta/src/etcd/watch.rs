@@ -169,8 +169,16 @@ impl EtcdWatch {
                 self.is_compacted = true;
                 Ok(())
             }
+            RequestFailure::Mismatch(error) if self.failures >= self.inner.cluster.members() => {
+                Err(cluster::to_error(RequestFailure::Mismatch(error)))
+            }
             passing if is_transient(&passing) => {
-                tracing::debug!(failure = ?passing, "a watch continues at another member of etcd");
+                // Once when no member has served the watch, not at each attempt.
+                if self.failures == self.inner.cluster.members() {
+                    tracing::warn!(failure = ?passing, "no member of etcd serves a watch of the catalogue; it goes on trying");
+                } else {
+                    tracing::debug!(failure = ?passing, "a watch continues at another member of etcd");
+                }
                 Ok(())
             }
             lasting => Err(cluster::to_error(lasting)),

@@ -210,8 +210,8 @@ impl<'a> MarkedWrite<'a> {
                     _ => return Ok(None),
                 },
                 Err(failure) if is_transient(&failure) => {
-                    self.is_uncertain |= !matches!(failure, RequestFailure::NotSent(_));
-                    if !self.pause.wait(self.cluster.members()).await {
+                    self.is_uncertain |= !matches!(failure, RequestFailure::NotSent(_) | RequestFailure::Mismatch(_));
+                    if !self.pause.wait(&failure, self.cluster.members()).await {
                         return Err(if self.is_uncertain {
                             unknown_error(&to_error(failure).to_string())
                         } else {
@@ -265,7 +265,7 @@ impl<'a> MarkedWrite<'a> {
                     });
                 }
                 Err(failure) => {
-                    if !is_transient(&failure) || !self.pause.wait(self.cluster.members()).await {
+                    if !is_transient(&failure) || !self.pause.wait(&failure, self.cluster.members()).await {
                         return Err(unknown_error(&to_error(failure).to_string()));
                     }
                 }

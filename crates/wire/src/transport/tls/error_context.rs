@@ -10,6 +10,13 @@ use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 pub(crate) enum ErrorContext<'a> {
     /// With the server that this side dialled.
     Dialled(&'a str),
+    /// The same with a server of HTTPS.
+    DialledHttps {
+        /// Its address.
+        host: &'a str,
+        /// Whether this side has a certificate.
+        has_certificate: bool,
+    },
     /// With a client.
     Accepted,
 }
@@ -20,7 +27,7 @@ impl ErrorContext<'_> {
         let found = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let (kind, what) = match (found.and_then(|found| self.describe(found)), self) {
             (Some((kind, what)), _) => (kind, what),
-            (None, Self::Dialled(host)) => (ErrorKind::Unavailable, unreachable(host, &error)),
+            (None, Self::Dialled(host) | Self::DialledHttps { host, .. }) => (ErrorKind::Unavailable, unreachable(host, &error)),
             (None, Self::Accepted) => (ErrorKind::Unavailable, "the client closed the connection".to_owned()),
         };
         Error::new(kind, what).caused_by(error)
@@ -35,7 +42,7 @@ impl ErrorContext<'_> {
 
     fn describe(self, error: &rustls::Error) -> Option<(ErrorKind, String)> {
         let certificate = match self {
-            Self::Dialled(host) => format!("the certificate of {host}"),
+            Self::Dialled(host) | Self::DialledHttps { host, .. } => format!("the certificate of {host}"),
             Self::Accepted => "the client's certificate".to_owned(),
         };
         let denied = |what: String| Some((ErrorKind::Denied, what));
@@ -47,11 +54,12 @@ impl ErrorContext<'_> {
             }
             rustls::Error::InvalidMessage(_) => unsupported(match self {
                 Self::Dialled(host) => format!("{host} does not speak TLS: connect to it as mortar://"),
+                Self::DialledHttps { host, .. } => format!("{host} does not speak TLS: give its address as http://"),
                 Self::Accepted => "the client does not speak TLS".to_owned(),
             }),
             rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) | rustls::Error::PeerIncompatible(_) => {
                 unsupported(match self {
-                    Self::Dialled(host) => format!("{host} does not speak TLS 1.3"),
+                    Self::Dialled(host) | Self::DialledHttps { host, .. } => format!("{host} does not speak TLS 1.3"),
                     Self::Accepted => "the client does not speak TLS 1.3".to_owned(),
                 })
             }
@@ -74,10 +82,13 @@ impl ErrorContext<'_> {
             _ => return None,
         };
         Some(match (self, alert) {
-            (Self::Dialled(host), AlertDescription::CertificateRequired) => {
+            // Programs in Go send another alert for a certificate that is missing.
+            (Self::Dialled(host), AlertDescription::CertificateRequired)
+            | (Self::DialledHttps { host, .. }, AlertDescription::CertificateRequired)
+            | (Self::DialledHttps { host, has_certificate: false }, AlertDescription::BadCertificate) => {
                 format!("{host} requires a client certificate: give one, and its key")
             }
-            (Self::Dialled(host), _) => format!("{host} received this client's certificate and {fault}"),
+            (Self::Dialled(host) | Self::DialledHttps { host, .. }, _) => format!("{host} received this client's certificate and {fault}"),
             (Self::Accepted, _) => format!("the client received this server's certificate and {fault}"),
         })
     }

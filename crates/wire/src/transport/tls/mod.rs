@@ -46,13 +46,50 @@ pub struct TlsConnection {
 
 pub(super) async fn connect(host: &str, client: &Client) -> Result<TlsConnection> {
     let trouble = |error| ErrorContext::Dialled(host).explain(error);
-    let name = client.files().name.as_deref().unwrap_or_else(|| host_of(host));
-    let name = ServerName::try_from(name.to_owned())
-        .map_err(|_| Error::new(ErrorKind::Invalid, format!("{name:?} is not a name that a certificate can have")))?;
+    let name = server_name(host, client)?;
     let config = client.current();
     let stream = tcp::connect(host).await.map_err(trouble)?;
     let stream = TlsConnector::from(config).connect(name, stream).await.map_err(trouble)?;
     Ok(TlsConnection { stream: Box::new(stream.into()) })
+}
+
+/// A client's side of TLS over a connection that exists, for other protocols than Mortar's.
+pub type ClientStream = tokio_rustls::client::TlsStream<TcpStream>;
+
+/// Sets up TLS for HTTPS over a connection to `host:port`.
+///
+/// # Errors
+/// [`ErrorKind::Denied`] if a certificate is not accepted, [`ErrorKind::Unsupported`] if the server does not speak TLS 1.3,
+/// [`ErrorKind::Invalid`] if no certificate can have the name of the host, [`ErrorKind::Unavailable`] if the connection breaks.
+pub async fn connect_https(host: &str, stream: TcpStream, client: &Client) -> Result<ClientStream> {
+    let name = server_name(host, client)?;
+    let connected = TlsConnector::from(client.current()).connect(name, stream).await;
+    connected.map_err(|error| https_context(host, client).explain(error))
+}
+
+/// The error for a failure of TLS that caused another error of a connection to `host:port`: a server of TLS 1.3 checks a client's certificate
+/// after the client has sent its first request, and refuses it without reading that. `None` if TLS is not the cause.
+#[must_use]
+pub fn https_refusal(host: &str, client: &Client, error: &(dyn std::error::Error + 'static)) -> Option<Error> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<io::Error>();
+        if let Some(refusal) = io.and_then(|error| https_context(host, client).explain_tls(error)) {
+            return Some(refusal);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+fn https_context<'a>(host: &'a str, client: &Client) -> ErrorContext<'a> {
+    ErrorContext::DialledHttps { host, has_certificate: client.files().identity.is_some() }
+}
+
+fn server_name(host: &str, client: &Client) -> Result<ServerName<'static>> {
+    let name = client.files().name.as_deref().unwrap_or_else(|| host_of(host));
+    ServerName::try_from(name.to_owned())
+        .map_err(|_| Error::new(ErrorKind::Invalid, format!("{name:?} is not a name that a certificate can have")))
 }
 
 /// The host of `host:port`, without the brackets of an IPv6 address.
