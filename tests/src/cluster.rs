@@ -16,7 +16,7 @@ use crate::{CommandOutput, POLL_INTERVAL, TEST_TIMEOUT, json_lines, mortar, run,
 
 /// Waits until a process that was just started has written a line into this file, which means that it is ready. Returns the line, or
 /// `None` if the process ends before or is not ready within [`TEST_TIMEOUT`].
-fn wait_ready(child: &mut Child, output: &Path) -> Option<String> {
+pub(crate) fn wait_ready(child: &mut Child, output: &Path) -> Option<String> {
     let until = Instant::now() + TEST_TIMEOUT;
     while Instant::now() < until {
         let has_ended = child.try_wait().expect("a child can be waited for").is_some();

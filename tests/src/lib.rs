@@ -11,6 +11,8 @@
 //! `MORTAR_BIN` names the program. Without it cargo builds one, once for each test program.
 
 pub mod cluster;
+pub mod etcd;
+pub mod node_process;
 mod spawn;
 
 use std::ffi::{OsStr, OsString};

@@ -268,6 +268,11 @@ pub(crate) fn mib(mib: u32) -> usize {
 }
 
 impl PartialSettings {
+    /// The settings of a meta-server whose data is in a directory.
+    pub(crate) fn of_catalogue_in(data: &Path) -> Self {
+        Self { role: Some(ProcessRole::Meta), data: Some(data.to_owned()), ..Self::default() }
+    }
+
     /// The settings in a file. Paths in it are relative to its directory.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text =

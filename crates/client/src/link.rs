@@ -277,7 +277,7 @@ fn start(target: Arc<Target>, server: Address, setup: ClientSetup, options: Conn
     if options.snapshots {
         session.subscribe();
     }
-    let core = Core::new(session, (space.space, nodes), MonotonicClock::begin(), options);
+    let core = Core::new(session, (space.space, nodes), MonotonicClock::of_process(), options);
     tokio::spawn(Core::run_timers(Arc::downgrade(&core)));
     tokio::spawn(keep_connected(Arc::downgrade(&core), target, server, Arc::new(space)));
     core
@@ -297,7 +297,7 @@ async fn open_connection(peer: &Address, target: &Target, options: &ConnectOptio
     introduction.credentials = credentials(options.credentials.as_ref(), target.user.as_deref());
     introduction.insecure = options.insecure;
     let (stream, terms) = dial(peer, options.tls.as_ref(), &introduction, options.connect_timeout).await?;
-    let clock = MonotonicClock::begin();
+    let clock = MonotonicClock::of_process();
     let time = match terms.time_ms {
         // An older server does not say what time it is.
         0 => ClusterTime { offset_ms: clock.wall_offset_ms(), is_trusted: true },

@@ -18,7 +18,7 @@ mod adoption;
 mod catalog_draft;
 pub(crate) mod catalog_editor;
 mod class;
-mod entry;
+pub(crate) mod entry;
 mod error;
 mod evolution;
 pub(crate) mod follower;

@@ -19,9 +19,10 @@ mod history;
 mod rows;
 mod state;
 
+use crate::catalogue_move::CatalogueCopy;
 use crate::{
-    Expect, Key, KeyChange, MetaSession, MetaSessionId, MetaSnapshot, MetaStore, Pending, Prefix, Revision, Watch,
-    WatchEvent, WriteOutcome, meta_store,
+    Expect, Key, KeyChange, MetaEntry, MetaSession, MetaSessionId, MetaSnapshot, MetaStore, Pending, Prefix, Revision,
+    Watch, WatchEvent, WriteOutcome, meta_store,
 };
 use rows::Rows;
 use state::{EmbeddedState, PreparedWrite};
@@ -80,18 +81,10 @@ impl Embedded {
     /// [`ErrorKind::Corrupt`] if rows are damaged; those of the store.
     pub fn begin_lineage(store: &Store, state: Option<MetaSnapshot>) -> Result<()> {
         let mut changes = RowChanges::new();
-        let mut put = |(name, value): rows::RowChange| match value {
-            Some(value) => changes.put(&name, value),
-            None => changes.remove(&name),
-        };
         match state {
             Some(state) => {
-                let mut last_row = 0;
-                for (key, entry) in state.entries.into_iter().filter(|(_, entry)| entry.session.is_none()) {
-                    last_row += 1;
-                    put(rows::entry(last_row, &key, &entry));
-                }
-                put(rows::header(state.revision, last_row, 0));
+                let lasting = state.entries.iter().filter(|(_, entry)| entry.session.is_none());
+                put_all(&mut changes, lasting, state.revision, 0);
             }
             None => {
                 let mut removed = Vec::new();
@@ -105,9 +98,44 @@ impl Embedded {
                     }
                     Ok(())
                 })?;
-                removed.into_iter().for_each(put);
+                removed.into_iter().for_each(|row| put_row(&mut changes, row));
             }
         }
+        store.commit_rows(changes).map(drop)
+    }
+
+    /// Writes the copy of a moved catalogue to a store that has none, in one step.
+    ///
+    /// Entries keep their revisions. Numbers of sessions begin at a random one, so that none is that of an earlier session of the cluster.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn write_copy(store: &Store, copy: &CatalogueCopy) -> Result<()> {
+        let (key, value) = copy.openings.clone();
+        let openings = (key, MetaEntry { value, revision: copy.revision, session: None });
+        let mut changes = RowChanges::new();
+        let last_session = rand::random::<u64>() >> 2;
+        put_all(&mut changes, copy.entries.iter().chain([&openings]), copy.revision, last_session);
+        store.commit_rows(changes).map(drop)
+    }
+
+    /// All entries of the catalogue in a store that is not served.
+    ///
+    /// # Errors
+    /// As [`Embedded::open`].
+    pub fn snapshot_of(store: &Store) -> Result<MetaSnapshot> {
+        EmbeddedState::load(store, Instant::now())?.read(&Prefix::all())
+    }
+
+    /// Removes the catalogue from a store that has other data too, with changes of the caller in the same step.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn remove_from(store: &Store, mut changes: RowChanges) -> Result<()> {
+        store.rows(rows::ROW_PREFIX, rows::ROWS_END, |name, _| {
+            changes.remove(name);
+            ControlFlow::Continue(())
+        })?;
         store.commit_rows(changes).map(drop)
     }
 
@@ -144,6 +172,16 @@ impl Embedded {
         Ok(Self { inner })
     }
 
+    /// Waits for the last write, and makes none any more: sessions that expire stay.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] if it was closed before.
+    pub async fn close(self) -> Result<()> {
+        let _last = self.inner.acquire_permit().await?;
+        self.inner.writer.close();
+        Ok(())
+    }
+
     /// Discards the history up to a revision, for tests of watches.
     #[cfg(any(test, feature = "conformance"))]
     pub fn forget(&self, up_to: Revision) {
@@ -151,10 +189,31 @@ impl Embedded {
     }
 }
 
+fn put_row(changes: &mut RowChanges, (name, value): rows::RowChange) {
+    match value {
+        Some(value) => changes.put(&name, value),
+        None => changes.remove(&name),
+    }
+}
+
+/// The rows of a whole catalogue.
+fn put_all<'a>(
+    changes: &mut RowChanges,
+    entries: impl Iterator<Item = &'a (Key, MetaEntry)>,
+    revision: Revision,
+    last_session: u64,
+) {
+    let mut last_row = 0;
+    for (key, entry) in entries {
+        last_row += 1;
+        put_row(changes, rows::entry(last_row, key, entry));
+    }
+    put_row(changes, rows::header(revision, last_row, last_session));
+}
+
 impl Inner {
     async fn acquire_permit(&self) -> Result<OwnedSemaphorePermit> {
-        // The semaphore is never closed.
-        let closed = |_| Error::new(ErrorKind::Internal, "the semaphore of the catalogue's writers was closed");
+        let closed = |_| Error::new(ErrorKind::Internal, "the catalogue was closed");
         self.writer.clone().acquire_owned().await.map_err(closed)
     }
 

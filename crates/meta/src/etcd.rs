@@ -8,13 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
+use tokio::sync::OnceCell;
 use wire::transport::tls;
 
 mod api;
 mod cluster;
+mod copy;
 mod http;
 mod keys;
 mod login;
+mod origin;
 mod watch;
 mod write;
 
@@ -27,6 +30,7 @@ use cluster::{EtcdCluster, code, to_error};
 use http::RequestFailure;
 use keys::Namespace;
 pub use login::EtcdUser;
+use origin::Origin;
 use watch::EtcdWatch;
 use write::Markers;
 
@@ -81,6 +85,8 @@ struct Inner {
     cluster: EtcdCluster,
     namespace: Namespace,
     markers: Markers,
+    /// Where revisions begin, once it is known. It does not change while the namespace has a catalogue.
+    origin: OnceCell<Origin>,
 }
 
 impl Etcd {
@@ -90,15 +96,29 @@ impl Etcd {
     /// [`ErrorKind::Invalid`] for invalid addresses or an invalid namespace; those of the file with the password.
     pub fn new(config: &EtcdConfig) -> Result<Self> {
         let (cluster, namespace) = (EtcdCluster::new(config)?, Namespace::new(&config.namespace)?);
-        Ok(Self { inner: Arc::new(Inner { cluster, namespace, markers: Markers::default() }) })
+        Ok(Self { inner: Arc::new(Inner { cluster, namespace, markers: Markers::default(), origin: OnceCell::new() }) })
     }
 }
 
 impl Inner {
+    /// Where revisions begin.
+    async fn origin(&self) -> Result<Origin, RequestFailure> {
+        let load = || async {
+            let range = Range { key: self.namespace.origin(), ..Range::default() };
+            let answer: RangeAnswer = self.cluster.request("/v3/kv/range", &range).await?;
+            Origin::of(answer.kvs.first()).map_err(RequestFailure::Mismatch)
+        };
+        self.origin.get_or_try_init(load).await.copied()
+    }
+
     /// Reads a prefix in pages, all as of the revision of the first one.
     async fn read(&self, prefix: &Prefix) -> Result<MetaSnapshot> {
+        self.read_from(self.origin().await.map_err(to_error)?, prefix).await
+    }
+
+    async fn read_from(&self, origin: Origin, prefix: &Prefix) -> Result<MetaSnapshot> {
         for _ in 0..MAX_READ_RESTARTS {
-            match self.read_once(prefix).await {
+            match self.read_once(origin, prefix).await {
                 Err(RequestFailure::Refused { code: code::OUT_OF_RANGE, .. }) => {}
                 Err(failure) => return Err(to_error(failure)),
                 Ok(state) => return state,
@@ -110,7 +130,7 @@ impl Inner {
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    async fn read_once(&self, prefix: &Prefix) -> Result<Result<MetaSnapshot>, RequestFailure> {
+    async fn read_once(&self, origin: Origin, prefix: &Prefix) -> Result<Result<MetaSnapshot>, RequestFailure> {
         let (key, range_end) = self.namespace.range(prefix);
         let mut request = Range { key, range_end, limit: JsonInt64(ENTRIES_PER_READ), revision: JsonInt64(0) };
         let (mut entries, mut bytes) = (Vec::new(), 0);
@@ -129,7 +149,7 @@ impl Inner {
             let last = page.kvs.last().map(|found| found.key.clone());
             for found in page.kvs {
                 bytes += found.key.0.len() + found.value.0.len();
-                match self.namespace.entry(found) {
+                match self.namespace.entry(origin, found) {
                     Ok(entry) => entries.push(entry),
                     Err(error) => return Ok(Err(error)),
                 }
@@ -142,12 +162,13 @@ impl Inner {
                     last.0.push(0);
                     request.key = last;
                 }
-                _ => return Ok(Ok(MetaSnapshot { revision: Revision(request.revision.to_u64()), entries })),
+                _ => return Ok(Ok(MetaSnapshot { revision: origin.revision(request.revision), entries })),
             }
         }
     }
 
     async fn get(&self, mut keys: Vec<Key>) -> Result<MetaSnapshot> {
+        let origin = self.origin().await.map_err(to_error)?;
         keys.sort_unstable();
         keys.dedup();
         let mut ranges: Vec<Range> =
@@ -162,20 +183,20 @@ impl Inner {
         };
         let mut entries: Vec<(Key, MetaEntry)> = Vec::new();
         for found in found {
-            entries.push(self.namespace.entry(found)?);
+            entries.push(self.namespace.entry(origin, found)?);
         }
-        Ok(MetaSnapshot { revision, entries })
+        Ok(MetaSnapshot { revision: origin.revision(revision), entries })
     }
 
-    async fn get_at_once(&self, ranges: &[Range]) -> Result<(Revision, Vec<api::KeyValue>), RequestFailure> {
+    async fn get_at_once(&self, ranges: &[Range]) -> Result<(JsonInt64, Vec<api::KeyValue>), RequestFailure> {
         let txn = Txn { success: ranges.iter().cloned().map(Op::Range).collect(), ..Txn::default() };
         let answer: TxnAnswer = self.cluster.request("/v3/kv/txn", &txn).await?;
         let found = answer.responses.into_iter().filter_map(|one| one.response_range).flat_map(|one| one.kvs);
-        Ok((Revision(answer.header.revision.to_u64()), found.collect()))
+        Ok((answer.header.revision, found.collect()))
     }
 
     /// Reads ranges with one request each, as of the revision of the first.
-    async fn get_each(&self, ranges: Vec<Range>) -> Result<(Revision, Vec<api::KeyValue>), RequestFailure> {
+    async fn get_each(&self, ranges: Vec<Range>) -> Result<(JsonInt64, Vec<api::KeyValue>), RequestFailure> {
         let (mut revision, mut found) = (JsonInt64(0), Vec::new());
         for range in ranges {
             let answer: RangeAnswer = self.cluster.request("/v3/kv/range", &Range { revision, ..range }).await?;
@@ -184,7 +205,7 @@ impl Inner {
             }
             found.extend(answer.kvs);
         }
-        Ok((Revision(revision.to_u64()), found))
+        Ok((revision, found))
     }
 
     async fn end_session(&self, session: MetaSessionId) -> Result<()> {
@@ -232,10 +253,10 @@ impl MetaStore for Etcd {
             meta_store::check_write(&expects, &changes)?;
             let inner = self.inner.clone();
             // Runs to its end even if the caller stops waiting, because the state of its marker must be known afterwards.
-            let writing =
-                tokio::spawn(
-                    async move { inner.markers.write(&inner.cluster, &inner.namespace, &expects, &changes).await },
-                );
+            let writing = tokio::spawn(async move {
+                let origin = inner.origin().await.map_err(to_error)?;
+                inner.markers.write(&inner.cluster, &inner.namespace, origin, &expects, &changes).await
+            });
             let ended = |_| Error::new(ErrorKind::Unknown, "the process ended during a write to the catalogue");
             writing.await.map_err(ended)?
         })

@@ -6,6 +6,7 @@
 //! | [`embedded`] | an implementation in a store of the same process, for one machine |
 //! | [`etcd`] | an implementation on etcd, for several machines |
 //! | [`catalog`] | the entries, the operations on them, and a copy that is kept current |
+//! | [`catalogue_move`] | moves a catalogue from one of these to another |
 //! | [`opening`] | how a brick or a catalogue that went back in time is recognized |
 //! | `conformance` | tests for every implementation |
 //!
@@ -13,6 +14,7 @@
 //! catalogue; an embedded one is not replicated.
 
 pub mod catalog;
+pub mod catalogue_move;
 pub mod embedded;
 pub mod etcd;
 mod key;

@@ -11,6 +11,8 @@
 //! 4. A session that is renewed within its time to live lasts; otherwise it ends and its keys are removed together.
 //! 5. The loss of a server causes a pause, never a wrong answer. [`ErrorKind::Unknown`] is returned if and only if the outcome of a
 //!    write could not be determined.
+//! 6. A catalogue with the entry `moved` is sealed: it refuses every write with [`ErrorKind::Denied`], except the one that removes only this
+//!    entry. The check and the write are one step.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;

@@ -224,6 +224,12 @@ impl OpeningHistory {
         self.starts.last().map(|start| start.opening)
     }
 
+    /// Whether it has this opening.
+    #[must_use]
+    pub fn has(&self, opening: Opening) -> bool {
+        self.starts.iter().any(|start| start.opening == opening)
+    }
+
     /// Claims the next opening for a log that ends at `position`; rules 1 and 2.
     ///
     /// # Errors
@@ -275,7 +281,7 @@ impl OpeningHistory {
     }
 
     /// The history after another opening at `position`.
-    fn with(&self, opening: Opening, position: u64) -> Self {
+    pub(crate) fn with(&self, opening: Opening, position: u64) -> Self {
         let mut starts = self.starts.clone();
         starts.push(OpeningStart { opening, from: position });
         let surplus = starts.len().saturating_sub(MAX_STARTS);

@@ -19,6 +19,10 @@ model::planted_bugs! {
         LastPasswordLost "the last administrator with a password can lose it without a certificate"
         RemovalMarkIgnored "a removal is finished although it was taken back or begun again"
         OlderCatalogueFollowed "a follower does not compare a catalogue with what it saw of it"
+        SealIgnored "a catalogue that was moved accepts writes"
+        CopyWithoutOpening "the copy of a moved catalogue has the same openings as the original"
+        CopyRestartsRevisions "the copy of a moved catalogue begins with new revisions"
+        SessionsCopied "the copy of a moved catalogue has the entries of sessions, which nothing removes any more"
         FollowerSkipsChanges "a follower reaches a revision without applying its changes"
     }
 }
@@ -31,6 +35,7 @@ mod tests {
     use crate::catalog::account;
     use crate::catalog::catalog_editor::tests as editor;
     use crate::catalog::{follower, placement};
+    use crate::catalogue_move::tests as catalogue_move;
 
     impl Bug {
         /// The test that notices the bug.
@@ -56,6 +61,10 @@ mod tests {
                 Self::LastPasswordLost => account::tests::an_administrator_who_can_come_in_always_stays,
                 Self::RemovalMarkIgnored => editor::removals::only_the_last_removal_that_was_not_taken_back_removes,
                 Self::OlderCatalogueFollowed => follower::tests::older_catalogue_is_not_followed,
+                Self::SealIgnored => catalogue_move::moved_catalogue_refuses_writes_until_the_move_is_cancelled,
+                Self::CopyWithoutOpening => catalogue_move::original_is_not_believed_after_its_copy,
+                Self::CopyRestartsRevisions => catalogue_move::process_that_followed_the_original_follows_the_copy,
+                Self::SessionsCopied => catalogue_move::copy_has_everything_but_sessions,
                 Self::FollowerSkipsChanges => follower::tests::following_gives_the_same_as_reading,
             }
         }

@@ -64,7 +64,7 @@ impl MetaServer {
         &self.server.role().clock
     }
 
-    /// Waits until it must not serve any more, because its catalogue went back in time, and returns why.
+    /// Waits until it must not serve any more, because its catalogue went back in time or was moved, and returns why.
     pub async fn ended(&self) -> String {
         let mut ended = self.server.role().ended.subscribe();
         let why = ended.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
@@ -164,7 +164,13 @@ impl server::ServerRole for MetaRole {
 
     async fn run_background(_: &Thread<Self>) {}
 
-    fn tick(&self) {}
+    fn tick(&self) {
+        let catalog = self.follower.load();
+        let Some(moved) = catalog.moved().filter(|_| self.ended.borrow().is_none()) else { return };
+        let why = moved.explain();
+        error!(%why, "this meta-server stops serving");
+        self.ended.send_replace(Some(why));
+    }
 
     fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
         catalog_metrics(&self.follower.load())

@@ -34,6 +34,9 @@ const NOTICED_MS: u64 = 100;
 /// The pause before a clock is compared again that this run of the meta-server has not heard of.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
+/// Comparisons of a process that ends soon.
+const MAX_COMPARISONS: usize = 40;
+
 /// The clock of a process.
 pub struct ProcessClock {
     time: MonotonicClock,
@@ -64,14 +67,14 @@ impl ProcessClock {
     /// The clock of a meta-server, or of a process that has the whole cluster: it believes itself until it hears of others.
     #[must_use]
     pub fn of_catalogue() -> Arc<Self> {
-        let time = MonotonicClock::begin();
+        let time = MonotonicClock::of_process();
         Self::new(time, ClockAgreement::catalogue(SKEW_MS, time.wall_offset_ms(), time.now()))
     }
 
     /// The clock of a process that compares it with those of others.
     #[must_use]
     pub fn of_member() -> Arc<Self> {
-        let time = MonotonicClock::begin();
+        let time = MonotonicClock::of_process();
         Self::new(time, ClockAgreement::member("", SKEW_MS, time.wall_offset_ms()))
     }
 
@@ -173,6 +176,21 @@ impl ProcessClock {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Compares this clock with those of the cluster until it is known whether it is right, for a process that ends soon.
+    ///
+    /// # Errors
+    /// If no meta-server answers, or the clock is wrong.
+    pub async fn compare_until_known(&self, catalogue: &RemoteMetaStore) -> Result<()> {
+        for _ in 0..MAX_COMPARISONS {
+            self.compare(catalogue).await?;
+            if !matches!(self.lock().verdict(), ClockVerdict::Unknown) {
+                break;
+            }
+            time::sleep(FIRST_PAUSE).await;
+        }
+        self.check()
     }
 
     /// Compares this clock with those of the cluster once a second, as long as the clock is used.

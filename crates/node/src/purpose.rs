@@ -61,6 +61,24 @@ impl Purpose {
         store.commit_rows(changes).map(drop)
     }
 
+    /// Makes the store of a whole cluster that of its first brick: the catalogue, which was moved to another store, is removed.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn keep_brick_only(store: &Store) -> Result<()> {
+        let mut changes = RowChanges::new();
+        changes.remove(WHOLE_ROW);
+        Embedded::remove_from(store, changes)
+    }
+
+    /// The kind of server that a store belongs to; `None` for a new one.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn of(store: &Store) -> Result<Option<Self>> {
+        Self::detect(store)
+    }
+
     fn detect(store: &Store) -> Result<Option<Self>> {
         if store.row(WHOLE_ROW)?.is_some() {
             return Ok(Some(Self::Whole));

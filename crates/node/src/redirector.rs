@@ -157,9 +157,13 @@ impl Groups {
         status
     }
 
-    /// Ends the groups that were without members for a while.
+    /// Ends the groups that were without members for a while, and forgets those that could not be made and that no member waits for.
     fn end_abandoned(&self) {
-        let abandoned = |cell: &GroupCell| cell.get().is_some_and(|group| group.is_abandoned());
+        let abandoned = |cell: &GroupCell| match cell.get() {
+            Some(group) => group.is_abandoned(),
+            // A member that waits has a clone, which it got under this lock.
+            None => Arc::strong_count(cell) == 1,
+        };
         let ended: Vec<_> = locked(&self.groups).extract_if(.., |_, cell| abandoned(cell)).collect();
         for group in ended.into_iter().filter_map(|(_, cell)| cell.get().cloned()) {
             *locked(&self.ended) += group.status().counts;

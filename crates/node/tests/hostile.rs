@@ -190,7 +190,7 @@ async fn messages_of_other_roles_end_the_connection() {
 #[tokio::test]
 async fn messages_about_foreign_data_end_the_connection() {
     let world = World::start().await;
-    let now = MonotonicClock::begin().now();
+    let now = MonotonicClock::of_process().now();
     let (main, other) = (world.space("main"), world.space("other"));
     let (node, foreign_node) = (main.nodes[0], other.nodes[0]);
     let (own, foreign) = (page(main.id, node), page(other.id, node));

@@ -10,7 +10,8 @@ use model::Error;
 use node::cluster_view::ClusterView;
 use node::member;
 use node::meta::RemoteMetaStore;
-use node::openings::BrickLoss;
+use node::openings::{BrickLoss, WitnessTable};
+use node::process_clock::ProcessClock;
 use node::purpose::Purpose;
 use serde::Serialize;
 use wire::handshake;
@@ -57,8 +58,8 @@ pub(crate) struct AcceptLoss {
 impl AcceptLoss {
     fn settings(&self, role: ProcessRole) -> Result<Settings> {
         let settings = Settings::resolve(PartialSettings::read(&self.config)?)?;
-        if settings.role != role || settings.data.is_none() {
-            let what = format!("{} is no file of a {} with a directory", self.config.display(), role.title());
+        if settings.role != role || settings.data.is_none() && settings.etcd.is_none() {
+            let what = format!("{} is no file of a {} that keeps its data", self.config.display(), role.title());
             return Err(Failure::usage(what));
         }
         Ok(settings)
@@ -107,7 +108,10 @@ pub(super) async fn accept_brick_loss(args: AcceptLoss, output: &mut Output) -> 
     let store = open(&settings, Purpose::Brick)?;
     let membership = settings.membership()?;
     let remote = RemoteMetaStore::new_as(settings.meta.clone(), membership.clone(), handshake::Role::Brick)?;
-    let view = ClusterView::follow(Arc::new(remote)).await?;
+    // The horizon of the brick rises to the time of the cluster, not to that of this machine.
+    let clock = ProcessClock::of_member();
+    clock.compare_until_known(&remote).await?;
+    let view = ClusterView::follow_with(Arc::new(remote), WitnessTable::new(), clock).await?;
     let brick = member::stored_brick(&store)?.ok_or_else(|| Failure::usage("the directory belongs to no brick"))?;
     let loss = BrickLoss::examine(&view, &store, brick, &membership).await?;
     if !loss.is_any() {

@@ -1,9 +1,10 @@
 //! `mortar cluster`: a cluster of real processes on this machine, for trying and testing.
 //!
 //! `layout` has the files of the processes, `process` finds and ends processes, `up` runs a cluster, and `overview`
-//! shows and ends one from another process.
+//! shows and ends one from another process. `move_catalogue` is for clusters on any number of machines.
 
 mod layout;
+mod move_catalogue;
 mod overview;
 mod process;
 mod up;
@@ -11,6 +12,8 @@ mod up;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, value_parser};
+
+use move_catalogue::MoveCatalogue;
 
 use super::accept_loss::{AcceptLoss, CATALOGUE_LOSS_EXAMPLES, accept_catalogue_loss};
 use crate::connection::CommandContext;
@@ -58,6 +61,9 @@ enum Action {
     /// Go on with a catalogue whose directory went back in time, and lose what is missing
     #[command(after_help = CATALOGUE_LOSS_EXAMPLES)]
     AcceptLoss(AcceptLoss),
+    /// Move the catalogue between a directory and etcd
+    #[command(after_help = move_catalogue::EXAMPLES)]
+    MoveCatalogue(MoveCatalogue),
 }
 
 #[derive(Args)]
@@ -91,5 +97,6 @@ pub(crate) async fn run(args: Cluster, session: &mut CommandContext) -> Result {
         Action::Status { at } => overview::status(&at.data, session).await,
         Action::Down { at } => overview::down(&at.data, session).await,
         Action::AcceptLoss(args) => accept_catalogue_loss(args, &mut session.output).await,
+        Action::MoveCatalogue(args) => move_catalogue::run(args, &mut session.output).await,
     }
 }

@@ -271,14 +271,19 @@ pub(crate) fn open_catalogue(settings: &Settings) -> Result<(Option<Store>, Arc<
     Ok((Some(store), Arc::new(catalogue)))
 }
 
-/// The store of a process.
-pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Store> {
-    let options = Options {
+/// How the store of a process is opened.
+pub(crate) fn store_options(settings: &Settings) -> Options {
+    Options {
         mob_bytes: settings.sizes.buffer_bytes(),
         memory_bytes: mib(settings.memory_mib),
         allow_loose_permissions: settings.allow_loose_permissions,
         ..Options::default()
-    };
+    }
+}
+
+/// The store of a process.
+pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Store> {
+    let options = store_options(settings);
     match &settings.data {
         Some(data) => open_for(data, purpose, options),
         None => Ok(Store::in_memory(options)?),

@@ -45,14 +45,18 @@ impl EtcdSettings {
             return Err(Failure::usage("etcd_cert and etcd_key go together: a certificate, and its key"));
         }
         if etcd_user.is_some() != etcd_password_file.is_some() {
-            return Err(Failure::usage("etcd_user and etcd_password_file go together: a user, and a file with its password"));
+            return Err(Failure::usage(
+                "etcd_user and etcd_password_file go together: a user, and a file with its password",
+            ));
         }
         if members.iter().any(is_secure) && etcd_ca.is_none() {
             return Err(Failure::usage("members of etcd with https:// need the authorities of their certificates")
                 .hint("Give --etcd-ca FILE."));
         }
         if !members.iter().any(is_secure) && (etcd_ca.is_some() || etcd_cert.is_some()) {
-            return Err(Failure::usage("etcd_ca and etcd_cert have no effect: no member of etcd has an address with https://"));
+            return Err(Failure::usage(
+                "etcd_ca and etcd_cert have no effect: no member of etcd has an address with https://",
+            ));
         }
         let identity = etcd_cert.clone().zip(etcd_key.clone());
         let user = etcd_user.clone().zip(etcd_password_file.clone());

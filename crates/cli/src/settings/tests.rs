@@ -39,10 +39,7 @@ fn unknown_keys_are_refused_with_their_place() {
     let path = dir.path().join("brick.toml");
     fs::write(&path, "role = \"brick\"\nlistne = [\"127.0.0.1:0\"]\n").unwrap();
     let failure = PartialSettings::read(&path).unwrap_err().to_string();
-    assert!(
-        failure.contains("brick.toml") && failure.contains("line 2") && failure.contains("listne"),
-        "{failure}"
-    );
+    assert!(failure.contains("brick.toml") && failure.contains("line 2") && failure.contains("listne"), "{failure}");
 }
 
 #[test]

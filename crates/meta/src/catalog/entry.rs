@@ -7,6 +7,7 @@
 //! | `bricks/ID`, `peers/ID` | [`BrickRecord`](super::BrickRecord), [`PeerRecord`](super::PeerRecord) |
 //! | `openings/ID` | [`BrickOpening`](super::BrickOpening): the last opening of a brick's store |
 //! | `opening` | [`OpeningHistory`](crate::opening::OpeningHistory): the openings of the catalogue itself |
+//! | `moved` | [`CatalogueMove`](crate::catalogue_move::CatalogueMove): the catalogue is sealed, because it was moved to another store |
 //! | `alive/bricks/ID`, `alive/peers/ID` | [`Liveness`](super::Liveness); attached to a session |
 //! | `spaces/NAME` | [`Space`](super::Space) |
 //! | `removed/SPACE` | [`RemovedSpace`](super::RemovedSpace): its logical nodes, whose objects the bricks remove |
@@ -32,13 +33,14 @@ use crate::{Key, Prefix};
 
 /// What a key of the catalogue names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Path {
+pub(crate) enum Path {
     Parameters,
     Counter(String),
     Brick(BrickId),
     Peer(PeerId),
     Opening(BrickId),
     CatalogueOpenings,
+    Moved,
     AliveBrick(BrickId),
     AlivePeer(PeerId),
     Space(String),
@@ -63,6 +65,7 @@ impl fmt::Display for Path {
             Self::Peer(id) => write!(f, "peers/{id}"),
             Self::Opening(id) => write!(f, "openings/{id}"),
             Self::CatalogueOpenings => f.write_str("opening"),
+            Self::Moved => f.write_str("moved"),
             Self::AliveBrick(id) => write!(f, "alive/bricks/{id}"),
             Self::AlivePeer(id) => write!(f, "alive/peers/{id}"),
             Self::Space(name) => write!(f, "spaces/{name}"),
@@ -85,7 +88,7 @@ impl Path {
     ///
     /// # Errors
     /// If a name was not checked and contains characters that keys cannot have.
-    pub(super) fn key(&self) -> Result<Key> {
+    pub(crate) fn key(&self) -> Result<Key> {
         Key::new(self.to_string())
     }
 
@@ -99,6 +102,7 @@ impl Path {
             ["peers", id] => Self::Peer(PeerId(number(id)?)),
             ["openings", id] => Self::Opening(BrickId(number(id)?)),
             ["opening"] => Self::CatalogueOpenings,
+            ["moved"] => Self::Moved,
             ["alive", "bricks", id] => Self::AliveBrick(BrickId(number(id)?)),
             ["alive", "peers", id] => Self::AlivePeer(PeerId(number(id)?)),
             ["spaces", name] => Self::Space(name.to_owned()),
@@ -154,13 +158,13 @@ pub(super) fn versions(space: SpaceId, class: ClassId) -> Result<Prefix> {
 // ---------------------------------------------------------------------------------------------- values
 
 /// A type of values.
-pub(super) trait Record: Serialize + DeserializeOwned {
+pub(crate) trait Record: Serialize + DeserializeOwned {
     /// Checks what the type itself does not ensure: sizes, names, ranges.
     fn check(&self) -> Result<(), CatalogError>;
 }
 
 /// Encodes a value after checking it, so that nothing is written that cannot be read.
-pub(super) fn encode<T: Record>(record: &T) -> Result<Bytes, CatalogError> {
+pub(crate) fn encode<T: Record>(record: &T) -> Result<Bytes, CatalogError> {
     record.check()?;
     let unwritable = |error: serde_json::Error| {
         model::Error::new(model::ErrorKind::Internal, "an entry of the catalogue cannot be encoded").caused_by(error)
@@ -169,7 +173,7 @@ pub(super) fn encode<T: Record>(record: &T) -> Result<Bytes, CatalogError> {
 }
 
 /// Decodes and checks a value.
-pub(super) fn decode<T: Record>(key: &Key, bytes: &[u8]) -> Result<T, CatalogError> {
+pub(crate) fn decode<T: Record>(key: &Key, bytes: &[u8]) -> Result<T, CatalogError> {
     let damaged = |why: String| CatalogError::Damaged { key: key.to_string(), why };
     let record: T = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
     match record.check() {
@@ -193,6 +197,7 @@ mod tests {
             Path::Peer(PeerId(u32::MAX)),
             Path::Opening(BrickId(2)),
             Path::CatalogueOpenings,
+            Path::Moved,
             Path::AliveBrick(BrickId(0)),
             Path::AlivePeer(PeerId(3)),
             Path::Space(name()),

@@ -181,7 +181,7 @@ impl CatalogError {
         Self::invalid("the brick that logical nodes move to", brick, why)
     }
 
-    pub(super) fn invalid(what: &'static str, given: impl ToString, why: impl Into<String>) -> Self {
+    pub(crate) fn invalid(what: &'static str, given: impl ToString, why: impl Into<String>) -> Self {
         /// Most characters that are quoted.
         const QUOTED: usize = 100;
         let given: String = given.to_string().chars().take(QUOTED).collect();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use model::{Class, NodeId, SpaceId};
 
+use crate::catalogue_move::CatalogueMove;
 use crate::opening::{ForcedPosition, OpeningHistory};
 use crate::plant::{Bug, planted};
 use crate::{ChangedKey, Key, MetaEntry, MetaSnapshot, Revision};
@@ -35,6 +36,7 @@ pub struct Catalog {
     peers: Arc<BTreeMap<PeerId, CatalogMember<PeerRecord>>>,
     openings: Arc<BTreeMap<BrickId, Arc<BrickOpening>>>,
     own_openings: Arc<OpeningHistory>,
+    moved: Option<Arc<CatalogueMove>>,
     counters: Arc<BTreeMap<String, u64>>,
     spaces: Arc<Spaces>,
     removed_spaces: Arc<BTreeMap<SpaceId, Arc<RemovedSpace>>>,
@@ -114,6 +116,12 @@ impl Catalog {
     #[must_use]
     pub fn own_openings(&self) -> &OpeningHistory {
         &self.own_openings
+    }
+
+    /// Where the catalogue was moved to; `None` unless it is sealed.
+    #[must_use]
+    pub fn moved(&self) -> Option<&CatalogueMove> {
+        self.moved.as_deref()
     }
 
     /// The last opening of the catalogue with its revision, for witnesses; `None` if no meta-server has opened it.
@@ -419,6 +427,7 @@ impl Catalog {
                 let from = entry.map_or(0, |entry| entry.revision.0);
                 self.own_openings = Arc::new(history.with_last_from(from));
             }
+            Path::Moved => self.moved = decode(key, entry)?,
             Path::Counter(name) => {
                 let next = decode::<Counter>(key, entry)?.map_or(0, |counter| counter.next);
                 Arc::make_mut(&mut self.counters).insert(name.clone(), next);

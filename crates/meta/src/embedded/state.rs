@@ -9,6 +9,8 @@ use tokio::time::Instant;
 
 use super::history::History;
 use super::rows::{self, Row, RowChange};
+use crate::catalogue_move;
+use crate::plant::{Bug, planted};
 use crate::{
     ChangedKey, Expect, Key, KeyChange, MetaEntry, MetaSession, MetaSessionId, MetaSnapshot, Prefix, Revision,
     WatchBatch, limits, meta_store,
@@ -142,6 +144,12 @@ impl EmbeddedState {
 
     /// Validates a write and computes its effects; `None` if an expectation does not hold.
     pub(super) fn prepare(&self, expects: &[Expect], changes: Vec<KeyChange>) -> Result<Option<PreparedWrite>> {
+        if let Some(seal) = self.keys.get(&catalogue_move::seal_key()?)
+            && !catalogue_move::is_cancellation(&changes)
+            && !planted(Bug::SealIgnored)
+        {
+            return Err(catalogue_move::sealed_error(&seal.entry.value));
+        }
         let is_as_expected =
             |expect: &Expect| self.keys.get(&expect.key).map(|kept| kept.entry.revision) == expect.revision;
         if !expects.iter().all(is_as_expected) {

@@ -212,6 +212,15 @@ pub(super) struct Put {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct DeleteRange {
     pub(super) key: Base64,
+    #[serde(skip_serializing_if = "Base64::is_empty")]
+    pub(super) range_end: Base64,
+}
+
+impl DeleteRange {
+    /// The removal of one key.
+    pub(super) fn key(key: Base64) -> Self {
+        Self { key, range_end: Base64::default() }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -289,7 +298,7 @@ mod tests {
             compare: vec![Compare::revision(key(), JsonInt64(0))],
             success: vec![
                 Op::Put(Put { key: key(), value: Base64(vec![0xff]), lease: JsonInt64(i64::MAX), ignore_lease: false }),
-                Op::DeleteRange(DeleteRange { key: key() }),
+                Op::DeleteRange(DeleteRange::key(key())),
             ],
             failure: vec![Op::Range(Range { key: key(), limit: JsonInt64(1), ..Range::default() })],
         };

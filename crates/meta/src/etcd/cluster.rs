@@ -240,7 +240,8 @@ pub(super) fn to_error(failure: RequestFailure) -> Error {
 fn refusal_error(code: i32, message: String) -> (ErrorKind, String) {
     match code {
         code::PERMISSION_DENIED => {
-            let what = "the user needs a role with `readwrite` permission for the prefix that is the namespace and a slash";
+            let what =
+                "the user needs a role with `readwrite` permission for the prefix that is the namespace and a slash";
             (ErrorKind::Denied, format!("{message}: {what}"))
         }
         code::UNAUTHENTICATED => (ErrorKind::Denied, message),

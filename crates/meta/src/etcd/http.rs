@@ -9,9 +9,9 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::rt::{Read, Write};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use hyper::rt::{Read, Write};
 use model::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
@@ -221,6 +221,13 @@ impl EtcdMember {
             }
             _ => {
                 let shown: String = String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned();
+                if shown.contains("CommonName of client") {
+                    let what = "etcd refuses a client certificate that has a common name while etcd has users: give etcd_cert without one";
+                    return RequestFailure::Mismatch(Error::new(
+                        ErrorKind::Denied,
+                        format!("{}: {what}", self.authority),
+                    ));
+                }
                 RequestFailure::Lost(format!("{} does not answer like etcd 3.4 or later: {shown:?}", self.authority))
             }
         }

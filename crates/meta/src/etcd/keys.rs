@@ -3,10 +3,11 @@
 use model::{Error, ErrorKind, Result};
 
 use super::api::{Base64, KeyValue};
-use crate::{Key, MetaEntry, MetaSessionId, Prefix, Revision};
+use super::origin::Origin;
+use crate::{Key, MetaEntry, MetaSessionId, Prefix};
 
 /// The keys of one cluster in etcd: keys of the catalogue begin with `NAMESPACE/k/`, markers with
-/// `NAMESPACE/w/`.
+/// `NAMESPACE/w/`, and `NAMESPACE/o` says where revisions begin.
 #[derive(Clone, Debug)]
 pub(super) struct Namespace(String);
 
@@ -22,6 +23,11 @@ impl Namespace {
 
     pub(super) fn marker(&self, number: u128) -> Base64 {
         Base64(format!("{}/w/{number:032x}", self.0).into_bytes())
+    }
+
+    /// The key of the record that says where revisions begin.
+    pub(super) fn origin(&self) -> Base64 {
+        Base64(format!("{}/o", self.0).into_bytes())
     }
 
     /// The range of the keys with a prefix: its first key, and the first one after it.
@@ -47,10 +53,10 @@ impl Namespace {
     }
 
     /// Decodes an entry of the catalogue.
-    pub(super) fn entry(&self, found: KeyValue) -> Result<(Key, MetaEntry)> {
+    pub(super) fn entry(&self, origin: Origin, found: KeyValue) -> Result<(Key, MetaEntry)> {
         let key = self.strip(&found.key)?;
         let session = Some(found.lease.to_u64()).filter(|lease| *lease != 0).map(MetaSessionId);
-        let entry = MetaEntry { value: found.value.0.into(), revision: Revision(found.mod_revision.to_u64()), session };
+        let entry = MetaEntry { value: found.value.0.into(), revision: origin.revision(found.mod_revision), session };
         Ok((key, entry))
     }
 }

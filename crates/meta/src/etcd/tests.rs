@@ -13,6 +13,7 @@ use servers::Servers;
 
 mod certificates;
 mod chaos;
+mod moves;
 mod relay;
 mod security;
 mod servers;
@@ -28,7 +29,8 @@ struct Namespaces<'a> {
 impl Subject for Namespaces<'_> {
     fn create_empty(&self) -> Pending<'_, Arc<dyn MetaStore>> {
         let number = self.given.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let config = EtcdConfig { namespace: format!("test/{number}"), user: self.user.clone(), ..self.servers.config() };
+        let config =
+            EtcdConfig { namespace: format!("test/{number}"), user: self.user.clone(), ..self.servers.config() };
         Box::pin(async move { Ok(Arc::new(Etcd::new(&config)?) as Arc<dyn MetaStore>) })
     }
 

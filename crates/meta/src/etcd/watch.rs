@@ -14,6 +14,7 @@ use tokio::time;
 use super::api::{CreateWatch, EventKind, JsonInt64, StreamError, StreamMessage, WatchAnswer, WatchRequest};
 use super::cluster::{body, code, is_transient};
 use super::http::{Lines, RequestFailure};
+use super::origin::Origin;
 use super::{Inner, cluster};
 use crate::{ChangedKey, Pending, Prefix, Revision, Watch, WatchBatch, WatchEvent};
 
@@ -26,6 +27,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct EtcdWatch {
     inner: Arc<Inner>,
     prefix: Prefix,
+    /// Where revisions begin, once a stream was opened.
+    origin: Origin,
     /// The last revision whose events were returned or are queued.
     after: Revision,
     stream: Option<(Lines, usize)>,
@@ -40,7 +43,8 @@ pub(super) struct EtcdWatch {
 impl EtcdWatch {
     pub(super) fn new(inner: Arc<Inner>, prefix: Prefix, after: Revision) -> Self {
         let (stream, partial, ready) = (None, Vec::new(), VecDeque::new());
-        Self { inner, prefix, after, stream, partial, ready, is_compacted: false, failures: 0 }
+        let origin = Origin::default();
+        Self { inner, prefix, origin, after, stream, partial, ready, is_compacted: false, failures: 0 }
     }
 
     async fn next(&mut self) -> Result<WatchEvent> {
@@ -57,7 +61,8 @@ impl EtcdWatch {
                     self.failures += 1;
                 }
                 match self.open().await {
-                    Ok(stream) => self.stream = Some(stream),
+                    Ok(Some(stream)) => self.stream = Some(stream),
+                    Ok(None) => self.is_compacted = true,
                     Err(failure) => self.handle_failure(failure)?,
                 }
                 continue;
@@ -70,11 +75,16 @@ impl EtcdWatch {
         }
     }
 
-    async fn open(&self) -> Result<(Lines, usize), RequestFailure> {
+    /// Opens a stream; `None` if the history after the last revision is not that of this catalogue.
+    async fn open(&mut self) -> Result<Option<(Lines, usize)>, RequestFailure> {
+        self.origin = self.inner.origin().await?;
+        if !self.origin.has_history_after(self.after) {
+            return Ok(None);
+        }
         let (key, range_end) = self.inner.namespace.range(&self.prefix);
-        let start_revision = JsonInt64(i64::try_from(self.after.0).unwrap_or(i64::MAX - 1) + 1);
+        let start_revision = JsonInt64(self.origin.of_etcd(self.after).0.saturating_add(1));
         let create_request = CreateWatch { key, range_end, start_revision, progress_notify: true, fragment: true };
-        self.inner.cluster.stream("/v3/watch", body(&WatchRequest { create_request })?).await
+        self.inner.cluster.stream("/v3/watch", body(&WatchRequest { create_request })?).await.map(Some)
     }
 
     /// The next line; `None` if the stream ended or was silent for too long.
@@ -112,7 +122,7 @@ impl EtcdWatch {
         }
         for event in answer.events {
             let is_put = event.kind == EventKind::Put;
-            let (key, entry) = match self.inner.namespace.entry(event.kv) {
+            let (key, entry) = match self.inner.namespace.entry(self.origin, event.kv) {
                 Ok(entry) => entry,
                 Err(foreign) => {
                     // The next call must not continue after this event.
@@ -131,7 +141,7 @@ impl EtcdWatch {
             self.flush_partial();
             if is_progress {
                 // All events up to this revision have arrived.
-                self.after = self.after.max(Revision(answer.header.revision.to_u64()));
+                self.after = self.after.max(self.origin.revision(answer.header.revision));
             }
         }
         Ok(())

@@ -24,6 +24,9 @@ use super::api::{
 use super::cluster::{self, Backoff, EtcdCluster, body, code, is_transient, to_error};
 use super::http::RequestFailure;
 use super::keys::Namespace;
+use super::origin::Origin;
+use crate::catalogue_move;
+use crate::plant::{Bug, planted};
 use crate::{Expect, KeyChange, Revision, WriteOutcome, meta_store};
 
 /// Most concurrent writes; others wait.
@@ -68,6 +71,7 @@ impl Markers {
         &self,
         cluster: &EtcdCluster,
         namespace: &Namespace,
+        origin: Origin,
         expects: &[Expect],
         changes: &[KeyChange],
     ) -> Result<WriteOutcome> {
@@ -76,7 +80,7 @@ impl Markers {
         let deadline = cluster.deadline();
         loop {
             let mut marker = self.acquire_marker(cluster, namespace).await?;
-            let writing = MarkedWrite::new(cluster, namespace, expects, changes, deadline);
+            let writing = MarkedWrite::new(cluster, namespace, origin, expects, changes, deadline);
             match writing.run(&mut marker).await? {
                 Some(written) => {
                     self.idle.lock().push(marker);
@@ -166,6 +170,7 @@ pub(super) async fn renew_lease(cluster: &EtcdCluster, id: JsonInt64) -> Result<
 struct MarkedWrite<'a> {
     cluster: &'a EtcdCluster,
     namespace: &'a Namespace,
+    origin: Origin,
     expects: &'a [Expect],
     changes: &'a [KeyChange],
     nonce: Base64,
@@ -178,37 +183,29 @@ impl<'a> MarkedWrite<'a> {
     fn new(
         cluster: &'a EtcdCluster,
         namespace: &'a Namespace,
+        origin: Origin,
         expects: &'a [Expect],
         changes: &'a [KeyChange],
         deadline: Instant,
     ) -> Self {
         let nonce = Base64(format!("{:032x}", rand::random::<u128>()).into_bytes());
-        Self { cluster, namespace, expects, changes, nonce, pause: Backoff::new(deadline), is_uncertain: false }
+        let pause = Backoff::new(deadline);
+        Self { cluster, namespace, origin, expects, changes, nonce, pause, is_uncertain: false }
     }
 
     /// Runs the write; returns `None` if the marker did not exist and the write had no effect.
     async fn run(mut self, marker: &mut Marker) -> Result<Option<WriteOutcome>> {
-        let request = body(&self.txn(marker)).map_err(to_error)?;
+        let request = body(&self.txn(marker)?).map_err(to_error)?;
         loop {
             match self.cluster.request_once::<TxnAnswer>("/v3/kv/txn", request.clone()).await {
                 Ok(answer) if answer.succeeded => {
                     marker.revision = answer.header.revision;
-                    return Ok(Some(done_outcome(answer.header.revision)));
+                    return Ok(Some(self.done_outcome(answer.header.revision)));
                 }
-                Ok(answer) => match marker_of(answer) {
-                    Some(found) if found.value == self.nonce => {
-                        marker.revision = found.mod_revision;
-                        return Ok(Some(done_outcome(found.mod_revision)));
-                    }
-                    Some(found) if found.mod_revision == marker.revision => {
-                        return self
-                            .resolve_refusal(marker)
-                            .await
-                            .map(|happened| Some(happened.unwrap_or(WriteOutcome::Conflict)));
-                    }
-                    _ if self.is_uncertain => return Err(unknown_error("the marker of the write was removed")),
-                    _ => return Ok(None),
-                },
+                Ok(answer) => {
+                    let closed = self.closed_error(&answer);
+                    return self.handle_failed_condition(marker, marker_of(answer), closed).await;
+                }
                 Err(failure) if is_transient(&failure) => {
                     self.is_uncertain |= !matches!(failure, RequestFailure::NotSent(_) | RequestFailure::Mismatch(_));
                     if !self.pause.wait(&failure, self.cluster.members()).await {
@@ -227,13 +224,53 @@ impl<'a> MarkedWrite<'a> {
         }
     }
 
+    /// Handles that a condition of the write does not hold: one of the caller, the marker, or what closes the catalogue.
+    async fn handle_failed_condition(
+        &mut self,
+        marker: &mut Marker,
+        found: Option<KeyValue>,
+        closed: Option<Error>,
+    ) -> Result<Option<WriteOutcome>> {
+        match found {
+            Some(found) if found.value == self.nonce => {
+                marker.revision = found.mod_revision;
+                Ok(Some(self.done_outcome(found.mod_revision)))
+            }
+            Some(found) if found.mod_revision == marker.revision => {
+                match (self.resolve_refusal(marker).await?, closed) {
+                    (Some(happened), _) => Ok(Some(happened)),
+                    (None, Some(error)) => Err(error),
+                    (None, None) => Ok(Some(WriteOutcome::Conflict)),
+                }
+            }
+            _ if self.is_uncertain => Err(unknown_error("the marker of the write was removed")),
+            _ => closed.map_or(Ok(None), Err),
+        }
+    }
+
+    /// Why the catalogue accepts no write, by the answer to a failed one.
+    fn closed_error(&self, answer: &TxnAnswer) -> Option<Error> {
+        let found = |at: usize| answer.responses.get(at)?.response_range.as_ref()?.kvs.first();
+        let record = found(1).map_or(JsonInt64(0), |found| found.mod_revision);
+        if record != self.origin.record {
+            let what = "another catalogue was copied to this namespace of etcd: start this process again";
+            return Some(Error::new(ErrorKind::Denied, what));
+        }
+        let seal = found(2).filter(|_| !catalogue_move::is_cancellation(self.changes))?;
+        Some(catalogue_move::sealed_error(&seal.value.0))
+    }
+
+    fn done_outcome(&self, revision: JsonInt64) -> WriteOutcome {
+        WriteOutcome::Done(self.origin.revision(revision))
+    }
+
     /// Handles a failed expectation: the write had no effect, unless an earlier attempt had. Returns the outcome.
     async fn resolve_refusal(&mut self, marker: &mut Marker) -> Result<Option<WriteOutcome>> {
         if !self.is_uncertain {
             return Ok(None);
         }
         match self.fence(marker).await? {
-            FenceOutcome::Committed(revision) => Ok(Some(done_outcome(revision))),
+            FenceOutcome::Committed(revision) => Ok(Some(self.done_outcome(revision))),
             FenceOutcome::NotCommitted => Ok(None),
             FenceOutcome::Unknown => Err(unknown_error("the marker of the write was removed")),
         }
@@ -273,10 +310,9 @@ impl<'a> MarkedWrite<'a> {
         }
     }
 
-    fn txn(&self, marker: &Marker) -> Txn {
-        let revision = |revision: Option<Revision>| {
-            JsonInt64(revision.map_or(0, |revision| i64::try_from(revision.0).unwrap_or(-1)))
-        };
+    fn txn(&self, marker: &Marker) -> Result<Txn> {
+        let revision =
+            |revision: Option<Revision>| revision.map_or(JsonInt64(0), |revision| self.origin.of_etcd(revision));
         let expects =
             self.expects.iter().map(|one| Compare::revision(self.namespace.key(&one.key), revision(one.revision)));
         let lease = |session: Option<crate::MetaSessionId>| {
@@ -287,15 +323,19 @@ impl<'a> MarkedWrite<'a> {
                 let (key, value) = (self.namespace.key(key), Base64(value.to_vec()));
                 Op::Put(Put { key, value, lease: lease(*session), ignore_lease: false })
             }
-            KeyChange::Remove { key } => Op::DeleteRange(DeleteRange { key: self.namespace.key(key) }),
+            KeyChange::Remove { key } => Op::DeleteRange(DeleteRange::key(self.namespace.key(key))),
         });
         let (key, value) = (marker.key.clone(), self.nonce.clone());
         let mark = Op::Put(Put { key, value, lease: JsonInt64(0), ignore_lease: true });
-        Txn {
-            compare: expects.chain([Compare::revision(marker.key.clone(), marker.revision)]).collect(),
-            success: changes.chain([mark]).collect(),
-            failure: vec![read_op(&marker.key)],
+        let (record, seal) = (self.namespace.origin(), self.namespace.key(&catalogue_move::seal_key()?));
+        let mut compare: Vec<Compare> = expects.collect();
+        compare.push(Compare::revision(marker.key.clone(), marker.revision));
+        compare.push(Compare::revision(record.clone(), self.origin.record));
+        if !catalogue_move::is_cancellation(self.changes) && !planted(Bug::SealIgnored) {
+            compare.push(Compare::revision(seal.clone(), JsonInt64(0)));
         }
+        let failure = vec![read_op(&marker.key), read_op(&record), read_op(&seal)];
+        Ok(Txn { compare, success: changes.chain([mark]).collect(), failure })
     }
 
     fn refusal_error(&self, failure: RequestFailure) -> Error {
@@ -311,10 +351,6 @@ impl<'a> MarkedWrite<'a> {
             _ => cluster::to_error(failure),
         }
     }
-}
-
-fn done_outcome(revision: JsonInt64) -> WriteOutcome {
-    WriteOutcome::Done(Revision(revision.to_u64()))
 }
 
 fn read_op(key: &Base64) -> Op {

@@ -48,7 +48,7 @@ pub(crate) enum NotHeld {
 impl Cuts {
     pub(crate) fn new(store: Store) -> Self {
         let state = CutState { participant: CutParticipant::new(Run(rand::random())), parts: Vec::new() };
-        Self { store, time: MonotonicClock::begin(), state: Mutex::new(state), ended: Condvar::new() }
+        Self { store, time: MonotonicClock::of_process(), state: Mutex::new(state), ended: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, CutState> {

@@ -144,7 +144,7 @@ impl Nodes {
             is_in_memory: store.status().in_memory,
             store,
             upload_lease_ms: config.upload_lease.as_millis() as Ms,
-            time: MonotonicClock::begin(),
+            time: MonotonicClock::of_process(),
             served: ArcSwap::default(),
             inbox: Arc::default(),
             handling: Mutex::default(),

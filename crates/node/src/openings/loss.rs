@@ -4,12 +4,11 @@
 //!
 //! 1. The move count of each logical node of the brick rises, so every copy in a cache is fetched again.
 //! 2. Page numbers are skipped, so no identifier that was given after the position is given again.
-//! 3. The horizon rises: a transaction that began before is refused as too old if nothing is known of it.
+//! 3. The horizon rises to the time of the cluster: a transaction that began before is refused as too old if nothing is known of it.
 //! 4. The history begins with a new opening that is not compared with earlier witnesses.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use meta::catalog::{BrickId, CatalogEditor};
 use meta::opening::{Opening, OpeningHistory, OpeningRecord, WitnessedPosition};
@@ -53,22 +52,24 @@ pub struct BrickLoss {
     /// The logical nodes that the brick serves.
     pub nodes: Vec<NodeId>,
     history: OpeningHistory,
-    /// Whether the store was restored from an archive.
-    is_restored: bool,
+    /// The time of the cluster in milliseconds since 1970; `None` if the store was restored from an archive.
+    time_ms: Option<u64>,
 }
 
 impl BrickLoss {
     /// Determines the loss. Changes nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if another process serves the brick, or logical nodes move from or to it; those of the catalogue and the
-    /// store.
+    /// [`ErrorKind::Invalid`] if another process serves the brick, or logical nodes move from or to it; [`ErrorKind::Unavailable`] if the
+    /// clock of this process is wrong or was not compared; those of the catalogue and the store.
     pub async fn examine(
         view: &Arc<ClusterView>,
         store: &Store,
         brick: BrickId,
         credentials: &ClusterCredentials,
     ) -> Result<Self> {
+        view.clock.check()?;
+        let time_ms = Some(view.clock.time_ms());
         let history = kept_rows::history(store)?;
         let known = view.editor()?.opening(brick).await?;
         let catalog = view.catalog().unwrap_or_default();
@@ -97,8 +98,8 @@ impl BrickLoss {
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         let nodes = placed().filter(|(_, placed)| placed.brick == brick).map(|(node, _)| node).collect();
-        let (position, last, is_restored) = (store.position(), history.last(), false);
-        Ok(Self { brick, position, last, known, witnesses, nodes, history, is_restored })
+        let (position, last) = (store.position(), history.last());
+        Ok(Self { brick, position, last, known, witnesses, nodes, history, time_ms })
     }
 
     /// The loss of a brick whose store was restored from an archive: copies, witnesses and transactions of the former cluster do not count.
@@ -108,8 +109,8 @@ impl BrickLoss {
     pub async fn of_copy(editor: &CatalogEditor, store: &Store, brick: BrickId, nodes: Vec<NodeId>) -> Result<Self> {
         let history = kept_rows::history(store)?;
         let (known, position) = (editor.opening(brick).await?, store.position());
-        let (last, witnesses, is_restored) = (history.last(), Vec::new(), true);
-        Ok(Self { brick, position, last, known, witnesses, nodes, history, is_restored })
+        let (last, witnesses, time_ms) = (history.last(), Vec::new(), None);
+        Ok(Self { brick, position, last, known, witnesses, nodes, history, time_ms })
     }
 
     /// The highest position of the log that is known under an opening that the directory has or lacks.
@@ -165,11 +166,10 @@ impl BrickLoss {
             }
         };
         let known = time_of(&page_rows::horizon_key(node))?;
-        if self.is_restored {
-            return Ok(known.max(time_of(&page_rows::bound_key(node))?));
+        match self.time_ms {
+            Some(time_ms) => Ok(known.max(HlcTimestamp::at(time_ms))),
+            None => Ok(known.max(time_of(&page_rows::bound_key(node))?)),
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Ok(known.max(HlcTimestamp::at(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))))
     }
 
     fn commit_rows(&self, store: &Store, history: &OpeningHistory) -> Result<()> {

@@ -56,7 +56,7 @@ impl PeerShard {
         queries: QueryLimits,
         config: &Config,
     ) -> Arc<Self> {
-        let time = MonotonicClock::begin();
+        let time = MonotonicClock::of_process();
         let settings = PeerSettings {
             process: number,
             session_bits: SESSION_BITS,

@@ -104,7 +104,7 @@ impl Group {
                 left_at: Instant::now(),
             }),
             timer: Arc::default(),
-            time: MonotonicClock::begin(),
+            time: MonotonicClock::of_process(),
         });
         tokio::spawn(keep_connected(Arc::downgrade(&group), upstream));
         tokio::spawn(run_timers(Arc::downgrade(&group), group.timer.clone(), group.time));

@@ -17,7 +17,7 @@ pub struct MonotonicClock {
 impl MonotonicClock {
     /// The clock of the process, which all of its parts share.
     #[must_use]
-    pub fn begin() -> Self {
+    pub fn of_process() -> Self {
         static OFFSET: OnceLock<Ms> = OnceLock::new();
         Self { offset: *OFFSET.get_or_init(|| wall_ms().saturating_sub(steady())) }
     }

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, date_time_ymd,
 };
 use tempfile::TempDir;
 use wire::transport::tls::{Client, ClientFiles, Identity};
@@ -41,6 +42,11 @@ impl Authority {
             params.not_before = date_time_ymd(2001, 1, 1);
             params.not_after = date_time_ymd(2002, 1, 1);
         })
+    }
+
+    /// A certificate of a client without a common name.
+    pub(super) fn issue_unnamed(&self, host: &str) -> Identity {
+        self.write(host, |params| params.distinguished_name = DistinguishedName::new())
     }
 
     fn write(&self, host: &str, change: impl Fn(&mut CertificateParams)) -> Identity {

@@ -222,7 +222,8 @@ impl Servers {
     /// A user, as a client names it, with a file that has this password.
     pub(super) fn user_with(&self, name: &str, password: &str) -> EtcdUser {
         let password_file = self.dir.path().join(format!("{name}-{password}"));
-        let mut file = File::options().create(true).write(true).truncate(true).mode(0o600).open(&password_file).unwrap();
+        let mut file =
+            File::options().create(true).write(true).truncate(true).mode(0o600).open(&password_file).unwrap();
         writeln!(file, "{password}").unwrap();
         EtcdUser { name: name.to_owned(), password_file }
     }

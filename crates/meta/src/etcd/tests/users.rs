@@ -1,5 +1,7 @@
 //! Users of etcd: passwords, permissions, and tokens that expire.
 
+use super::certificates::Authority;
+use super::servers::MemberTls;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -40,6 +42,22 @@ async fn permission_for_the_prefix_of_the_namespace_is_enough() {
     for error in [read, write, watch.next().await.unwrap_err()] {
         assert!(error.kind() == ErrorKind::Denied && error.message().contains("permission denied"), "{error}");
     }
+}
+
+/// etcd's gateway knows no users by certificates, and refuses requests that look so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_certificate_beside_a_user_has_no_common_name() {
+    let authority = Authority::new();
+    let client = |identity| authority.client(Some(identity));
+    let (identity, client_ca) = (authority.issue("127.0.0.1"), Some(authority.ca()));
+    let tls = MemberTls { identity, client_ca, client: client(authority.issue_unnamed("unnamed")) };
+    let mut servers = Servers::start_with(1, Some(tls)).await;
+    servers.require_users("secret").await;
+    let store = Etcd::new(&servers.config()).unwrap();
+    assert!(is_done(store.write(vec![], vec![KeyChange::put(key("a"), "1")]).await));
+    let named = EtcdConfig { tls: Some(client(authority.issue("named"))), ..servers.config() };
+    let error = Etcd::new(&named).unwrap().read(Prefix::all()).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Denied && error.message().contains("common name"), "{error}");
 }
 
 /// Members keep tokens in memory, so all of them expire at a restart.

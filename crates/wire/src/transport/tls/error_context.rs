@@ -27,7 +27,9 @@ impl ErrorContext<'_> {
         let found = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let (kind, what) = match (found.and_then(|found| self.describe(found)), self) {
             (Some((kind, what)), _) => (kind, what),
-            (None, Self::Dialled(host) | Self::DialledHttps { host, .. }) => (ErrorKind::Unavailable, unreachable(host, &error)),
+            (None, Self::Dialled(host) | Self::DialledHttps { host, .. }) => {
+                (ErrorKind::Unavailable, unreachable(host, &error))
+            }
             (None, Self::Accepted) => (ErrorKind::Unavailable, "the client closed the connection".to_owned()),
         };
         Error::new(kind, what).caused_by(error)
@@ -88,7 +90,9 @@ impl ErrorContext<'_> {
             | (Self::DialledHttps { host, has_certificate: false }, AlertDescription::BadCertificate) => {
                 format!("{host} requires a client certificate: give one, and its key")
             }
-            (Self::Dialled(host) | Self::DialledHttps { host, .. }, _) => format!("{host} received this client's certificate and {fault}"),
+            (Self::Dialled(host) | Self::DialledHttps { host, .. }, _) => {
+                format!("{host} received this client's certificate and {fault}")
+            }
             (Self::Accepted, _) => format!("the client received this server's certificate and {fault}"),
         })
     }
