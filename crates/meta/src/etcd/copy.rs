@@ -4,8 +4,8 @@
 //!   record (incomplete) ─▶ remove what an interrupted copy has left ─▶ entries ─▶ compare ─▶ openings, and the record (complete)
 //! ```
 //!
-//! Every step expects the record of this attempt. So a repeated step changes nothing, a delayed one of an earlier attempt has no effect, and of two
-//! copies that are made at the same time one fails.
+//! Every step expects the record of this attempt. So a repeated step changes nothing, a delayed one of an earlier attempt has no
+//! effect, and of two copies that are made at the same time one fails.
 
 use model::{Error, ErrorKind, Result};
 
