@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "account.proto",
         "usage.proto",
         "groups.proto",
+        "jobs.proto",
     ];
     for schema in [SCHEMA].into_iter().chain(others) {
         println!("cargo:rerun-if-changed={FOLDER}/{schema}");

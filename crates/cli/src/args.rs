@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, mv, name,
-    node, object, put, query, redirector, relay, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
+    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, job, ls, member, mv,
+    name, node, object, put, query, redirector, relay, remap, repair, rm, scrub, shell, space, stat, status, tree,
+    user,
 };
 
 const AFTER: &str = "\
@@ -117,6 +118,7 @@ pub(crate) enum Command {
     Class(class::ClassCommand),
     Evolve(evolve::Evolve),
     Index(index::IndexCommand),
+    Job(job::JobCommand),
     Query(query::QueryCommand),
     Events(events::Events),
     Node(Box<node::Node>),

@@ -36,9 +36,9 @@ use tokio::signal;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, mv, name,
-    node, object, put, query, redirector, relay, remap, repair, rm, scrub, shell, space, stat, status, tree as trees,
-    user,
+    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, job, ls, member, mv,
+    name, node, object, put, query, redirector, relay, remap, repair, rm, scrub, shell, space, stat, status,
+    tree as trees, user,
 };
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
@@ -162,6 +162,7 @@ async fn run_with_server(command: Command, session: &mut CommandContext) -> Resu
         Command::Object(args) => object::run(args, session).await,
         Command::Class(args) => class::run(args, session).await,
         Command::Index(args) => index::run(args, session).await,
+        Command::Job(args) => job::run(args, session).await,
         Command::Query(args) => query::run(args, session).await,
         Command::Cluster(args) => cluster::run(args, session).await,
         Command::Remap(args) => remap::run(args, session).await,

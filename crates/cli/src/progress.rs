@@ -24,6 +24,8 @@ struct Shared {
     /// The unit of the counts.
     unit: &'static str,
     started: Instant,
+    /// How long the work has taken, if another process does it, in milliseconds; 0 if it was begun with this.
+    worked_ms: AtomicU64,
     bytes: AtomicU64,
     objects: AtomicU64,
     total_bytes: AtomicU64,
@@ -57,6 +59,7 @@ impl Progress {
             title,
             unit,
             started: Instant::now(),
+            worked_ms: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             objects: AtomicU64::new(0),
             total_bytes: AtomicU64::new(0),
@@ -94,6 +97,11 @@ impl Progress {
     pub(crate) fn set_done(&self, bytes: u64, objects: u64) {
         self.0.bytes.store(bytes, Ordering::Relaxed);
         self.0.objects.store(objects, Ordering::Relaxed);
+    }
+
+    /// Sets how long another process has worked: the time left and the speed are computed from that.
+    pub(crate) fn set_worked(&self, worked: Duration) {
+        self.0.worked_ms.store(worked.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// How long the work has taken so far.
@@ -177,6 +185,14 @@ impl Shared {
         }
     }
 
+    /// How long the work has taken.
+    fn worked(&self) -> Duration {
+        match self.worked_ms.load(Ordering::Relaxed) {
+            0 => self.started.elapsed(),
+            worked => Duration::from_millis(worked),
+        }
+    }
+
     fn totals(&self) -> (u64, u64) {
         (self.total_bytes.load(Ordering::Relaxed), self.total_objects.load(Ordering::Relaxed))
     }
@@ -216,7 +232,7 @@ impl Shared {
             parts.push(format!("{} {}", HumanCount(objects), self.unit));
         }
         if bytes > 0 {
-            parts.push(format!("{}/s", HumanBytes(rate(bytes, self.started.elapsed()))));
+            parts.push(format!("{}/s", HumanBytes(rate(bytes, self.worked()))));
         }
         parts.join(", ")
     }
@@ -232,7 +248,7 @@ impl Shared {
         if done == 0 || total <= done {
             return String::new();
         }
-        let seconds = self.started.elapsed().as_secs_f64() * (total - done) as f64 / done as f64;
+        let seconds = self.worked().as_secs_f64() * (total - done) as f64 / done as f64;
         format!("{} left", HumanDuration(Duration::from_secs_f64(seconds.min(1e9))))
     }
 }

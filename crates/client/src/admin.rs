@@ -324,6 +324,21 @@ impl AdminClient {
         }
     }
 
+    /// Lists, begins or changes jobs of a cluster. Peer servers and meta-servers answer this.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    pub async fn jobs(&self, request: proto::jobs::JobRequest) -> Result<proto::jobs::JobAnswer> {
+        use proto::jobs::job_request::Request::{List, Show};
+        let only_reads = matches!(request.request, Some(List(_) | Show(_)));
+        let request = Request::JobRequest(request);
+        let answer = if only_reads { self.link.read(request).await? } else { self.link.ask_cluster(request).await? };
+        match answer.response {
+            Response::JobAnswer(answered) => Ok(answered),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
     /// Lists the bricks and peer servers of a cluster, or removes one that has ended for good. Peer servers and meta-servers answer
     /// this.
     ///
@@ -357,7 +372,7 @@ impl AdminClient {
     /// # Errors
     /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if its brick does not know the index yet.
     pub async fn build_index(&self, node: NodeId, index: u32) -> Result<bool> {
-        let build = proto::BuildIndex { space: u32::from(self.space().0), node: node.0, index };
+        let build = proto::BuildIndex { space: u32::from(self.space().0), node: node.0, index, only_report: false };
         match self.link.read(Request::BuildIndex(build)).await?.response {
             Response::Done(_) => Ok(true),
             Response::Progress(_) => Ok(false),

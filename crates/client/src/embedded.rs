@@ -17,6 +17,7 @@ use tokio::sync::{oneshot, watch};
 use wire::transport::Address;
 
 use super::client_core::Core;
+use super::jobs::JobRunner;
 use super::link::{self, Target};
 use super::{Client, ConnectOptions};
 
@@ -277,11 +278,13 @@ fn run(
         let (mut cluster, runtimes) = LocalCluster::with_shared_threads(Config::default().threads)?;
         let served = match serve(place, options, &mut cluster, &runtimes).await {
             Ok(()) => {
+                let jobs = JobRunner::start_all(cluster.peers());
                 let peers = cluster.peers().iter().flat_map(|peer| peer.server().addresses()).cloned().collect();
                 // A caller that has gone away is not served.
                 if ready.send(Reached { peers, runtimes }).is_ok() {
                     let _ = stopped.wait_for(|stopped| *stopped).await;
                 }
+                JobRunner::stop_all(jobs).await;
                 Ok(())
             }
             Err(error) => Err(error),

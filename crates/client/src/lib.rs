@@ -32,6 +32,8 @@ pub mod driver;
 mod embedded;
 mod entries;
 mod events;
+#[cfg(feature = "jobs")]
+pub mod jobs;
 mod link;
 mod loaded;
 mod names;

@@ -5,7 +5,8 @@
 //! | `parameters`, `member`, `space`, `account`, `placement` | entries: the cluster, bricks and peer servers, spaces, users and groups, the placement map |
 //! | `class`, `evolution`, `adoption`, `index`, `schema` | classes and indexes, and the rules for changing them |
 //! | `entry`, `names` | keys, values as JSON, and allowed names |
-//! | `schema_request`, `move_request`, `member_request` | requests of clients and administrators |
+//! | `job` | work that a cluster does in the background: its states, and which process works on it |
+//! | `schema_request`, `move_request`, `member_request`, `job_request` | requests of clients and administrators |
 //! | [`CatalogEditor`] | all operations, each a compare-and-set loop over a `catalog_draft` |
 //! | [`Catalog`] | the whole catalogue at one revision, in memory |
 //! | [`Follower`] | keeps a [`Catalog`] current |
@@ -24,6 +25,8 @@ mod evolution;
 pub(crate) mod follower;
 mod ident;
 mod index;
+pub(crate) mod job;
+mod job_request;
 mod member;
 mod member_request;
 mod move_request;
@@ -43,8 +46,10 @@ pub use catalog_editor::{CatalogEditor, Edited, Removal, hash_password};
 pub use error::CatalogError;
 pub use evolution::{EvolutionError, EvolutionStep};
 pub use follower::{Follower, check_went_back};
-pub use ident::{BrickId, Epoch, IndexId, PeerId, StartNumber};
+pub use ident::{BrickId, Epoch, IndexId, JobId, PeerId, StartNumber};
 pub use index::{Index, IndexState};
+pub use job::{ClassCounts, Job, JobAccess, JobKind, JobPart, JobProgress, JobState, JobWorker};
+pub use job_request::{JobAnswer, JobPartView, JobRate, JobRequest, JobView};
 pub use member::{BrickOpening, BrickRecord, Liveness, PeerRecord, Storage};
 pub use member_request::{BrickEntry, MemberAnswer, MemberRequest, PeerEntry};
 pub use model::{Class, ClassDefinition, Field, FieldDefinition, FieldType};

@@ -46,6 +46,22 @@ pub const PARENTS: usize = 64;
 pub const INDEXES: usize = 4096;
 /// Fields of an index: the most that an index key has.
 pub const INDEX_FIELDS: usize = 8;
+/// Jobs that have not ended, apart from those that build indexes.
+pub const JOBS: usize = 256;
+/// Jobs that have ended and are kept.
+pub const ENDED_JOBS: usize = 100;
+/// How long a job that has ended is kept, in milliseconds.
+pub const ENDED_JOB_MS: u64 = 14 * 24 * 3600 * 1000;
+/// Parts of a job.
+pub const JOB_PARTS: usize = MEMBERS;
+/// Bytes of the place of a part of a job, of its problem, and of a finding.
+pub const JOB_TEXT: usize = 2000;
+/// Findings of a part of a job that are kept; further ones are counted.
+pub const JOB_FINDINGS: usize = 100;
+/// Classes of a part of a job that are counted one by one.
+pub const JOB_CLASSES: usize = 1000;
+/// Objects or bytes a second of a job.
+pub const JOB_RATE: RangeInclusive<u64> = 1..=1 << 40;
 /// Groups of a user.
 pub const GROUPS: usize = 256;
 /// Users and groups in the permissions of a space.

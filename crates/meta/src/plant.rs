@@ -24,6 +24,12 @@ model::planted_bugs! {
         CopyRestartsRevisions "the copy of a moved catalogue begins with new revisions"
         SessionsCopied "the copy of a moved catalogue has the entries of sessions, which nothing removes any more"
         FollowerSkipsChanges "a follower reaches a revision without applying its changes"
+        EndedJobChanged "a job that has ended is resumed or worked on"
+        PausedJobClaimed "a process begins to work on a paused job"
+        ClaimedFromLiving "a process takes over a part of a job from one that is alive"
+        ClaimForgetsPlace "a process that takes over a part of a job begins at its beginning"
+        LostPartRecorded "a process records the progress of a part that another one has taken over"
+        PartEndsJob "a job is done when the first of its parts has ended"
     }
 }
 
@@ -34,7 +40,7 @@ mod tests {
     use super::Bug;
     use crate::catalog::account;
     use crate::catalog::catalog_editor::tests as editor;
-    use crate::catalog::{follower, placement};
+    use crate::catalog::{follower, job, placement};
     use crate::catalogue_move::tests as catalogue_move;
 
     impl Bug {
@@ -66,6 +72,12 @@ mod tests {
                 Self::CopyRestartsRevisions => catalogue_move::process_that_followed_the_original_follows_the_copy,
                 Self::SessionsCopied => catalogue_move::copy_has_everything_but_sessions,
                 Self::FollowerSkipsChanges => follower::tests::following_gives_the_same_as_reading,
+                Self::EndedJobChanged
+                | Self::PausedJobClaimed
+                | Self::ClaimedFromLiving
+                | Self::ClaimForgetsPlace
+                | Self::LostPartRecorded
+                | Self::PartEndsJob => job::tests::two_workers_that_crash_do_all_of_a_job,
             }
         }
     }

@@ -90,13 +90,13 @@ fn help_completions_and_manual_go_to_the_standard_output() {
 
 #[test]
 fn every_command_with_arguments_has_examples() {
-    let commands =
-        "dev put get ls stat rm import export verify backup restore scrub repair status completions events relay";
+    let commands = "dev put get ls stat rm import export verify backup restore scrub evolve repair status completions events relay";
     let actions = [
         ("attr", "get set ls rm"),
         ("collection", "create add remove ls rm"),
         ("name", "bind unbind resolve ls"),
         ("space", "create ls show set"),
+        ("job", "ls show watch pause resume cancel set"),
     ];
     let mut all: Vec<Vec<&str>> = commands.split(' ').map(|command| vec![command]).collect();
     all.extend(actions.iter().flat_map(|(command, actions)| actions.split(' ').map(|action| vec![*command, action])));

@@ -33,6 +33,7 @@ mod routing;
 mod row_reader;
 mod scan;
 mod scrub;
+mod scrub_job;
 mod service;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod simulated;
@@ -40,7 +41,7 @@ pub(crate) mod simulated;
 use std::sync::Arc;
 
 use meta::Revision;
-use meta::catalog::Catalog;
+use meta::catalog::{Catalog, JobWorker};
 use model::{Result, SpaceId};
 use store::Store;
 use tokio::sync::{Semaphore, watch};
@@ -91,6 +92,13 @@ impl Brick {
         let id = BrickId(opening.brick().0);
         let nodes = Nodes::new(store, view, id, &config, Some(opening))?;
         Ok(Self { server: Self::start_server(BrickRole::new(nodes), config).await? })
+    }
+}
+
+impl Brick {
+    /// Works on the parts of this brick in jobs, until it is dropped.
+    pub(crate) fn work_on_jobs(&self, worker: JobWorker) -> impl Future<Output = ()> + Send + 'static {
+        scrub_job::run(self.server.role().nodes.clone(), worker)
     }
 }
 

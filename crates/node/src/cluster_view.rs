@@ -3,6 +3,7 @@
 //! [`ClusterView::follow`] fills it from the catalogue and keeps it current. While the meta-server is unreachable, the
 //! view stays as it is, and numbers come from the pool.
 
+pub(crate) mod jobs;
 pub(crate) mod members;
 pub(crate) mod moves;
 mod number_pool;
@@ -209,7 +210,8 @@ impl ClusterView {
     }
 
     /// Notifies of changes of the catalogue; `None` if this view has none.
-    pub(crate) fn catalog_changes(&self) -> Option<watch::Receiver<Revision>> {
+    #[must_use]
+    pub fn catalog_changes(&self) -> Option<watch::Receiver<Revision>> {
         self.source.as_ref().map(|catalogue| catalogue.follower.subscribe())
     }
 

@@ -21,7 +21,7 @@
 //! | [`client_connection`] | calls the handlers of that table |
 //! | [`cache`], [`space_statuses`], [`outcome_counts`] | parts of the machine |
 //! | [`query`] | queries: their machine, and the task that runs it |
-//! | [`classes`], [`indexes`], [`moves`] | work with the catalogue |
+//! | [`classes`], [`indexes`], [`moves`], [`jobs`] | work with the catalogue |
 //! | [`groups`] | the redirectors that have registered |
 //! | [`usage`], [`removal`] | what spaces take; removal of spaces and classes without objects |
 
@@ -32,6 +32,7 @@ pub(crate) mod downstreams;
 pub(crate) mod driver;
 mod groups;
 mod indexes;
+mod jobs;
 mod moves;
 mod outcome_counts;
 pub(crate) mod peer_client;

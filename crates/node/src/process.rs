@@ -4,9 +4,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use meta::catalog::StartNumber;
+use meta::catalog::{JobWorker, ServerId, StartNumber};
 use model::{Error, ErrorKind, Result};
 use store::Store;
+use tokio::task::AbortHandle;
 use tokio::time;
 use tracing::{info, warn};
 use wire::transport::Address;
@@ -14,7 +15,7 @@ use wire::transport::Address;
 use crate::cluster_view::ClusterView;
 use crate::member::{self, Identity, Member};
 use crate::openings::{LocalOpening, open_brick};
-use crate::{Brick, Config, PeerServer};
+use crate::{Brick, Config, OwnClients, PeerServer};
 
 /// Pause after the meta-server could not be reached.
 const RETRY_DELAY: Duration = Duration::from_millis(300);
@@ -31,6 +32,8 @@ pub struct BrickProcess {
     member: Member,
     opening: Arc<LocalOpening>,
     view: Arc<ClusterView>,
+    /// Its work on jobs.
+    jobs: AbortHandle,
 }
 
 /// A peer server that serves a cluster.
@@ -38,6 +41,26 @@ pub struct PeerProcess {
     server: PeerServer,
     number: u32,
     member: Member,
+    job_host: JobHost,
+}
+
+/// What the work on jobs needs of the process of a peer server.
+#[derive(Clone)]
+pub struct JobHost {
+    /// The view of the cluster.
+    pub view: Arc<ClusterView>,
+    /// Who works.
+    pub worker: JobWorker,
+    /// Where clients of this process connect.
+    pub address: Address,
+    /// What they give as the password, without a user.
+    pub password: String,
+}
+
+impl std::fmt::Debug for JobHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobHost").field("worker", &self.worker).finish_non_exhaustive()
+    }
 }
 
 impl BrickProcess {
@@ -57,7 +80,11 @@ impl BrickProcess {
         let addresses = advertised(advertise, brick.addresses());
         let announce = || Member::announce(&view, Identity::Brick(id), start, addresses);
         match retry_until_available(META_SERVER, announce).await {
-            Ok(member) => Ok(Self { brick, number: id.0, member, opening, view }),
+            Ok(member) => {
+                let worker = JobWorker { server: ServerId::Brick(id), start };
+                let jobs = tokio::spawn(brick.work_on_jobs(worker)).abort_handle();
+                Ok(Self { brick, number: id.0, member, opening, view, jobs })
+            }
             Err(error) => Err(end_after(error, brick.shutdown().await)),
         }
     }
@@ -87,6 +114,7 @@ impl BrickProcess {
     /// # Errors
     /// If the store cannot be closed.
     pub async fn end(self) -> Result<()> {
+        self.jobs.abort();
         let editor = self.view.editor();
         if let Ok(editor) = &editor {
             self.opening.close(editor).await;
@@ -105,6 +133,8 @@ impl PeerProcess {
     pub async fn start(view: Arc<ClusterView>, config: Config, advertise: &[Address]) -> Result<Self> {
         retry_until_available(META_SERVER, || view.keep_number_pool_filled()).await?;
         let start = start_number(&view).await?;
+        let own = OwnClients::generate();
+        let config = Config { own_clients: Some(own.clone()), ..config };
         let server = PeerServer::start(view.clone(), start.0, config).await?;
         let addresses = advertised(advertise, server.addresses());
         let announce = async {
@@ -114,7 +144,12 @@ impl PeerProcess {
             Ok((id, retry_until_available(META_SERVER, announce).await?))
         };
         match announce.await {
-            Ok((id, member)) => Ok(Self { server, number: id.0, member }),
+            Ok((id, member)) => {
+                let (worker, address) = (ServerId::Peer(id), Address::InProcess(own.name().to_owned()));
+                let worker = JobWorker { server: worker, start };
+                let job_host = JobHost { view, worker, address, password: own.password() };
+                Ok(Self { server, number: id.0, member, job_host })
+            }
             Err(error) => Err(end_after(error, server.shutdown().await)),
         }
     }
@@ -129,6 +164,12 @@ impl PeerProcess {
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// What the work on jobs needs of this process.
+    #[must_use]
+    pub fn job_host(&self) -> &JobHost {
+        &self.job_host
     }
 
     /// Waits until it reaches all bricks, but not for ever: one of another process may be away.

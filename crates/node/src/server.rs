@@ -34,7 +34,7 @@ use wire::transport::{Address, Listener, PeerAddress, beyond_loopback};
 
 use crate::auth::{Authenticator, Principal};
 use crate::process_clock::ProcessClock;
-pub use config::Config;
+pub use config::{Config, OwnClients};
 pub use connection_table::ConnectionLimits;
 use connection_table::{ConnectionOwner, ConnectionTable};
 #[cfg(test)]
@@ -261,7 +261,8 @@ impl<R: ServerRole> Server<R> {
             ));
         }
         let is_exposed = !config.insecure && is_exposed(&config, role.user_source()).await?;
-        let authenticator = Authenticator::new(config.cluster_credentials.clone(), is_exposed);
+        let authenticator =
+            Authenticator::new(config.cluster_credentials.clone(), config.own_clients.clone(), is_exposed);
         let (runtimes, threads) = match config.io_runtimes.clone() {
             Some(shared) => (shared, None),
             None => {
@@ -488,6 +489,10 @@ async fn bind(config: &Config) -> Result<BoundListeners> {
         }
         bound.addresses.push(address);
         bound.listeners.push(listener);
+    }
+    if let Some(own) = &config.own_clients {
+        let cannot = |error| io_error("cannot listen for clients of this process", error);
+        bound.listeners.push(Listener::bind_in_process(own.name()).map_err(cannot)?);
     }
     if let Some(address) = config.http {
         let cannot = |error| io_error(&format!("cannot listen at {address} for HTTP"), error);

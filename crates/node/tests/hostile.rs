@@ -238,7 +238,7 @@ async fn denied_requests_fail_and_the_connection_stays_open() {
     let read = |page| proto::ReadObject { oid: Some(oid(page).into()), cached: true };
     let denied = [
         Request::Reserve(proto::Reserve { space, node, pages: 1 }),
-        Request::BuildIndex(proto::BuildIndex { space, node, index: 1 }),
+        Request::BuildIndex(proto::BuildIndex { space, node, index: 1, only_report: false }),
         Request::Scan(proto::cluster::Scan { space: foreign, node, ..Default::default() }),
         Request::ReadObject(read(page(other.id, main.nodes[0]))),
         Request::CreateSpace(Default::default()),

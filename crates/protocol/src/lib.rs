@@ -28,6 +28,7 @@
 //! | [`brick`] | one logical node of a brick: participant and directory |
 //! | [`cache_node`] | a redirector or a peer server; the latter has a [`gateway`] for commits |
 //! | [`session`] | a client |
+//! | [`token_bucket`] | holds work to a rate |
 //! | [`tree`] | the messages of cache trees |
 //! | [`memory_size`] | the approximate memory of objects |
 //!
@@ -56,6 +57,7 @@ pub mod redirect;
 pub mod replica;
 mod schedule;
 pub mod session;
+pub mod token_bucket;
 mod transfer;
 pub mod tree;
 pub mod upstream;

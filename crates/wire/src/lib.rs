@@ -59,6 +59,10 @@ pub mod proto {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.meta.rs"));
     }
 
+    /// The messages of `proto/jobs.proto`.
+    pub mod jobs {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.jobs.rs"));
+    }
     /// The messages of `proto/members.proto`.
     pub mod members {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.members.rs"));

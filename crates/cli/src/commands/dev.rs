@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clap::{Args, value_parser};
 use client::Url;
+use client::jobs::JobRunner;
 use meta::Embedded;
 use model::{Error, ErrorKind};
 use node::Config;
@@ -175,10 +176,11 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
 /// Serves until a signal ends it. `config` is that of the first peer server.
 async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
     let mut signals = Signals::listen()?;
-    let mut cluster = LocalCluster::default();
+    let (mut cluster, mut jobs) = (LocalCluster::default(), Vec::new());
     let served = tokio::select! {
         started = start(args, config, &mut cluster) => match started {
             Ok(ready) => {
+                jobs = JobRunner::start_all(cluster.peers());
                 announce(&ready, output)?;
                 signals.next().await;
                 Ok(())
@@ -187,8 +189,12 @@ async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
         },
         () = signals.next() => Err(Failure::interrupted("stopped during its start")),
     };
+    let end = async {
+        JobRunner::stop_all(jobs).await;
+        cluster.end().await
+    };
     let ended = tokio::select! {
-        ended = cluster.end() => ended.map_err(Failure::from),
+        ended = end => ended.map_err(Failure::from),
         () = signals.next() => {
             Err(Failure::interrupted("stopped by a second signal; the store recovers at its next start"))
         }

@@ -1,35 +1,36 @@
-//! `mortar evolve`: rewrites old records in the current version of their classes.
+//! `mortar evolve`: rewrites old records in the current version of their classes, as a job of the cluster.
 //!
 //! Reading does not need it: old records are read through the newest class. It makes them smaller and faster to read,
-//! brings defaults into indexes, and removes what removed fields have left. Each portion is a transaction; a concurrent
-//! change of an object wins.
+//! brings defaults into indexes, and removes what removed fields have left.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use clap::Args;
-use client::{Client, Transaction};
-use model::{ClassId, Kind, Object, Oid, RecordRef};
-use query::{Query, Row, Schema};
+use client::Client;
+use client::jobs::{count_objects, upgrade_object};
+use meta::catalog::{JobPartView, JobRequest, JobView};
+use model::ClassId;
+use query::Schema;
 use serde::Serialize;
 
 use super::class;
+use super::job::{self, JobLine, Rate, parse_rate};
 use crate::connection::CommandContext;
-use crate::failure::Result;
-use crate::output::{HumanCount, Printable, Report};
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{HumanCount, Printable, Report, pluralize};
 use crate::progress::Progress;
-
-/// Objects in one transaction.
-const BATCH_OBJECTS: usize = 64;
 
 const EXAMPLES: &str = "\
 Examples:
   mortar class evolve Person --add 'email:string?' --remove fax
-  mortar evolve Person --dry-run      how many records are of before
-  mortar evolve Person                writes those anew, and those of classes that extend it
-  mortar evolve                       all classes of the space
+  mortar evolve Person --dry-run       how many records are of before
+  mortar evolve Person                 writes those anew, and those of classes that extend it
+  mortar evolve                        all classes of the space
+  mortar evolve --rate 500/s --detach  slowly, without waiting; `mortar job ls` shows it
 
-It may be stopped at any time, and be run again. Other commands can be used meanwhile.";
+A peer server does the work, and another one goes on if it ends. Ctrl-C ends the waiting, not the work: `mortar job cancel
+JOB` does. Other commands can be used meanwhile.";
 
 /// Rewrite old records in the current version of their classes
 #[derive(Args)]
@@ -39,8 +40,14 @@ pub(crate) struct Evolve {
     #[arg(value_name = "CLASS")]
     classes: Vec<String>,
     /// Count old records without writing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["detach", "rate"])]
     dry_run: bool,
+    /// Do not wait for the end
+    #[arg(long)]
+    detach: bool,
+    /// Most objects a second, such as 500/s [default: as fast as possible]
+    #[arg(long, value_parser = parse_rate)]
+    rate: Option<Rate>,
 }
 
 /// The result for one class.
@@ -51,108 +58,87 @@ struct EvolveReport {
     /// Objects that were rewritten, or would be.
     rewritten: u64,
     dry_run: bool,
+    /// The job that did it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<u64>,
 }
 
 impl Report for EvolveReport {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { class, objects, rewritten, dry_run } = self;
+        let Self { class, objects, rewritten, dry_run, .. } = self;
         let what = if *dry_run { "would be rewritten" } else { "rewritten" };
         writeln!(out, "{}: {} of {} objects {what}", Printable(class), HumanCount(*rewritten), HumanCount(*objects))
     }
 }
 
 pub(crate) async fn run(args: Evolve, session: &mut CommandContext) -> Result {
+    if args.dry_run {
+        return count_old(&args.classes, session).await;
+    }
+    let client = session.connect().await?;
+    let (space, classes) = (client.url().space.clone(), args.classes);
+    let rate = args.rate.and_then(|rate| rate.0);
+    let begun = job::ask_one(&client, &JobRequest::Evolve { space, classes, rate }).await?;
+    if args.detach {
+        return session.output.print(&JobLine::of(begun, false));
+    }
+    let ended = job::follow(&client, session, begun.job, "evolving").await?;
+    report(&ended, session)
+}
+
+/// Prints what a job has done.
+fn report(ended: &JobView, session: &mut CommandContext) -> Result {
+    for JobPartView { part, done, changed, .. } in ended.parts.clone() {
+        let job = Some(ended.job.0);
+        session.output.print(&EvolveReport { class: part, objects: done, rewritten: changed, dry_run: false, job })?;
+    }
+    job::check_end(ended)?;
+    match ended.found {
+        0 => Ok(()),
+        found => {
+            let what = format!("{} could not be rewritten", pluralize(found, "object", "objects"));
+            let hint = format!("`mortar job show {}` lists them.", ended.job);
+            Err(Failure::with(Exit::Failure, "not_rewritten", what).hint(hint))
+        }
+    }
+}
+
+/// Counts the objects that are old.
+async fn count_old(wanted: &[String], session: &mut CommandContext) -> Result {
     let cluster = session.cluster().await?;
     let schema = class::schema(&cluster).await?;
     let mut classes = BTreeSet::new();
-    for name in &args.classes {
+    for name in wanted {
         classes.extend(schema.family(schema.class_named(name)?.id).iter().copied());
     }
-    if args.classes.is_empty() {
+    if wanted.is_empty() {
         classes.extend(schema.classes().map(|class| class.id));
     }
-    let progress = Progress::start("evolving", &session.output);
+    let progress = Progress::start("counting", &session.output);
     let mut total = 0;
     for class in &classes {
-        total += count(&cluster, &schema, *class).await?;
+        total += count_objects(&cluster, &schema, *class).await?;
     }
     progress.set_total(0, total);
-    let mut evolved = Vec::new();
+    let mut counted = Vec::new();
     for class in classes {
-        evolved.push(evolve(&cluster, &schema, class, args.dry_run, &progress).await?);
+        counted.push(count_old_of(&cluster, &schema, class, &progress).await?);
     }
     progress.end();
-    evolved.iter().try_for_each(|one| session.output.print(one))
+    counted.iter().try_for_each(|one| session.output.print(one))
 }
 
-/// Number of objects of a class.
-async fn count(cluster: &Client, schema: &Schema, class: ClassId) -> Result<u64> {
-    let Some(class) = schema.class(class) else { return Ok(0) };
-    let mut query = Query::parse_of(&class.name, "select count(*)")?;
-    query.only = true;
-    let mut rows = cluster.query(&query).await?;
-    let mut count = 0;
-    while let Some(row) = rows.next().await? {
-        if let Row::Values(values) = row
-            && let Some(model::Value::Int64(number)) = values.first()
-        {
-            count += number.unsigned_abs();
-        }
-    }
-    Ok(count)
-}
-
-/// Rewrites the objects of a class.
-async fn evolve(
-    cluster: &Client,
-    schema: &Schema,
-    class: ClassId,
-    dry_run: bool,
-    progress: &Progress,
-) -> Result<EvolveReport> {
+/// Counts the objects of a class that are old.
+async fn count_old_of(cluster: &Client, schema: &Schema, class: ClassId, progress: &Progress) -> Result<EvolveReport> {
     let name = schema.class(class).map(|class| class.name.clone()).unwrap_or_default();
-    let mut evolved = EvolveReport { class: name, objects: 0, rewritten: 0, dry_run };
+    let mut counted = EvolveReport { class: name, objects: 0, rewritten: 0, dry_run: true, job: None };
     let mut found = cluster.find([class], None);
     while let Some(objects) = found.next().await? {
-        evolved.objects += objects.len() as u64;
-        let mut old = Vec::new();
+        counted.objects += objects.len() as u64;
         for (oid, object) in &objects {
-            if upgrade_object(schema, *oid, object)?.is_some() {
-                old.push(*oid);
-            }
-        }
-        if dry_run {
-            evolved.rewritten += old.len() as u64;
-        } else {
-            for portion in old.chunks(BATCH_OBJECTS) {
-                evolved.rewritten += cluster.transact(|t| rewrite(t, schema, portion)).await?;
-            }
+            counted.rewritten += u64::from(upgrade_object(schema, *oid, object)?.is_some());
         }
         progress.advance(0, objects.len() as u64);
     }
-    Ok(evolved)
-}
-
-/// Rewrites the objects that are old. Returns their number.
-async fn rewrite(transaction: Transaction, schema: &Schema, portion: &[Oid]) -> client::Result<u64> {
-    let mut rewritten = 0;
-    for oid in portion {
-        // It may have been removed or rewritten meanwhile.
-        let Some(object) = transaction.get_for_update(*oid).await? else { continue };
-        if let Some(object) = upgrade_object(schema, *oid, &object)? {
-            transaction.put(*oid, object).await?;
-            rewritten += 1;
-        }
-    }
-    Ok(rewritten)
-}
-
-/// The object in the newest version of its class, if that differs.
-fn upgrade_object(schema: &Schema, oid: Oid, object: &Object) -> client::Result<Option<Object>> {
-    if object.kind != Kind::Record {
-        return Ok(None);
-    }
-    let record = RecordRef::new(&object.data)?;
-    let data = schema.upgrade_record(&record, oid.class())?;
-    Ok(data.map(|data| object.with_data(data)))
+    Ok(counted)
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use client::AdminClient;
-use meta::catalog::{Index, IndexState, SchemaAnswer, SchemaRequest};
+use meta::catalog::{Index, IndexState, JobRequest, SchemaAnswer, SchemaRequest};
 use model::{Error, ErrorKind};
 use serde::Serialize;
 use tokio::time::{self, Instant};
 
 use super::class::{ask, lineage};
+use super::job;
 use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Printable, Report};
@@ -22,6 +23,7 @@ Examples:
   mortar index create by_name --class Person --field name
   mortar index create by_place --class Person --field city --field age
   mortar index create by_email --class Person --field email --unique
+  mortar index create by_age --class Person --field age --detach   `mortar job ls` shows how far it is
   mortar index list
   mortar index build by_name       waits where `create` was stopped
   mortar index remove by_name";
@@ -61,6 +63,9 @@ enum Action {
         /// No two objects may have the same values; null is equal to nothing
         #[arg(long)]
         unique: bool,
+        /// Do not wait for the end; `mortar job ls` shows it
+        #[arg(long, conflicts_with = "unique")]
+        detach: bool,
     },
     /// Wait until an index has all objects
     #[command(after_help = EXAMPLES)]
@@ -86,6 +91,9 @@ struct IndexLine {
     state: IndexState,
     #[serde(skip_serializing_if = "Option::is_none")]
     flaw: Option<String>,
+    /// The job that builds it, or has built it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<u64>,
 }
 
 impl IndexLine {
@@ -98,7 +106,8 @@ impl IndexLine {
         });
         let fields = fields.collect();
         let (name, flaw) = (index.name.clone(), index.flaw.clone());
-        Self { id: index.id.0, name, class, fields, unique: index.unique, state: index.state, flaw }
+        let job = index.job.map(|job| job.0);
+        Self { id: index.id.0, name, class, fields, unique: index.unique, state: index.state, flaw, job }
     }
 }
 
@@ -123,10 +132,14 @@ pub(crate) async fn run(args: IndexCommand, session: &mut CommandContext) -> Res
             let all = ask(&client, &SchemaRequest::Show).await?;
             all.indexes.iter().try_for_each(|index| session.output.print(&IndexLine::of(index, &all)))
         }
-        Action::Create { name, class, fields, unique } => {
+        Action::Create { name, class, fields, unique, detach } => {
             let create = SchemaRequest::CreateIndex { name: name.clone(), class, fields, unique };
             let made = ask(&client, &create).await?;
             let index = find_index(made, &name)?;
+            if detach {
+                let all = ask(&client, &SchemaRequest::Show).await?;
+                return session.output.print(&IndexLine::of(&index, &all));
+            }
             build(&client, session, index, Duration::ZERO).await
         }
         Action::Build { name } => {
@@ -162,16 +175,16 @@ async fn build(client: &AdminClient, session: &mut CommandContext, index: Index,
             format!("The index was created. `mortar index build {}`, at a peer server, waits for it.", index.name);
         Failure::from(error).hint(hint)
     })?;
-    let progress = Progress::start_with_unit("building", "nodes", &session.output);
-    progress.set_total(0, nodes.len() as u64);
+    let progress = Progress::start_with_unit("building", "pages", &session.output);
     // Since when the brick of a node has not answered.
     let mut away = BTreeMap::new();
     let mut left = nodes;
     while let Some(node) = left.pop() {
         let begun = Instant::now();
         match client.build_index(node, index.id.0).await {
-            Ok(true) => progress.advance(0, 1),
+            Ok(true) => show_progress(client, &index, &progress).await?,
             Ok(false) => {
+                show_progress(client, &index, &progress).await?;
                 away.remove(&node);
                 // Other nodes continue meanwhile.
                 left.insert(0, node);
@@ -196,6 +209,20 @@ async fn build(client: &AdminClient, session: &mut CommandContext, index: Index,
     progress.end();
     let (index, all) = ready?;
     session.output.print(&IndexLine::of(&index, &all))
+}
+
+/// Shows the progress of the job that builds an index.
+///
+/// # Errors
+/// If it was cancelled. What else goes wrong is reported by those who wait.
+async fn show_progress(client: &AdminClient, index: &Index, progress: &Progress) -> Result {
+    let Some(job) = index.job else { return Ok(()) };
+    if let Ok(view) = job::ask_one(client, &JobRequest::Show { job }).await {
+        progress.set_total(0, view.total);
+        progress.set_done(0, view.done);
+        job::check_end(&view)?;
+    }
+    Ok(())
 }
 
 /// The failure for an index that cannot become ready because of duplicates.

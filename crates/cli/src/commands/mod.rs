@@ -13,6 +13,7 @@ pub(crate) mod evolve;
 pub(crate) mod exercise;
 pub(crate) mod get;
 pub(crate) mod index;
+pub(crate) mod job;
 pub(crate) mod ls;
 pub(crate) mod member;
 pub(crate) mod mv;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use client::jobs::JobRunner;
 use meta::{Embedded, MetaStore};
 use model::{Error, ErrorKind};
 use node::cluster_view::ClusterView;
@@ -152,8 +153,8 @@ async fn serve(settings: &Settings, output: &mut Output) -> Result {
 enum RunningServer {
     /// A brick.
     Brick(BrickProcess),
-    /// A peer server.
-    Peer(PeerProcess),
+    /// A peer server, and its work on jobs.
+    Peer(PeerProcess, JobRunner),
     /// A redirector.
     Redirector(Redirector),
     /// The meta-server, and its store if it has one.
@@ -196,7 +197,10 @@ impl RunningServer {
                 let (config, advertise) = (settings.config()?, &settings.advertise);
                 let started = match store {
                     Some(store) => BrickProcess::start(view, store, config, advertise).await.map(Self::Brick),
-                    None => PeerProcess::start(view, config, advertise).await.map(Self::Peer),
+                    None => PeerProcess::start(view, config, advertise).await.map(|peer| {
+                        let jobs = JobRunner::start(peer.job_host().clone());
+                        Self::Peer(peer, jobs)
+                    }),
                 };
                 started.map_err(explain_start)
             }
@@ -207,7 +211,7 @@ impl RunningServer {
     fn addresses(&self) -> &[Address] {
         match self {
             Self::Brick(brick) => brick.server().addresses(),
-            Self::Peer(peer) => peer.server().addresses(),
+            Self::Peer(peer, _) => peer.server().addresses(),
             Self::Redirector(redirector) => redirector.addresses(),
             Self::Meta(meta, _) => meta.addresses(),
         }
@@ -217,7 +221,7 @@ impl RunningServer {
     fn http(&self) -> Option<SocketAddr> {
         match self {
             Self::Brick(brick) => brick.server().http(),
-            Self::Peer(peer) => peer.server().http(),
+            Self::Peer(peer, _) => peer.server().http(),
             Self::Redirector(redirector) => redirector.http(),
             Self::Meta(meta, _) => meta.http(),
         }
@@ -226,7 +230,7 @@ impl RunningServer {
     fn ready_report(&self, role: ProcessRole) -> Ready {
         let number = match self {
             Self::Brick(brick) => Some(brick.number()),
-            Self::Peer(peer) => Some(peer.number()),
+            Self::Peer(peer, _) => Some(peer.number()),
             Self::Redirector(_) | Self::Meta(..) => None,
         };
         let http = self.http();
@@ -238,7 +242,7 @@ impl RunningServer {
     async fn wait_superseded(&self) -> String {
         match self {
             Self::Brick(brick) => brick.ended().await,
-            Self::Peer(peer) => peer.ended().await,
+            Self::Peer(peer, _) => peer.ended().await,
             // It has no entry in the catalogue that another one could take.
             Self::Redirector(_) => std::future::pending().await,
             Self::Meta(meta, _) => meta.ended().await,
@@ -249,7 +253,10 @@ impl RunningServer {
     async fn end(self) -> Result {
         match self {
             Self::Brick(brick) => brick.end().await?,
-            Self::Peer(peer) => peer.end().await?,
+            Self::Peer(peer, jobs) => {
+                jobs.stop().await;
+                peer.end().await?;
+            }
             Self::Redirector(redirector) => redirector.shutdown().await?,
             Self::Meta(server, store) => {
                 let ended = server.shutdown().await;

@@ -53,7 +53,8 @@ impl Core {
         let until = Instant::now() + self.options.timeout;
         for node in &self.nodes {
             loop {
-                let build = proto::BuildIndex { space: u32::from(self.space.0), node: node.0, index };
+                let space = u32::from(self.space.0);
+                let build = proto::BuildIndex { space, node: node.0, index, only_report: false };
                 match self.ask(Request::BuildIndex(build)).await {
                     Ok((Response::Done(_), _)) => break,
                     Ok((Response::Progress(_), _)) => {}

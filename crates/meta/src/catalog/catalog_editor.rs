@@ -22,6 +22,7 @@ mod accounts;
 mod adopt;
 mod classes;
 mod indexes;
+mod jobs;
 mod members;
 mod moves;
 mod openings;
@@ -41,6 +42,7 @@ type Result<T, E = CatalogError> = std::result::Result<T, E>;
 pub struct CatalogEditor {
     store: Arc<dyn MetaStore>,
     certified: bool,
+    caller: Option<Arc<str>>,
 }
 
 /// The result of an operation.
@@ -73,13 +75,19 @@ impl CatalogEditor {
     /// An editor of the catalogue in a store.
     #[must_use]
     pub fn new(store: Arc<dyn MetaStore>) -> Self {
-        Self { store, certified: false }
+        Self { store, certified: false, caller: None }
     }
 
     /// The editor for a caller who has logged in with a certificate, which shows that administrators need no password.
     #[must_use]
     pub fn with_certificate(&self) -> Self {
         Self { certified: true, ..self.clone() }
+    }
+
+    /// The editor for a caller of this name, which jobs show.
+    #[must_use]
+    pub fn with_caller(&self, name: Option<Arc<str>>) -> Self {
+        Self { caller: name, ..self.clone() }
     }
 
     /// The store of the catalogue.
@@ -128,6 +136,14 @@ impl CatalogEditor {
     /// [`CatalogError::NotSetUp`], [`CatalogError::Newer`].
     pub async fn parameters(&self) -> Result<Parameters> {
         self.draft().get(&Path::Parameters).await?.ok_or(CatalogError::NotSetUp)
+    }
+
+    /// The revision of the catalogue now.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn revision(&self) -> Result<Revision> {
+        Ok(self.store.get(Vec::new()).await?.revision)
     }
 
     /// The revision of the last change of the placement map.

@@ -17,6 +17,8 @@
 //! | `classes/SPACE/NAME` | [`Class`](super::Class) |
 //! | `versions/SPACE/CLASS/VERSION` | a class as it was |
 //! | `indexes/SPACE/NAME` | [`Index`](super::Index) |
+//! | `jobs/ID` | [`Job`](super::Job): work that a cluster does in the background |
+//! | `progress/JOB/PART` | [`JobPart`](super::JobPart): how far a part of a job is, and which process works on it |
 //! | `accounts` | counts changes of users, groups and permissions; raised by every such change |
 //! | `users/NAME`, `groups/NAME` | [`User`](super::User), [`Group`](super::Group) |
 
@@ -28,7 +30,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::CatalogError;
-use super::ident::{BrickId, PeerId};
+use super::ident::{BrickId, JobId, PeerId};
 use crate::{Key, Prefix};
 
 /// What a key of the catalogue names.
@@ -51,6 +53,8 @@ pub(crate) enum Path {
     Class(SpaceId, String),
     Version(SpaceId, ClassId, u32),
     Index(SpaceId, String),
+    Job(JobId),
+    JobPart(JobId, u32),
     Accounts,
     User(String),
     Group(String),
@@ -76,6 +80,8 @@ impl fmt::Display for Path {
             Self::Class(space, name) => write!(f, "classes/{}/{name}", space.0),
             Self::Version(space, class, version) => write!(f, "versions/{}/{}/{version}", space.0, class.0),
             Self::Index(space, name) => write!(f, "indexes/{}/{name}", space.0),
+            Self::Job(id) => write!(f, "jobs/{id}"),
+            Self::JobPart(id, part) => write!(f, "progress/{id}/{part}"),
             Self::Accounts => f.write_str("accounts"),
             Self::User(name) => write!(f, "users/{name}"),
             Self::Group(name) => write!(f, "groups/{name}"),
@@ -116,6 +122,8 @@ impl Path {
                 Self::Version(space(id)?, class, number(version)?)
             }
             ["indexes", id, name] => Self::Index(space(id)?, name.to_owned()),
+            ["jobs", id] => Self::Job(job(id)?),
+            ["progress", id, part] => Self::JobPart(job(id)?, number(part)?),
             ["accounts"] => Self::Accounts,
             ["users", name] => Self::User(name.to_owned()),
             ["groups", name] => Self::Group(name.to_owned()),
@@ -130,9 +138,24 @@ fn number(text: &str) -> Option<u32> {
     (number.to_string() == text).then_some(number)
 }
 
+fn job(text: &str) -> Option<JobId> {
+    let number: u64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(JobId(number))
+}
+
 fn space(text: &str) -> Option<SpaceId> {
     let id = u16::try_from(number(text)?).ok()?;
     (id <= SpaceId::MAX.0).then_some(SpaceId(id))
+}
+
+/// All jobs.
+pub(super) fn jobs() -> Result<Prefix> {
+    Prefix::new("jobs/")
+}
+
+/// The parts of a job.
+pub(super) fn job_parts(job: JobId) -> Result<Prefix> {
+    Prefix::new(format!("progress/{job}/"))
 }
 
 /// The classes of a space.
@@ -208,15 +231,26 @@ mod tests {
             Path::Class(SpaceId::MAX, name()),
             Path::Version(SpaceId(1), ClassId::MAX, 3),
             Path::Index(SpaceId(1), name()),
+            Path::Job(JobId(u64::MAX)),
+            Path::JobPart(JobId(3), 2),
             Path::Accounts,
             Path::User(name()),
             Path::Group(name()),
         ] {
             assert_eq!(Path::parse(&path.key().unwrap()), Some(path));
         }
-        for text in
-            ["x", "bricks/", "bricks/07", "bricks/+7", "bricks/4294967296", "classes/32768/a", "spaces/a/b", "map/"]
-        {
+        for text in [
+            "x",
+            "bricks/",
+            "bricks/07",
+            "bricks/+7",
+            "bricks/4294967296",
+            "classes/32768/a",
+            "spaces/a/b",
+            "map/",
+            "jobs/07",
+            "progress/1",
+        ] {
             assert_eq!(Path::parse(&Key::new(text).unwrap()), None, "{text}");
         }
     }

@@ -117,6 +117,16 @@ pub enum CatalogError {
         /// What to do.
         remedy: &'static str,
     },
+    /// A job is in the wrong state for the change.
+    #[error("job {job} is {state}: {remedy}")]
+    WrongJobState {
+        /// The job.
+        job: u64,
+        /// Its state.
+        state: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The catalogue is empty.
     #[error("the catalogue has not been set up: start a meta-server, or `mortar cluster up`")]
     NotSetUp,
@@ -161,7 +171,7 @@ impl CatalogError {
             | Self::Incompatible { .. }
             | Self::WrongMoveState { .. } => ErrorKind::Invalid,
             Self::Missing { .. } | Self::NotSetUp => ErrorKind::NotFound,
-            Self::RemovalEnded { .. } => ErrorKind::Conflict,
+            Self::RemovalEnded { .. } | Self::WrongJobState { .. } => ErrorKind::Conflict,
             Self::TooMany { .. } => ErrorKind::Full,
             Self::NoBricks { .. } | Self::Busy { .. } => ErrorKind::Unavailable,
             Self::Superseded { .. } => ErrorKind::Denied,

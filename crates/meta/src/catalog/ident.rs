@@ -32,6 +32,10 @@ identifier! {
     IndexId(u32)
 }
 identifier! {
+    /// A job of the cluster. No number is given twice.
+    JobId(u64)
+}
+identifier! {
     /// The number of changes of the placement map.
     Epoch(u64)
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::Record;
 use super::error::CatalogError;
-use super::ident::{self, IndexId};
+use super::ident::{self, IndexId, JobId};
 use super::names;
 use crate::limits;
 
@@ -30,6 +30,9 @@ pub struct Index {
     /// Why it cannot become ready, if so: two objects with the same values in a unique index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flaw: Option<String>,
+    /// The job that builds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
 }
 
 /// The state of an index.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::ErrorKind;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{self, Instant};
@@ -22,12 +23,22 @@ const RENEWALS_PER_TTL: u32 = 3;
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A server of the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ServerId {
     /// A brick.
     Brick(BrickId),
     /// A peer server.
     Peer(PeerId),
+}
+
+impl std::fmt::Display for ServerId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Brick(id) => write!(f, "brick {id}"),
+            Self::Peer(id) => write!(f, "peer server {id}"),
+        }
+    }
 }
 
 /// Whether this process counts as alive.

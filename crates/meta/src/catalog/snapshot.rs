@@ -16,11 +16,13 @@ use crate::{ChangedKey, Key, MetaEntry, MetaSnapshot, Revision};
 use super::account::{Group, User};
 use super::entry::{self, Path, Record};
 use super::error::CatalogError;
-use super::ident::{BrickId, Epoch, PeerId};
+use super::ident::{BrickId, Epoch, JobId, PeerId, StartNumber};
 use super::index::Index;
+use super::job::{Job, JobPart};
 use super::member::{BrickOpening, BrickRecord, Counter, Liveness, PeerRecord, Storage};
 use super::parameters::Parameters;
 use super::placement::{self, NodePlacement, PlacementMap, PlacementRange, PlannedMove};
+use super::presence::ServerId;
 use super::schema::Schema;
 use super::space::{Permission, RemovedSpace, Space};
 
@@ -43,6 +45,8 @@ pub struct Catalog {
     schemas: Arc<BTreeMap<SpaceId, Arc<SpaceSchema>>>,
     users: Arc<BTreeMap<String, Arc<User>>>,
     groups: Arc<BTreeMap<String, Arc<Group>>>,
+    jobs: Arc<BTreeMap<JobId, Arc<Job>>>,
+    job_parts: Arc<BTreeMap<(JobId, u32), Arc<JobPart>>>,
     placement_map: Arc<PlacementMap>,
     /// Entries that cannot be read, and why.
     invalid_entries: Arc<BTreeMap<Key, String>>,
@@ -215,6 +219,38 @@ impl Catalog {
         let groups = user.groups.iter().filter(|group| self.groups.contains_key(*group));
         let by_group = groups.filter_map(|group| space.permissions.groups.get(group));
         by_group.chain(space.permissions.users.get(&user.name)).max().copied()
+    }
+
+    /// All jobs by number.
+    pub fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.jobs.values()
+    }
+
+    /// A job.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<&Arc<Job>> {
+        self.jobs.get(&id)
+    }
+
+    /// A part of a job; one that no process has worked on yet is empty.
+    #[must_use]
+    pub fn job_part(&self, id: JobId, part: u32) -> Arc<JobPart> {
+        self.job_parts.get(&(id, part)).cloned().unwrap_or_default()
+    }
+
+    /// The parts of a job that a process has worked on.
+    pub fn job_parts(&self, id: JobId) -> impl Iterator<Item = (u32, &Arc<JobPart>)> {
+        self.job_parts.range((id, 0)..=(id, u32::MAX)).map(|((_, part), found)| (*part, found))
+    }
+
+    /// Whether this start of a server is alive.
+    #[must_use]
+    pub fn is_alive(&self, server: ServerId, start: StartNumber) -> bool {
+        let alive = match server {
+            ServerId::Brick(id) => self.bricks.get(&id).and_then(|member| member.alive.as_ref()),
+            ServerId::Peer(id) => self.peers.get(&id).and_then(|member| member.alive.as_ref()),
+        };
+        alive.is_some_and(|alive| alive.start == start)
     }
 
     /// The placement map.
@@ -409,6 +445,10 @@ impl Catalog {
             }
             Path::User(name) => set(Arc::make_mut(&mut self.users), name, decode(key, entry)?),
             Path::Group(name) => set(Arc::make_mut(&mut self.groups), name, decode(key, entry)?),
+            Path::Job(id) => set_entry(Arc::make_mut(&mut self.jobs), *id, decode(key, entry)?),
+            Path::JobPart(id, part) => {
+                set_entry(Arc::make_mut(&mut self.job_parts), (*id, *part), decode(key, entry)?);
+            }
             Path::PlacementMap => {
                 let counter = decode::<Counter>(key, entry)?.map_or(0, |counter| counter.next);
                 Arc::make_mut(&mut self.placement_map).epoch = Epoch(counter);
@@ -450,6 +490,13 @@ fn set<T>(of: &mut BTreeMap<String, Arc<T>>, name: &str, record: Option<Arc<T>>)
     match record {
         Some(record) => of.insert(name.to_owned(), record),
         None => of.remove(name),
+    };
+}
+
+fn set_entry<K: Ord, T>(of: &mut BTreeMap<K, Arc<T>>, id: K, record: Option<Arc<T>>) {
+    match record {
+        Some(record) => of.insert(id, record),
+        None => of.remove(&id),
     };
 }
 

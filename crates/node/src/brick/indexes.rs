@@ -496,12 +496,13 @@ impl Indexes {
     // ------------------------------------------------------------------------------------------ maintenance
 
     /// The next task when positions up to `durable` and `durable_count` flushed rows are durable and `prepared` are the prepared
-    /// transactions. Objects are entered only if the store has room.
+    /// transactions. Objects are entered only if the store has room, and into indexes for which `may_enter` allows it.
     pub(crate) fn next_task(
         &mut self,
         (durable, durable_count): (u64, u64),
         prepared: &BTreeSet<TxnId>,
         has_room: bool,
+        may_enter: &mut dyn FnMut(u32) -> bool,
     ) -> Option<IndexTask> {
         if self.recent.len() > MAX_RECENT {
             self.recent.retain(|_, position| *position > durable);
@@ -516,6 +517,7 @@ impl Indexes {
                 }
                 if let IndexStage::Entering(after) = stage
                     && has_room
+                    && may_enter(known.index.id.index)
                 {
                     return Some(IndexTask::Enter(known.index.clone(), *class, *after));
                 }

@@ -26,6 +26,7 @@
 //!   received every change above the version that was read.
 
 mod admission;
+mod build_paces;
 pub(super) mod change_tracking;
 mod contents;
 mod entry_writer;
@@ -71,6 +72,7 @@ use super::quota::SharedQuota;
 use super::recent_pages::RecentPages;
 use super::row_reader::RowReader;
 use admission::Admission;
+pub(crate) use build_paces::BuildPace;
 use entry_writer::EntryWriter;
 use index_keeper::IndexKeeper;
 pub(crate) use index_keeper::PortionLimits;

@@ -29,7 +29,7 @@ use wire::proto::cluster::{AskWitness, Witnesses};
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
 use super::cold_reads::ColdReads;
-use super::node_driver::{NodeDriver, OpenSettings, PortionLimits, Reservation, WINDOW};
+use super::node_driver::{BuildPace, NodeDriver, OpenSettings, PortionLimits, Reservation, WINDOW};
 use super::node_inbox::{NodeInbox, NodeTask};
 use super::node_manager::{ManagerSettings, MoveLimits, NodeManager};
 use super::row_reader::RowReader;
@@ -338,6 +338,7 @@ impl Nodes {
         if let Some(catalog) = self.cluster_view.catalog()
             && let Some(space) = catalog.space_of(driver.node())
         {
+            driver.set_index_paces(&BuildPace::of_space(&catalog, space.id), self.time.now());
             driver.set_schema(space.id, &catalog.schema(space.id), self.time.now());
             driver.set_quota(self.quota_of(space));
             driver.set_removals(&space.removals);

@@ -528,11 +528,14 @@ pub(crate) fn list_objects(store: &impl Rows, wanted: &ListNodeObjects) -> Resul
 }
 
 /// Calls `visit` with each object of all logical nodes, or with what is wrong with it: a row that is no object, or whose bytes have another
-/// checksum. The class in the identifier of a damaged object may be wrong.
+/// checksum. The class in the identifier of a damaged object may be wrong. `visit` may end it.
 ///
 /// # Errors
 /// If rows cannot be read.
-pub(crate) fn each_object(store: &impl Rows, mut visit: impl FnMut(Oid, Result<Summary>)) -> Result<()> {
+pub(crate) fn each_object(
+    store: &impl Rows,
+    mut visit: impl FnMut(Oid, Result<Summary>) -> ControlFlow<()>,
+) -> Result<()> {
     store.each(b"P", b"Q", |key, row| {
         let Some((page, Some(slot))) = parse_key(key) else { return ControlFlow::Continue(()) };
         let stored = StoredObject::decode(page, row);
@@ -543,8 +546,7 @@ pub(crate) fn each_object(store: &impl Rows, mut visit: impl FnMut(Oid, Result<S
             }
             stored.summary(page)
         });
-        visit(Oid::new(class, page, slot), checked);
-        ControlFlow::Continue(())
+        visit(Oid::new(class, page, slot), checked)
     })
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::ControlFlow;
 
-use model::{ContentId, Entry, EntryKey, NodeId, Oid, Result};
+use model::{ContentId, Entry, EntryKey, Error, ErrorKind, NodeId, Oid, Result};
 use protocol::entries::root_directory;
 use store::{Progress, Snapshot, Store};
 
@@ -83,13 +83,27 @@ impl fmt::Display for Damage {
 /// others may be incomplete copies or leftovers.
 ///
 /// # Errors
-/// Those of reading the store; [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) if `progress` ends it.
+/// Those of reading the store; [`ErrorKind::Unavailable`] if `progress` ends it.
 pub(crate) fn scrub(
     store: &Store,
     served: &dyn Fn() -> BTreeSet<(NodeId, u64)>,
     progress: &dyn Progress,
 ) -> Result<ScrubReport> {
     let below = store.scrub(progress)?;
+    check_objects(store, served, below, &mut |_| ControlFlow::Continue(()))
+}
+
+/// Checks the objects of a brick, and adds what is found to what the scrub of its store has found. `progress` is called with the number of
+/// objects so far, and may end it.
+///
+/// # Errors
+/// As [`scrub`].
+pub(crate) fn check_objects(
+    store: &Store,
+    served: &dyn Fn() -> BTreeSet<(NodeId, u64)>,
+    below: store::ScrubReport,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<ScrubReport> {
     let served_before = served();
     let state = store.snapshot()?;
     // A node that is served at both times under one epoch is complete in the snapshot.
@@ -104,6 +118,7 @@ pub(crate) fn scrub(
         report.damage.push(Damage { content, what, ..Damage::default() });
     }
     let (mut found_usage, mut damaged) = (BTreeMap::<NodeId, NodeUsage>::new(), Vec::new());
+    let mut is_stopped = false;
     page_rows::each_object(&state, |oid, found| {
         report.objects += 1;
         let usage = found_usage.entry(oid.page().node).or_default();
@@ -117,7 +132,13 @@ pub(crate) fn scrub(
             }
             Err(error) => damaged.push((oid, error.message().to_owned())),
         }
+        let next = progress(report.objects);
+        is_stopped = next.is_break();
+        next
     })?;
+    if is_stopped {
+        return Err(Error::new(ErrorKind::Unavailable, "the scrub was stopped"));
+    }
     report.damaged += damaged.len() as u64;
     let room = MAX_LISTED.saturating_sub(report.damage.len());
     let listed = damaged.into_iter().take(room);

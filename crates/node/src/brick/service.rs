@@ -362,7 +362,12 @@ impl BrickConnection {
 
     /// Waits a moment for an index.
     fn build_index(&self, wanted: proto::BuildIndex, reply: Responder<'_>) {
+        let only_report = wanted.only_report;
         let Some((wanted, nodes, deferred)) = self.asked(BuildIndex::try_from(wanted), reply) else { return };
+        if only_report {
+            let report = |(done, total)| Response::Progress(proto::Progress { done, total });
+            return deferred.answer(nodes.report_index(&wanted).map(report));
+        }
         tokio::spawn(async move {
             deferred.answer(nodes.build_index(wanted).await.map(|progress| match progress {
                 None => done(),

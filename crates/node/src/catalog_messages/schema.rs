@@ -1,6 +1,6 @@
 //! Requests about classes and indexes.
 
-use meta::catalog::{EvolutionStep, Index, IndexId, IndexState, SchemaAnswer, SchemaRequest};
+use meta::catalog::{EvolutionStep, Index, IndexId, IndexState, JobId, SchemaAnswer, SchemaRequest};
 use model::{ClassDefinition, ClassId, FieldNumber, FieldType, Result};
 use wire::proto::schema as proto;
 use wire::proto::schema::describe::Request;
@@ -129,6 +129,7 @@ pub fn schema_answer_to_proto(answer: &SchemaAnswer) -> Result<proto::Described>
         }
         .into(),
         problem: index.flaw.clone(),
+        job: index.job.map(|job| job.0),
     };
     Ok(proto::Described {
         classes: answer.classes.iter().map(TryFrom::try_from).collect::<Result<_>>()?,
@@ -156,6 +157,7 @@ pub fn schema_answer_from_proto(message: proto::Described) -> Result<SchemaAnswe
             unique: index.unique,
             state,
             flaw: index.problem,
+            job: index.job.map(JobId),
         })
     };
     Ok(SchemaAnswer {
@@ -213,6 +215,7 @@ mod tests {
             unique: flaw.is_some(),
             state,
             flaw: flaw.map(str::to_owned),
+            job: flaw.map(|_| JobId(9)),
         };
         let indexes = vec![index(IndexState::Building, Some("two objects have 4")), index(IndexState::Ready, None)];
         let classes = vec![Class::new(ClassId(7), "P").field(1, "n", FieldType::Int64)];

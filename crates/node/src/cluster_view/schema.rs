@@ -36,7 +36,7 @@ type CachedSchema = (Arc<catalog::Schema>, Arc<QuerySchema>);
 
 impl ClusterView {
     /// Answers a request about the classes and indexes of a space, and waits until this view has its changes.
-    /// `may_change` is the error if the caller may not change classes.
+    /// `may_change` is the error if the caller may not change classes. Jobs that it begins show the name of the `caller`.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if the request cannot be decoded; `may_change`; the errors of the operation.
@@ -45,9 +45,11 @@ impl ClusterView {
         space: &str,
         request: Option<messages::describe::Request>,
         may_change: Result<()>,
+        caller: Option<Arc<str>>,
     ) -> Result<messages::Described> {
         let CatalogSource { editor, follower, .. } = self.source()?;
-        let described = handle_schema_request(editor, follower, space, request, may_change).await?;
+        let editor = editor.with_caller(caller);
+        let described = handle_schema_request(&editor, follower, space, request, may_change).await?;
         self.update_from_catalog();
         Ok(described)
     }

@@ -17,7 +17,7 @@ use wire::proto::response::Response;
 use super::write_deduplicator::{self, WriteStatus};
 use super::{MetaRole, codec};
 use crate::auth::{Principal, administer, remove_space, set_space, space_options, space_to_proto};
-use crate::catalog_messages::move_answer_to_proto;
+use crate::catalog_messages::{job_answer_to_proto, move_answer_to_proto};
 use crate::cluster_view;
 use crate::server::{Kind, Thread, spawn_reply};
 
@@ -208,7 +208,8 @@ impl Service for MetaConnection {
             Request::RemoveSpace(remove) => self.remove_space(remove, reply),
             Request::ListSpaces(_) => reply.send(self.list_spaces()),
             Request::Describe(describe) => {
-                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                let follower = self.role().follower.clone();
+                let editor = self.role().editor.with_caller(self.principal.user_name());
                 spawn_reply(reply, async move {
                     let proto::schema::Describe { space, request } = *describe;
                     cluster_view::handle_schema_request(&editor, &follower, &space, request, Ok(()))
@@ -229,6 +230,14 @@ impl Service for MetaConnection {
                     cluster_view::members::handle_member_request(&editor, &follower, &asked)
                         .await
                         .map(Response::MemberAnswer)
+                });
+            }
+            Request::JobRequest(asked) => {
+                let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+                let who = self.principal.clone();
+                spawn_reply(reply, async move {
+                    let answer = cluster_view::jobs::handle_job_request(&editor, &follower, &who, &asked).await?;
+                    Ok(Response::JobAnswer(job_answer_to_proto(&answer)))
                 });
             }
             Request::Administer(wanted) => {

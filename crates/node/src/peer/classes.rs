@@ -1,6 +1,7 @@
 //! Answers requests for the classes of a space, and adds the classes of clients' programs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use meta::Revision;
@@ -21,9 +22,10 @@ pub(super) async fn handle_define(
     space: &SpaceView,
     define: schema::Define,
     may_change: Result<()>,
+    caller: Option<Arc<str>>,
 ) -> Result<Response> {
     let wanted = define.classes.into_iter().map(class_from_proto).collect::<Result<Vec<_>>>()?;
-    let adopted = realm.editor()?.adopt(&space.name, &wanted, may_change).await?;
+    let adopted = realm.editor()?.with_caller(caller).adopt(&space.name, &wanted, may_change).await?;
     schema_at_revision(realm, space, adopted.revision).await
 }
 

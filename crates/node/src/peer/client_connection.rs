@@ -22,7 +22,7 @@ use super::peer_client::PeerClient;
 use super::query::Queries;
 use super::requests::{self, Access, Form, Handler, Row, Target, checked_object};
 use super::shard::PeerShard;
-use super::{PeerRole, classes, moves, removal, usage};
+use super::{PeerRole, classes, jobs, moves, removal, usage};
 use crate::auth::{Principal, administer, check_space_admin, remove_space, set_space, space_options, space_to_proto};
 use crate::cluster_view::SpaceView;
 use crate::meta::call_timeout;
@@ -224,15 +224,16 @@ impl ClientConnection {
                 Ok(Response::Described(proto::schema::Described::default()))
             });
         }
+        let caller = self.state.principal().user_name();
         self.spawn_reply(reply, async move {
-            view.handle_schema_request(&space, describe.request, may_change).await.map(Response::Described)
+            view.handle_schema_request(&space, describe.request, may_change, caller).await.map(Response::Described)
         });
     }
 
     fn define(&self, define: proto::schema::Define, reply: Responder<'_>) {
         let (view, space) = (self.shard.cluster_view.clone(), self.state.space().clone());
-        let may_change = self.check_permission(Permission::Admin);
-        self.spawn_reply(reply, async move { classes::handle_define(&view, &space, define, may_change).await });
+        let (may_change, caller) = (self.check_permission(Permission::Admin), self.state.principal().user_name());
+        self.spawn_reply(reply, async move { classes::handle_define(&view, &space, define, may_change, caller).await });
     }
 
     fn get_schema(&self, revision: Revision, reply: Responder<'_>) {
@@ -289,6 +290,10 @@ impl ClientConnection {
                     reply,
                     async move { view.handle_member_request(&asked).await.map(Response::MemberAnswer) },
                 );
+            }
+            Handler::Job(asked) => {
+                let (shard, who) = (self.shard.clone(), self.state.principal().clone());
+                self.spawn_reply(reply, async move { jobs::handle_job_request(&shard, &who, &asked).await });
             }
             Handler::Witness(asked) => match self.thread.server.role.answer_witness(&asked) {
                 Ok(seen) => reply.send(Response::Witnesses(seen)),

@@ -113,7 +113,8 @@ async fn make_ready(shard: &Arc<PeerShard>, space: &Space, index: &Index) -> Res
 
 /// Whether an index has all objects of a logical node. The brick waits a moment for that.
 async fn is_complete_at(shard: &PeerShard, node: NodeId, space: &Space, index: &Index) -> Result<bool> {
-    let build = proto::BuildIndex { space: u32::from(space.id.0), node: node.0, index: index.id.0 };
+    let (space, index) = (u32::from(space.id.0), index.id.0);
+    let build = proto::BuildIndex { space, node: node.0, index, only_report: false };
     let answer = shard.call_node(node, Request::BuildIndex(build)).await?;
     Ok(matches!(answer.response, Response::Done(_)))
 }

@@ -89,6 +89,7 @@ pub(super) enum Handler {
     Administer(proto::account::Administer),
     Move(proto::moves::Move),
     Member(proto::members::MemberRequest),
+    Job(proto::jobs::JobRequest),
     Witness(proto::cluster::AskWitness),
     RegisterRedirector(proto::groups::Register),
     /// The group; empty: all groups.
@@ -197,6 +198,7 @@ pub(super) fn row(request: Request) -> Row {
         Request::Administer(wanted) => answered(CheckedByHandler, Handler::Administer(wanted)),
         Request::Move(wanted) => answered(Administrator, Handler::Move(wanted)),
         Request::MemberRequest(asked) => answered(Administrator, Handler::Member(asked)),
+        Request::JobRequest(asked) => answered(CheckedByHandler, Handler::Job(asked)),
         Request::AskWitness(asked) => answered(Administrator, Handler::Witness(asked)),
         Request::RegisterRedirector(register) => answered(Administrator, Handler::RegisterRedirector(register)),
         Request::GetGroups(get) => answered(Admitted, Handler::GetGroups(get.group)),

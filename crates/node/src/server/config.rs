@@ -7,8 +7,37 @@ use wire::link::Limits;
 use wire::transport::{Address, tls};
 
 use super::{ConnectionLimits, IoRuntimes};
-use crate::auth::ClusterCredentials;
+use crate::auth::{ClusterCredentials, Secret};
 use crate::brick::STAGING_LEASE_MS;
+
+/// A listener that only clients of this process reach, and the secret that they show.
+#[derive(Clone, Debug)]
+pub struct OwnClients {
+    name: String,
+    secret: Secret,
+}
+
+impl OwnClients {
+    /// A listener with a name and a secret that are random.
+    pub(crate) fn generate() -> Self {
+        Self { name: format!("own-clients-{:032x}", rand::random::<u128>()), secret: Secret::generate() }
+    }
+
+    /// The name of the listener within the process.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its clients give as the password.
+    pub(crate) fn password(&self) -> String {
+        self.secret.primary()
+    }
+
+    /// Whether a caller has shown the secret.
+    pub(crate) fn matches(&self, password: &str) -> bool {
+        !password.is_empty() && self.secret.matches(password)
+    }
+}
 
 /// The configuration of a server. The defaults suit one machine.
 #[derive(Clone, Debug)]
@@ -31,6 +60,8 @@ pub struct Config {
     pub io_runtimes: Option<IoRuntimes>,
     /// Whether others in this process reach its TCP addresses without the network.
     pub is_reached_in_process: bool,
+    /// Where clients of this process connect that are trusted as the process itself is: those that work on jobs.
+    pub own_clients: Option<OwnClients>,
     /// Connections at a time: in all, of one user, from one address, half-open, and the reserve for administrators.
     pub connections: ConnectionLimits,
     /// The limits of each connection.
@@ -58,6 +89,7 @@ impl Default for Config {
             threads: io_threads(),
             io_runtimes: None,
             is_reached_in_process: false,
+            own_clients: None,
             connections: ConnectionLimits::default(),
             limits: Limits::default(),
             unfinished_input_bytes: 512 << 20,

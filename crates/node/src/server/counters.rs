@@ -84,6 +84,7 @@ kinds! {
     GetGroups get_groups,
     Move move,
     MemberRequest member_request,
+    JobRequest job_request,
     AskWitness ask_witness,
     Witnesses witnesses,
     BeginContent begin_content,

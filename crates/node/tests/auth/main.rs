@@ -8,11 +8,12 @@ mod world;
 
 use std::time::Duration;
 
-use client::{Client, CommitOutcome, ErrorKind, Event, IsolationLevel, Transaction};
+use client::{AdminClient, Client, CommitOutcome, ErrorKind, Event, IsolationLevel, Transaction};
 use meta::MetaStore;
-use meta::catalog::{ADMINISTRATORS, Grantee, Permission};
+use meta::catalog::{ADMINISTRATORS, Grantee, JobRequest, JobState, Permission};
 use model::{FailurePolicy, Object, Oid};
 use node::auth::ClusterCredentials;
+use node::catalog_messages::{job_answer_from_proto, job_request_to_proto};
 use node::meta::RemoteMetaStore;
 use node::{Config, PeerServer};
 use tokio::net::TcpListener;
@@ -111,6 +112,38 @@ fn permissions_limit_requests() {
             "ann sees only spaces in which she has a permission"
         );
         assert_eq!(names(as_root.spaces().await.unwrap()), ["main", "more"]);
+    });
+}
+
+#[test]
+fn jobs_are_seen_and_changed_by_those_who_may_begin_them() {
+    run(async {
+        let (world, _) = World::with(&[("ann", Some(Permission::Write)), ("bob", Some(Permission::Read))]).await;
+        let client = async |name: &str| world.client(name, "right one").await.unwrap();
+        let (ann, bob, root) = (client("ann").await, client("bob").await, client("root").await);
+        let send = async |by: &AdminClient, request: &JobRequest| {
+            Ok::<_, client::Error>(job_answer_from_proto(by.jobs(job_request_to_proto(request)).await?)?.jobs)
+        };
+        let evolve = |space: &str| JobRequest::Evolve { space: space.to_owned(), classes: Vec::new(), rate: None };
+        assert!(denied(send(&bob, &evolve("main")).await).contains("write"));
+        assert!(denied(send(&ann, &evolve("none")).await).contains("or there is none"));
+        denied(send(&ann, &JobRequest::Scrub { bricks: Vec::new(), rate: None }).await);
+        let begun = send(&ann, &evolve("main")).await.unwrap().remove(0);
+        assert_eq!((begun.begun_by.as_str(), begun.state), ("ann", JobState::Running));
+        let scrub = send(&root, &JobRequest::Scrub { bricks: Vec::new(), rate: None }).await.unwrap().remove(0);
+        for (who, seen) in [(&ann, vec![begun.job]), (&bob, vec![]), (&root, vec![begun.job, scrub.job])] {
+            let listed = send(who, &JobRequest::List).await.unwrap();
+            assert_eq!(listed.iter().map(|view| view.job).collect::<Vec<_>>(), seen);
+        }
+        for (who, job) in [(&bob, begun.job), (&ann, scrub.job)] {
+            for request in [JobRequest::Show { job }, JobRequest::Pause { job }, JobRequest::Cancel { job }] {
+                assert_eq!(send(who, &request).await.unwrap_err().kind(), ErrorKind::NotFound, "{request:?}");
+            }
+        }
+        let paused = send(&ann, &JobRequest::Pause { job: begun.job }).await.unwrap().remove(0);
+        assert_eq!(paused.state, JobState::Paused);
+        let cancelled = send(&root, &JobRequest::Cancel { job: begun.job }).await.unwrap().remove(0);
+        assert_eq!(cancelled.state, JobState::Cancelled);
     });
 }
 

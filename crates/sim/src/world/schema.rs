@@ -103,6 +103,7 @@ impl SpaceSchema {
                 unique: spec.unique,
                 state: if spec.is_ready { IndexState::Ready } else { IndexState::Building },
                 flaw: None,
+                job: None,
             };
             (index.name.clone(), Arc::new(index))
         });

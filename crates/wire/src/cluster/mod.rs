@@ -367,7 +367,7 @@ pub struct BuildIndex {
 
 impl From<BuildIndex> for proto::BuildIndex {
     fn from(build: BuildIndex) -> Self {
-        Self { space: u32::from(build.space.0), node: build.node.0, index: build.index }
+        Self { space: u32::from(build.space.0), node: build.node.0, index: build.index, only_report: false }
     }
 }
 

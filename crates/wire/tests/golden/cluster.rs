@@ -28,7 +28,7 @@ use wire::proto::{self, groups};
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 77 + 21 + 8 + 16 + 6 + 10 + 5 + 10 + 9 + 3 + 1;
+pub(crate) const VECTORS: usize = 77 + 21 + 8 + 16 + 6 + 10 + 5 + 10 + 9 + 3 + 1 + 9;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -458,8 +458,43 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
     }
 }
 
+/// A job of each field.
+fn job_state() -> proto::jobs::Job {
+    let part = proto::jobs::Part {
+        part: "brick 1".to_owned(),
+        worker: Some("brick 1".to_owned()),
+        done: 700,
+        total: 900,
+        changed: 1,
+        ended: true,
+    };
+    proto::jobs::Job {
+        job: 7,
+        kind: "scrub".to_owned(),
+        space: Some("main".to_owned()),
+        subjects: vec!["Person".to_owned()],
+        state: proto::jobs::State::Paused.into(),
+        begun_by: "ann".to_owned(),
+        begun_ms: 1_790_000_000_000,
+        ended_ms: Some(1_790_000_000_001),
+        rate: Some(1 << 20),
+        unit: "bytes".to_owned(),
+        done: 700,
+        total: 900,
+        worked_ms: 3000,
+        objects: 5,
+        changed: 1,
+        found: 2,
+        error: Some("no room".to_owned()),
+        problems: vec!["brick 2 is not alive".to_owned()],
+        parts: vec![part],
+        findings: vec!["object 1 is damaged".to_owned()],
+    }
+}
+
 #[test]
 fn messages_about_moves_are_unchanged() {
+    use proto::jobs::{JobRequest, Rate, job_request, rate};
     use proto::members::{MemberRequest, member_request};
     use proto::moves::{self, r#move};
     use proto::request::Request;
@@ -476,6 +511,12 @@ fn messages_about_moves_are_unchanged() {
     let drain = moves::Drain { brick: 2, dry_run: true };
     let cancel = moves::Cancel { nodes: vec![NODE.0], drain: Some(2) };
     let members = |request| Request::MemberRequest(MemberRequest { request: Some(request) });
+    let job = |request| Request::JobRequest(JobRequest { request: Some(request) });
+    let objects = || Some(Rate { count: Some(rate::Count::Objects(500)) });
+    let evolve = proto::jobs::Evolve { space: "main".to_owned(), classes: vec!["Person".to_owned()], rate: objects() };
+    let scrub =
+        proto::jobs::Scrub { bricks: vec![1, 2], rate: Some(Rate { count: Some(rate::Count::Bytes(1 << 20)) }) };
+    let set_rate = proto::jobs::SetRate { job: 7, rate: objects() };
     let requests = [
         ("copy-rows", Request::CopyRows(sent)),
         ("copy-rows-changed", Request::CopyRows(all)),
@@ -488,6 +529,14 @@ fn messages_about_moves_are_unchanged() {
         ("members-list", members(member_request::Request::List(proto::members::List {}))),
         ("members-remove-brick", members(member_request::Request::RemoveBrick(7))),
         ("members-remove-peer", members(member_request::Request::RemovePeer(9))),
+        ("job-list", job(job_request::Request::List(proto::jobs::List {}))),
+        ("job-show", job(job_request::Request::Show(7))),
+        ("job-evolve", job(job_request::Request::Evolve(evolve))),
+        ("job-scrub", job(job_request::Request::Scrub(scrub))),
+        ("job-pause", job(job_request::Request::Pause(7))),
+        ("job-resume", job(job_request::Request::Resume(7))),
+        ("job-cancel", job(job_request::Request::Cancel(7))),
+        ("job-set-rate", job(job_request::Request::SetRate(set_rate))),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
@@ -530,6 +579,7 @@ fn messages_about_moves_are_unchanged() {
         ("arrivals", Response::MoveIns(moves::MoveIns { move_ins: vec![arrival] }), Vec::new()),
         ("moved-states", Response::Moved(moved), Vec::new()),
         ("member-answer", Response::MemberAnswer(member_answer), Vec::new()),
+        ("job-answer", Response::JobAnswer(proto::jobs::JobAnswer { jobs: vec![job_state()] }), Vec::new()),
     ];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };

@@ -135,6 +135,7 @@ fn requests_about_classes_and_indexes_are_unchanged() {
         unique: true,
         state: schema::IndexState::Ready.into(),
         problem: Some("two objects have 4".to_owned()),
+        job: None,
     };
     let class = schema::Class { id: 2, name: class(), version: 5, ..schema::Class::default() };
     let described = schema::Described { classes: vec![class], indexes: vec![index] };

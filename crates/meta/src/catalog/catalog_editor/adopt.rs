@@ -8,16 +8,19 @@ use model::{Class, ClassDefinition, ClassId, FieldNumber};
 use super::classes::{CLASS, ClassBuilder, check_list, schema};
 use super::indexes::check_index_limit;
 use super::spaces::SPACE;
-use super::{CatalogEditor, Edited, Result, edit, require};
+use super::{CatalogEditor, Edited, Result, edit, jobs, require};
 use crate::catalog::adoption::{self, WantedClass};
 use crate::catalog::entry::Path;
 use crate::catalog::error::CatalogError;
 use crate::catalog::evolution;
-use crate::catalog::ident::IndexId;
+use crate::catalog::ident::{IndexId, JobId};
 use crate::catalog::index::{Index, IndexState};
 use crate::catalog::names;
 use crate::catalog::schema::Schema;
 use crate::catalog::space::Space;
+
+/// Indexes of a program whose building is shown as a job: a write changes a limited number of entries.
+const MAX_JOBS: u64 = 32;
 
 impl CatalogEditor {
     /// Creates the classes and indexes of a program in a space, or extends existing ones to match. Either everything is done or
@@ -59,9 +62,14 @@ impl CatalogEditor {
                 check_index_limit(&before, indexes.len())?;
                 let count = indexes.len() as u64;
                 let first = draft.reserve_numbers(&format!("indexes.{}", record.id.0), count, u32::MAX.into()).await?;
-                for (index, number) in indexes.iter_mut().zip(first..) {
+                let first_job = jobs::reserve_jobs(&mut draft, count).await?;
+                for (index, (number, job)) in indexes.iter_mut().zip((first..).zip(first_job.0..)) {
                     // It is at most `u32::MAX`.
                     index.id = IndexId(number as u32);
+                    if number - first < MAX_JOBS {
+                        index.job = Some(JobId(job));
+                        draft.put(&Path::Job(JobId(job)), &self.index_job(JobId(job), &record, index))?;
+                    }
                     draft.put(&Path::Index(record.id, index.name.clone()), index)?;
                 }
             }
@@ -147,8 +155,8 @@ impl Adoption {
                     return Err(CatalogError::Exists { what: "index", name: index.name.clone() });
                 }
                 let (class, name, unique) = (shape.class().id, index.name.clone(), index.unique);
-                let (id, state, flaw) = (IndexId(0), IndexState::Building, None);
-                new.push(Index { id, name, class, fields, unique, state, flaw });
+                let (id, state, flaw, job) = (IndexId(0), IndexState::Building, None, None);
+                new.push(Index { id, name, class, fields, unique, state, flaw, job });
             }
         }
         Ok(new)

@@ -2,11 +2,12 @@
 
 use super::classes::{CLASS, schema};
 use super::spaces::SPACE;
-use super::{CatalogEditor, Edited, Result, edit, require};
+use super::{CatalogEditor, Edited, Result, edit, jobs, require};
 use crate::catalog::entry::Path;
 use crate::catalog::error::CatalogError;
 use crate::catalog::ident::IndexId;
 use crate::catalog::index::{Index, IndexState};
+use crate::catalog::job::JobState;
 use crate::catalog::names;
 use crate::catalog::schema::Schema;
 use crate::catalog::space::Space;
@@ -52,7 +53,9 @@ impl CatalogEditor {
             let (class, fields, state) = (shape.class().id, numbers, IndexState::Building);
             // At most `u32::MAX`.
             let (id, name, flaw) = (IndexId(id as u32), name.to_owned(), None);
-            let index = Index { id, name, class, fields, unique, state, flaw };
+            let job = jobs::reserve_jobs(&mut draft, 1).await?;
+            let index = Index { id, name, class, fields, unique, state, flaw, job: Some(job) };
+            draft.put(&Path::Job(job), &self.index_job(job, &record, &index))?;
             draft.put(&Path::Index(record.id, index.name.clone()), &index)?;
             index
         })
@@ -78,6 +81,7 @@ impl CatalogEditor {
             let mut index = require(index.filter(|index| index.id == id), INDEX, name)?;
             if flaw.is_none() {
                 index.state = IndexState::Ready;
+                jobs::end_index_job(&mut draft, &index, JobState::Done).await?;
             }
             index.flaw.clone_from(&flaw);
             draft.put(&path, &index)?;
@@ -96,6 +100,7 @@ impl CatalogEditor {
             draft.touch(&Path::Schema(record.id)).await?;
             let path = Path::Index(record.id, name.to_owned());
             let index: Index = draft.require(&path, INDEX, name).await?;
+            jobs::end_index_job(&mut draft, &index, JobState::Cancelled).await?;
             draft.remove(&path)?;
             index
         })

@@ -9,6 +9,7 @@ use crate::{Embedded, MetaSession, Prefix};
 pub(crate) mod accounts;
 pub(crate) mod adopt;
 pub(crate) mod classes;
+mod jobs;
 pub(crate) mod members;
 mod openings;
 pub(crate) mod removals;

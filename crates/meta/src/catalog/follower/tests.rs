@@ -5,7 +5,7 @@ use model::ErrorKind;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::catalog::{CatalogEditor, SpaceOptions, StartNumber, Storage};
+use crate::catalog::{BrickId, CatalogEditor, JobKind, JobWorker, ServerId, SpaceOptions, StartNumber, Storage};
 use crate::{Embedded, Expect, Key, KeyChange, MetaSession, MetaSessionId, MetaSnapshot, Pending, WriteOutcome};
 
 fn key(text: &str) -> Key {
@@ -68,6 +68,9 @@ pub(crate) async fn following_gives_the_same_as_reading() {
     let definition = crate::catalog::ClassDefinition { name: "A".to_owned(), parent: None, fields: Vec::new() };
     editor.define("main", &[definition]).await.unwrap();
     editor.create_index("main", "i", "A", &[], false).await.unwrap_err();
+    let job = editor.begin_job(&JobKind::Scrub, &[1, 2].into(), Some(5)).await.unwrap().value;
+    let worker = JobWorker { server: ServerId::Brick(BrickId(1)), start: StartNumber(1) };
+    editor.claim_job_part(job.id, 1, worker).await.unwrap();
     let last = editor.create_group("staff").await.unwrap();
     let followed = follower.wait_for_revision(last.revision).await.unwrap();
     let read = Catalog::load(&store.read(Prefix::all()).await.unwrap());

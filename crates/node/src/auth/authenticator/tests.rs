@@ -39,6 +39,7 @@ impl World {
     fn authenticator(&self) -> Authenticator {
         Authenticator::new(
             ClusterCredentials { secret: Some(self.secret.clone()), ..ClusterCredentials::default() },
+            None,
             false,
         )
     }
@@ -85,7 +86,7 @@ async fn anonymous_callers_are_admitted_until_there_is_a_user_and_never_from_oth
     for hello in [hello(Role::Client, "", ""), hello(Role::Brick, "", ""), hello(Role::Client, "ann", "x")] {
         assert_eq!(world.admit(&guard, hello, &peer_without_certificate()).await.unwrap(), Principal::Anonymous);
     }
-    let exposed = Authenticator::new(ClusterCredentials::default(), true);
+    let exposed = Authenticator::new(ClusterCredentials::default(), None, true);
     let refused = world.admit(&exposed, hello(Role::Client, "", ""), &peer_without_certificate()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied);
     let before = world.follower.catalog();
@@ -182,7 +183,7 @@ async fn processes_show_the_secret_or_a_certificate() {
         assert_eq!(refused.kind(), ErrorKind::Denied);
         assert!(!refused.message().contains(&secret));
     }
-    let without = Authenticator::new(ClusterCredentials::default(), false);
+    let without = Authenticator::new(ClusterCredentials::default(), None, false);
     let refused =
         world.admit(&without, hello(Role::Brick, "", &secret), &peer_without_certificate()).await.unwrap_err();
     assert!(refused.message().contains("--cluster-secret"), "{refused}");

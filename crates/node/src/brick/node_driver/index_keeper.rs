@@ -14,6 +14,7 @@ use protocol::lease::Ms;
 use store::RowChanges;
 use tracing::info;
 
+use super::build_paces::BuildPaces;
 use super::rows;
 use crate::brick::entry_rows;
 use crate::brick::index_rows::{self, IndexId};
@@ -54,6 +55,8 @@ pub(super) struct IndexKeeper {
     due: Ms,
     /// The schema that the indexes were last made to follow.
     schema: Option<Arc<Schema>>,
+    /// How fast indexes are built.
+    pub(super) paces: BuildPaces,
 }
 
 impl IndexKeeper {
@@ -70,7 +73,7 @@ impl IndexKeeper {
     ) -> Result<Self> {
         let indexes = Indexes::open(reader, node, prepared)?;
         let due = if indexes.is_busy() { now } else { Ms::MAX };
-        Ok(Self { node, indexes, portion, due, schema: None })
+        Ok(Self { node, indexes, portion, due, schema: None, paces: BuildPaces::default() })
     }
 
     /// When the next portion is due.
@@ -127,6 +130,18 @@ impl IndexKeeper {
         };
     }
 
+    /// The next task: see [`Indexes::next_task`].
+    pub(super) fn next_task(
+        &mut self,
+        durable: (u64, u64),
+        prepared: &BTreeSet<TxnId>,
+        has_room: bool,
+        now: Ms,
+    ) -> Option<IndexTask> {
+        let Self { indexes, paces, .. } = self;
+        indexes.next_task(durable, prepared, has_room, &mut |index| paces.may_enter(index, now))
+    }
+
     /// Does a portion of a task. Returns the specs that can be followed once its changes are submitted, if there are such.
     ///
     /// # Errors
@@ -137,31 +152,35 @@ impl IndexKeeper {
         reader: &impl Rows,
         durable: u64,
         changes: &mut RowChanges,
+        now: Ms,
     ) -> Result<Option<(SpaceId, Vec<IndexSpec>)>> {
         match task {
             IndexTask::Enter(kept, class, after) => {
-                self.enter_objects(kept, *class, *after, reader, durable, changes)?;
+                let most = self.paces.portion(kept.id.index, self.portion.objects);
+                let count = self.enter_objects(kept, *class, (*after, most), reader, durable, changes)?;
+                self.paces.take(kept.id.index, count, now);
                 Ok(None)
             }
             IndexTask::Remove(id) => Ok(self.remove_entries(*id, reader, changes)?.map(|specs| (id.space, specs))),
         }
     }
 
-    /// Enters some objects of a class.
+    /// Enters some objects of a class, at most as many as given. Returns how many were read.
     fn enter_objects(
         &mut self,
         kept: &MaintainedIndex,
         class: ClassId,
-        after: Option<(u64, u16)>,
+        (after, most): (Option<(u64, u16)>, usize),
         reader: &impl Rows,
         durable: u64,
         changes: &mut RowChanges,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let IndexId { node, space, .. } = kept.id;
         let page = |number| PageId { space, node, number };
-        let places = self.read_places(kept.id, class, after, reader)?;
+        let places = Self::read_places(kept.id, class, (after, most), reader)?;
+        let mut count = 0;
         let (mut bytes, mut upto) = (0, None);
-        let is_all = places.len() < self.portion.objects;
+        let is_all = places.len() < most;
         let last = places.last().copied();
         for (number, slot) in places {
             if bytes >= MAX_BYTES {
@@ -173,6 +192,7 @@ impl IndexKeeper {
                 self.indexes.enter_object(kept, (page(number), slot), &object, durable, changes);
             }
             upto = Some((number, slot));
+            count += 1;
         }
         if is_all && upto == last {
             let (index, class) = (kept.id.index, class.0);
@@ -180,15 +200,14 @@ impl IndexKeeper {
             upto = None;
         }
         self.indexes.set_entered(kept.id, class, upto, changes);
-        Ok(())
+        Ok(count)
     }
 
-    /// The places of the next objects of a class, as many as a portion has.
+    /// The places of the next objects of a class, at most as many as given.
     fn read_places(
-        &self,
         id: IndexId,
         class: ClassId,
-        after: Option<(u64, u16)>,
+        (after, most): (Option<(u64, u16)>, usize),
         reader: &impl Rows,
     ) -> Result<Vec<(u64, u16)>> {
         let (from, to) = rows::extent_range(id.node, id.space, class, after);
@@ -198,11 +217,7 @@ impl IndexKeeper {
                 Ok(place) => places.push(place),
                 Err(error) => damaged = Err(error),
             }
-            if places.len() < self.portion.objects && damaged.is_ok() {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
+            if places.len() < most && damaged.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         damaged.map(|()| places)
     }

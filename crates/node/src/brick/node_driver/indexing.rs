@@ -1,6 +1,6 @@
 //! Where the driver of a logical node meets its indexes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use meta::catalog::Schema;
@@ -12,6 +12,7 @@ use protocol::validate::{Read, ReadVersion};
 use wire::cluster::Scan;
 
 use super::NodeDriver;
+use super::build_paces::BuildPace;
 use crate::brick::guards;
 use crate::brick::index_rows::IndexId;
 use crate::brick::indexes::{IndexSpec, IndexTask, ReplacedObjects};
@@ -76,6 +77,11 @@ impl<C: Clone> NodeDriver<C> {
         }
     }
 
+    /// Indexes of its space are to be built at these paces; those that are missing as fast as possible.
+    pub(crate) fn set_index_paces(&mut self, paces: &BTreeMap<u32, BuildPace>, now: Ms) {
+        self.index.paces.set(paces, now);
+    }
+
     /// Whether there are classes below one that is asked for which the scan does not name, and objects of which may be here. It must be
     /// asked after the scan has its state: what is in that state was taken in before, when its class was known (rule 7 of
     /// [`Indexes`](crate::brick::indexes::Indexes)).
@@ -112,11 +118,11 @@ impl<C: Clone> NodeDriver<C> {
         let task = if is_late {
             None
         } else {
-            self.index.indexes.next_task((durable, self.writer.durable_count()), &prepared, has_room)
+            self.index.next_task((durable, self.writer.durable_count()), &prepared, has_room, now)
         };
         // What was removed is read until that is durable.
         let has_entered = matches!(task, Some(IndexTask::Enter(..)));
-        let done = task.map(|task| self.index.run_task(&task, &self.reader, durable, self.writer.rows()));
+        let done = task.map(|task| self.index.run_task(&task, &self.reader, durable, self.writer.rows(), now));
         let specs = match done.transpose() {
             Ok(specs) => specs.flatten(),
             Err(error) => return self.fail(error),

@@ -195,14 +195,22 @@ impl Nodes {
     /// [`ErrorKind::NotFound`] if the index is not in the local catalogue.
     pub(crate) fn index_progress(&self, wanted: &BuildIndex) -> Result<Option<(u64, u64)>> {
         let BuildIndex { space, node, index } = *wanted;
-        let (served, id) = (self.require_served(node)?, IndexId { node, space, index });
-        let progress = served.lock()?.index_progress(id)?;
-        let unknown =
-            || Error::new(ErrorKind::NotFound, format!("{id} does not exist in this brick's copy of the catalogue"));
-        let progress = progress.ok_or_else(unknown)?;
+        let (progress, id) = (self.report_index(wanted)?, IndexId { node, space, index });
         let marks = index_rows::read_marks(&self.store, id)?;
         let is_complete = !marks.is_empty() && marks.iter().all(|(_, mark)| matches!(mark, Mark::Complete(_)));
         Ok((!is_complete).then_some(progress))
+    }
+
+    /// Progress of an index as (done, total), also if it is complete.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the index is not in the local catalogue.
+    pub(crate) fn report_index(&self, wanted: &BuildIndex) -> Result<(u64, u64)> {
+        let BuildIndex { space, node, index } = *wanted;
+        let id = IndexId { node, space, index };
+        let unknown =
+            || Error::new(ErrorKind::NotFound, format!("{id} does not exist in this brick's copy of the catalogue"));
+        self.require_served(node)?.lock()?.index_progress(id)?.ok_or_else(unknown)
     }
 
     /// Waits up to [`INDEX_WAIT_MS`] for an index to become complete. Returns its progress if it is not.

@@ -18,7 +18,7 @@ fn all() -> Vec<(&'static str, Request)> {
         GetNumbers GetSpace Scan BuildIndex SetSpace RemoveSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession MetaCompareClocks CopyRows GetMoveIns Move Administer
         GetNodeUsages GetSpaceUsages CheckEmpty RegisterRedirector GetGroups
-        MemberRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent LookUp ListEntries ListEntriesOf
+        MemberRequest JobRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent LookUp ListEntries ListEntriesOf
         ListNodeObjects
     ])
 }
@@ -57,7 +57,9 @@ fn every_request_of_the_schema_has_its_row() {
             "CreateSpace" | "Move" | "MemberRequest" | "AskWitness" | "RegisterRedirector" => {
                 (Form::Answered, Access::Administrator, None)
             }
-            "SetSpace" | "RemoveSpace" | "Administer" => (Form::Answered, Access::CheckedByHandler, None),
+            "SetSpace" | "RemoveSpace" | "Administer" | "JobRequest" => {
+                (Form::Answered, Access::CheckedByHandler, None)
+            }
             _ => {
                 assert!(matches!(handler, Handler::WrongServer(_)), "{name} is for another server");
                 (Form::Answered, Access::Admitted, None)

@@ -114,6 +114,38 @@ fn index_is_built_in_portions_with_pauses() {
     assert_eq!(world.entries(BY_AGE).len(), 40);
 }
 
+/// How many objects are entered in this time of the test's clock.
+fn enter_for(world: &mut World, ms: Ms) -> usize {
+    let (before, until) = (world.entries(BY_AGE).len(), world.now + ms);
+    while world.now < until {
+        world.driver.poll(world.now);
+        world.carry_out();
+        world.now += 1;
+    }
+    world.entries(BY_AGE).len() - before
+}
+
+#[test]
+fn index_is_built_at_the_rate_of_its_job_and_not_while_that_is_paused() {
+    let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+    (0..300).for_each(|slot| world.put(PERSON, slot, i64::from(slot)));
+    let pace = |world: &mut World, pace| world.driver.set_index_paces(&[(BY_AGE, pace)].into(), world.now);
+    pace(&mut world, BuildPace::Paused);
+    world.set_indexes(&[by_age(BY_AGE)]);
+    assert_eq!(enter_for(&mut world, 5_000), 0, "it is paused");
+    pace(&mut world, BuildPace::Rate(20));
+    let entered = enter_for(&mut world, 5_000);
+    assert!((80..=120).contains(&entered), "{entered} at 20/s in 5 s");
+    pace(&mut world, BuildPace::Paused);
+    assert_eq!(enter_for(&mut world, 5_000), 0, "it is paused again");
+    // Changes are entered whatever the pace.
+    world.put(PERSON, 299, 7);
+    assert_eq!(enter_for(&mut world, 100), 0);
+    world.driver.set_index_paces(&BTreeMap::new(), world.now);
+    enter_for(&mut world, 5_000);
+    assert_eq!(world.ages(BY_AGE, false, 1_000), world.expected());
+}
+
 #[test]
 fn index_that_comes_back_before_its_entries_are_removed_is_built_again() {
     let mut world = World::with_index();

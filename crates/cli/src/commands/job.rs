@@ -1,0 +1,413 @@
+//! `mortar job`: what a cluster does in the background.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use client::AdminClient;
+use meta::catalog::{JobAnswer, JobId, JobPartView, JobRate, JobRequest, JobState, JobView};
+use node::catalog_messages::{job_answer_from_proto, job_request_to_proto};
+use serde::Serialize;
+use tokio::{signal, time};
+
+use crate::connection::CommandContext;
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{self, HumanBytes, HumanCount, Output, Printable, Report, pluralize};
+use crate::progress::{HumanDuration, Progress};
+use crate::time::{from_microseconds, to_seconds};
+
+/// How often a job is looked at while it is waited for.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+const EXAMPLES: &str = "\
+Examples:
+  mortar job ls                        what runs, waits, and has ended
+  mortar job show 12                   one job with its parts and findings
+  mortar job watch 12                  waits for its end and shows progress
+  mortar job pause 12
+  mortar job resume 12
+  mortar job set 12 --rate 500/s       at most 500 objects a second
+  mortar job set 13 --rate 20MiB/s     of a scrub: at most 20 MiB a second at each brick
+  mortar job set 12 --rate none        as fast as possible
+  mortar job cancel 12                 what is done stays; an index that is being built is removed
+
+Jobs are begun by `mortar evolve`, `mortar index create` and `mortar scrub`. They go on when a process ends, and when
+nobody waits for them. Jobs that have ended are shown for 14 days, and the last 100 of them. Who may begin a job may see and
+change those of the space; a scrub is for administrators.";
+
+/// List, pause, slow down and cancel what the cluster does in the background
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct JobCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// List the jobs
+    #[command(alias = "list", after_help = EXAMPLES)]
+    Ls,
+    /// Show a job with its parts and findings
+    #[command(after_help = EXAMPLES)]
+    Show(Target),
+    /// Wait for the end of a job, and show its progress
+    #[command(after_help = EXAMPLES)]
+    Watch(Target),
+    /// Pause a job
+    #[command(after_help = EXAMPLES)]
+    Pause(Target),
+    /// Resume a job
+    #[command(after_help = EXAMPLES)]
+    Resume(Target),
+    /// Cancel a job
+    #[command(after_help = EXAMPLES)]
+    Cancel(Target),
+    /// Change the rate of a job
+    #[command(after_help = EXAMPLES)]
+    Set {
+        #[command(flatten)]
+        target: Target,
+        /// Objects a second (500/s), of a scrub bytes a second at each brick (20MiB/s), or `none`
+        #[arg(long, value_parser = parse_rate)]
+        rate: Rate,
+    },
+}
+
+#[derive(Args)]
+struct Target {
+    /// Its number
+    #[arg(value_name = "JOB")]
+    job: u64,
+}
+
+/// A rate, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate(pub(crate) Option<JobRate>);
+
+/// Reads a rate: `500/s`, `20MiB/s`, `none`.
+pub(crate) fn parse_rate(text: &str) -> std::result::Result<Rate, String> {
+    const UNITS: [(&str, u64); 9] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("kB", 1000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("k", 1000),
+        ("B", 1),
+        ("", 1),
+    ];
+    let wrong = || "a rate is such as 500/s, 20MiB/s or none".to_owned();
+    if text == "none" {
+        return Ok(Rate(None));
+    }
+    let text = text.strip_suffix("/s").unwrap_or(text).trim();
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = (&text[..end], text[end..].trim());
+    let (name, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let rate = number.checked_mul(*factor).filter(|rate| *rate > 0).ok_or_else(wrong)?;
+    let is_bytes = name.ends_with('B');
+    Ok(Rate(Some(if is_bytes { JobRate::Bytes(rate) } else { JobRate::Objects(rate) })))
+}
+
+// ---------------------------------------------------------------------------------------------- output
+
+/// A job, with its parts and findings if they were asked for.
+#[derive(Serialize)]
+pub(crate) struct JobLine {
+    #[serde(flatten)]
+    view: JobView,
+    /// Seconds until its end at the speed so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds_left: Option<u64>,
+    #[serde(skip)]
+    is_detailed: bool,
+}
+
+impl JobLine {
+    pub(crate) fn of(view: JobView, is_detailed: bool) -> Self {
+        let seconds_left = time_left(&view).map(|left| left.as_secs());
+        Self { view, seconds_left, is_detailed }
+    }
+}
+
+/// The time until the end of a running job at the speed so far.
+fn time_left(view: &JobView) -> Option<Duration> {
+    let JobView { done, total, worked_ms, .. } = *view;
+    let is_known = view.state == JobState::Running && done > 0 && done < total && worked_ms > 0;
+    is_known.then(|| Duration::from_secs_f64((worked_ms as f64 / 1e3 * (total - done) as f64 / done as f64).min(1e9)))
+}
+
+/// What a job does: `evolve Person in main`.
+pub(crate) fn title(view: &JobView) -> String {
+    let subjects = if view.subjects.is_empty() { String::new() } else { format!(" {}", view.subjects.join(", ")) };
+    let space = view.space.as_ref().map(|space| format!(" in {space}")).unwrap_or_default();
+    format!("{}{subjects}{space}", view.kind)
+}
+
+/// A count with its unit, in bytes or otherwise.
+fn amount(view: &JobView, count: u64) -> String {
+    match view.unit.as_str() {
+        "bytes" => HumanBytes(count).to_string(),
+        unit => format!("{} {unit}", HumanCount(count)),
+    }
+}
+
+fn rate_text(view: &JobView) -> String {
+    match (view.rate, view.unit.as_str()) {
+        (None, _) => String::new(),
+        (Some(rate), "bytes") => format!(", at most {}/s at each brick", HumanBytes(rate)),
+        (Some(rate), _) => format!(", at most {} objects/s", HumanCount(rate)),
+    }
+}
+
+fn progress_text(view: &JobView) -> String {
+    let mut parts = Vec::new();
+    if view.total > 0 {
+        // The size of what is read may change meanwhile.
+        let percent = (u128::from(view.done) * 100 / u128::from(view.total)).min(100);
+        parts.push(format!("{percent} % of {}", amount(view, view.total)));
+    } else if view.done > 0 {
+        parts.push(amount(view, view.done));
+    }
+    if view.changed > 0 {
+        parts.push(format!("{} changed", HumanCount(view.changed)));
+    }
+    if view.found > 0 {
+        parts.push(pluralize(view.found, "finding", "findings"));
+    }
+    if let Some(left) = time_left(view) {
+        parts.push(format!("{} left", HumanDuration(left)));
+    }
+    parts.join(", ")
+}
+
+impl Report for JobLine {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let view = &self.view;
+        let begun =
+            to_seconds(&from_microseconds(i64::try_from(view.begun_ms.saturating_mul(1000)).unwrap_or(i64::MAX)));
+        let by = if view.begun_by.is_empty() { String::new() } else { format!(" by {}", Printable(&view.begun_by)) };
+        let (title, progress) = (title(view), progress_text(view));
+        let separator = if progress.is_empty() { "" } else { ", " };
+        let (id, state) = (view.job, view.state.word());
+        let (title, rate) = (Printable(&title).to_string(), rate_text(view));
+        writeln!(out, "job {id:<4} {title:<32} {state}{separator}{progress}{rate}; begun {begun}{by}")?;
+        if let Some(error) = &view.error {
+            writeln!(out, "         failed: {}", Printable(error))?;
+        }
+        for problem in &view.problems {
+            writeln!(out, "         waits: {}", Printable(problem))?;
+        }
+        if self.is_detailed {
+            view.parts.iter().try_for_each(|part| write_part(out, view, part))?;
+            view.findings.iter().try_for_each(|finding| writeln!(out, "  finding: {}", Printable(finding)))?;
+            let more = view.found.saturating_sub(view.findings.len() as u64);
+            if more > 0 {
+                writeln!(out, "  {} more", pluralize(more, "finding", "findings"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_part(out: &mut dyn Write, view: &JobView, part: &JobPartView) -> io::Result<()> {
+    let JobPartView { part: name, worker, done, total, changed, ended } = part;
+    write!(out, "  {:<24} {} of {}", Printable(name).to_string(), HumanCount(*done), amount(view, *total))?;
+    if *changed > 0 {
+        write!(out, ", {} changed", HumanCount(*changed))?;
+    }
+    if let Some(worker) = worker {
+        write!(out, ", at {}", Printable(worker))?;
+    }
+    writeln!(out, "{}", if *ended { ", complete" } else { "" })
+}
+
+// ---------------------------------------------------------------------------------------------- requests
+
+/// Sends a request about jobs.
+pub(crate) async fn ask(client: &AdminClient, request: &JobRequest) -> Result<JobAnswer> {
+    let answer = client.jobs(job_request_to_proto(request)).await?;
+    Ok(job_answer_from_proto(answer)?)
+}
+
+/// Sends a request about one job.
+pub(crate) async fn ask_one(client: &AdminClient, request: &JobRequest) -> Result<JobView> {
+    let missing = || Failure::new("the server has answered without the job");
+    ask(client, request).await?.jobs.into_iter().next().ok_or_else(missing)
+}
+
+pub(crate) async fn run(args: JobCommand, session: &mut CommandContext) -> Result {
+    let client = session.connect_to_cluster().await?;
+    let job = |target: &Target| JobId(target.job);
+    let request = match &args.action {
+        Action::Ls => {
+            let jobs = ask(&client, &JobRequest::List).await?.jobs;
+            return jobs.into_iter().try_for_each(|view| session.output.print(&JobLine::of(view, false)));
+        }
+        Action::Show(target) => {
+            let view = ask_one(&client, &JobRequest::Show { job: job(target) }).await?;
+            return session.output.print(&JobLine::of(view, true));
+        }
+        Action::Watch(target) => {
+            let view = follow(&client, session, job(target), "working").await?;
+            session.output.print(&JobLine::of(view.clone(), true))?;
+            return check_end(&view);
+        }
+        Action::Pause(target) => JobRequest::Pause { job: job(target) },
+        Action::Resume(target) => JobRequest::Resume { job: job(target) },
+        Action::Cancel(target) => JobRequest::Cancel { job: job(target) },
+        Action::Set { target, rate } => JobRequest::SetRate { job: job(target), rate: rate.0 },
+    };
+    let view = ask_one(&client, &request).await?;
+    session.output.print(&JobLine::of(view, false))
+}
+
+/// Waits for the end of a job, and shows its progress. Ctrl-C ends the waiting, not the job.
+pub(crate) async fn follow(
+    client: &AdminClient,
+    session: &CommandContext,
+    job: JobId,
+    title: &'static str,
+) -> Result<JobView> {
+    tokio::select! {
+        ended = wait_end(client, session, job, title) => ended,
+        _ = signal::ctrl_c() => {
+            let hint = format!("`mortar job watch {job}` waits again, `mortar job cancel {job}` stops it.");
+            Err(Failure::interrupted(format!("stopped waiting; job {job} goes on")).hint(hint))
+        }
+    }
+}
+
+async fn wait_end(client: &AdminClient, session: &CommandContext, job: JobId, title: &'static str) -> Result<JobView> {
+    let mut shown: Option<Progress> = None;
+    let mut told = Vec::new();
+    let mut away: Option<time::Instant> = None;
+    loop {
+        let view = match ask_one(client, &JobRequest::Show { job }).await {
+            Ok(view) => view,
+            // The server may be started again: the job goes on meanwhile.
+            Err(failure) if failure.exit() == Exit::Unavailable => {
+                if away.get_or_insert_with(time::Instant::now).elapsed() >= session.timeout() {
+                    return Err(failure.hint(format!("Job {job} goes on. `mortar job watch {job}` waits again.")));
+                }
+                time::sleep(POLL_INTERVAL).await;
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        away = None;
+        let progress = shown.get_or_insert_with(|| Progress::start_with_unit(title, unit(&view), &session.output));
+        show(progress, &view);
+        if view.state.is_end() {
+            progress.end();
+            return Ok(view);
+        }
+        tell(progress, &session.output, &view, &mut told);
+        time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+fn unit(view: &JobView) -> &'static str {
+    match view.unit.as_str() {
+        "pages" => "pages",
+        _ => "objects",
+    }
+}
+
+fn show(progress: &Progress, view: &JobView) {
+    progress.set_worked(Duration::from_millis(view.worked_ms));
+    match view.unit.as_str() {
+        "bytes" => {
+            progress.set_total(view.total, 0);
+            progress.set_done(view.done, view.objects);
+        }
+        _ => {
+            progress.set_total(0, view.total);
+            progress.set_done(0, view.done);
+        }
+    }
+}
+
+/// Says once why a job does not proceed.
+fn tell(progress: &Progress, output: &Output, view: &JobView, told: &mut Vec<String>) {
+    let mut now = view.problems.clone();
+    if view.state == JobState::Paused {
+        now.push(format!("it is paused: `mortar job resume {}`", view.job));
+    }
+    for problem in &now {
+        if !told.contains(problem) && !output.is_quiet() {
+            progress.suspend(|| output::warn(output.json(), "waits", &format!("job {} waits: {problem}", view.job)));
+        }
+    }
+    *told = now;
+}
+
+/// The failure of a job that has ended otherwise than done.
+pub(crate) fn check_end(view: &JobView) -> Result {
+    let id = view.job;
+    match view.state {
+        JobState::Failed => {
+            let why = view.error.clone().unwrap_or_default();
+            Err(Failure::with(Exit::Failure, "job_failed", format!("job {id} has failed: {why}")))
+        }
+        JobState::Cancelled => Err(Failure::with(Exit::Failure, "job_cancelled", format!("job {id} was cancelled"))),
+        JobState::Running | JobState::Paused | JobState::Done => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read() {
+        for (text, rate) in [
+            ("500/s", JobRate::Objects(500)),
+            ("500", JobRate::Objects(500)),
+            ("2k/s", JobRate::Objects(2000)),
+            ("20MiB/s", JobRate::Bytes(20 << 20)),
+            ("1 MB/s", JobRate::Bytes(1_000_000)),
+            ("7B", JobRate::Bytes(7)),
+        ] {
+            assert_eq!(parse_rate(text).unwrap(), Rate(Some(rate)), "{text}");
+        }
+        assert_eq!(parse_rate("none").unwrap(), Rate(None));
+        for wrong in ["", "0/s", "-1/s", "5/m", "1.5MiB/s", "MiB/s", "18446744073709551615GiB/s"] {
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_time_left_is_that_of_a_running_job_at_its_speed() {
+        let mut view = JobView {
+            job: JobId(1),
+            kind: "evolve".to_owned(),
+            space: Some("main".to_owned()),
+            subjects: vec!["Person".to_owned()],
+            state: JobState::Running,
+            begun_by: String::new(),
+            begun_ms: 0,
+            ended_ms: None,
+            rate: Some(500),
+            unit: "objects".to_owned(),
+            done: 1000,
+            total: 5000,
+            worked_ms: 2000,
+            objects: 1000,
+            changed: 900,
+            found: 0,
+            error: None,
+            problems: Vec::new(),
+            parts: Vec::new(),
+            findings: Vec::new(),
+        };
+        assert_eq!(title(&view), "evolve Person in main");
+        assert_eq!(progress_text(&view), "20 % of 5,000 objects, 900 changed, 8.00 s left");
+        assert_eq!(JobLine::of(view.clone(), false).seconds_left, Some(8));
+        view.state = JobState::Paused;
+        assert_eq!(JobLine::of(view, false).seconds_left, None);
+    }
+}

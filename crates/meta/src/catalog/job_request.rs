@@ -1,0 +1,247 @@
+//! Requests about jobs, and their state as users see it.
+
+use serde::Serialize;
+
+use super::Catalog;
+use super::error::CatalogError;
+use super::ident::{BrickId, JobId};
+use super::job::{Job, JobKind, JobState};
+use super::presence::ServerId;
+
+/// A request about jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobRequest {
+    /// List the jobs that the caller may see.
+    List,
+    /// Show a job with its parts and findings.
+    Show {
+        /// The job.
+        job: JobId,
+    },
+    /// Begin to rewrite old records.
+    Evolve {
+        /// The space.
+        space: String,
+        /// The classes, with those that extend them; all if the list is empty.
+        classes: Vec<String>,
+        /// The rate.
+        rate: Option<JobRate>,
+    },
+    /// Begin to read and check everything.
+    Scrub {
+        /// The bricks; all if the list is empty.
+        bricks: Vec<BrickId>,
+        /// The rate of each brick.
+        rate: Option<JobRate>,
+    },
+    /// Pause a job.
+    Pause {
+        /// The job.
+        job: JobId,
+    },
+    /// Resume a job.
+    Resume {
+        /// The job.
+        job: JobId,
+    },
+    /// Cancel a job.
+    Cancel {
+        /// The job.
+        job: JobId,
+    },
+    /// Set the rate of a job; `None`: as fast as possible.
+    SetRate {
+        /// The job.
+        job: JobId,
+        /// The rate.
+        rate: Option<JobRate>,
+    },
+}
+
+/// How much a job may do in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobRate {
+    /// Objects.
+    Objects(u64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl JobRate {
+    /// The number of what jobs of a kind count.
+    ///
+    /// # Errors
+    /// [`CatalogError::Invalid`] if they count something else.
+    pub fn of(rate: Option<Self>, kind: &JobKind) -> Result<Option<u64>, CatalogError> {
+        match (rate, kind.counts_bytes()) {
+            (None, _) => Ok(None),
+            (Some(Self::Objects(rate)), false) | (Some(Self::Bytes(rate)), true) => Ok(Some(rate)),
+            (Some(Self::Objects(rate)), true) => {
+                Err(CatalogError::invalid("the rate of a scrub", rate, "it is bytes a second, such as 50MiB/s"))
+            }
+            (Some(Self::Bytes(rate)), false) => {
+                Err(CatalogError::invalid("the rate of this job", rate, "it is objects a second, such as 500/s"))
+            }
+        }
+    }
+}
+
+/// The answer to a [`JobRequest`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobAnswer {
+    /// The jobs that were asked for, or the one that was begun or changed.
+    pub jobs: Vec<JobView>,
+}
+
+/// A job as users see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JobView {
+    /// Its number.
+    pub job: JobId,
+    /// What it does: "evolve", "index" or "scrub".
+    pub kind: String,
+    /// The space, unless it is about the whole cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub space: Option<String>,
+    /// The classes or the index.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<String>,
+    /// Its state.
+    pub state: JobState,
+    /// The user who has begun it; empty for an anonymous caller.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub begun_by: String,
+    /// When it was begun, in milliseconds since 1970.
+    pub begun_ms: u64,
+    /// When it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// Most objects or bytes a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+    /// What `done` and `total` count: "objects" or "bytes", or "pages" of an index. The rate of an index is of objects.
+    pub unit: String,
+    /// What was done.
+    pub done: u64,
+    /// How much there is, as far as it is known.
+    pub total: u64,
+    /// How long processes have worked on it, in milliseconds: the longest of its parts.
+    pub worked_ms: u64,
+    /// Objects that were read.
+    pub objects: u64,
+    /// Objects that were changed.
+    pub changed: u64,
+    /// What is wrong with the data: how many findings.
+    pub found: u64,
+    /// Why it has failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Why it does not proceed now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+    /// Its parts, if it was asked for alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<JobPartView>,
+    /// What is wrong with the data, if it was asked for alone: the first findings.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<String>,
+}
+
+/// A part of a job as users see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct JobPartView {
+    /// The class, the brick or the logical node.
+    pub part: String,
+    /// The process that works on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// What was done.
+    pub done: u64,
+    /// How much there is, as far as it is known.
+    pub total: u64,
+    /// Objects that were changed.
+    pub changed: u64,
+    /// Whether nothing is left to do.
+    pub ended: bool,
+}
+
+impl Catalog {
+    /// A job as users see it, without its parts.
+    #[must_use]
+    pub fn job_view(&self, job: &Job) -> JobView {
+        let (kind, subjects) = match &job.kind {
+            JobKind::Evolve { classes, .. } => ("evolve", classes.clone()),
+            JobKind::BuildIndex { name, .. } => ("index", vec![name.clone()]),
+            JobKind::Scrub => ("scrub", Vec::new()),
+        };
+        let space = job.kind.space();
+        let space_name = |space| self.space_by_id(space).map_or_else(|| format!("{}", space.0), |one| one.name.clone());
+        let mut view = JobView {
+            job: job.id,
+            kind: kind.to_owned(),
+            space: space.map(space_name),
+            subjects,
+            state: job.state,
+            begun_by: job.begun_by.clone(),
+            begun_ms: job.begun_ms,
+            ended_ms: job.ended_ms,
+            rate: job.rate,
+            unit: job.kind.unit().to_owned(),
+            done: 0,
+            total: 0,
+            worked_ms: 0,
+            objects: 0,
+            changed: 0,
+            found: 0,
+            error: job.error.clone(),
+            problems: Vec::new(),
+            parts: Vec::new(),
+            findings: Vec::new(),
+        };
+        for (_, part) in self.job_parts(job.id) {
+            let progress = &part.progress;
+            view.done += progress.done;
+            view.total += progress.total;
+            view.worked_ms = view.worked_ms.max(progress.worked_ms);
+            view.objects += progress.objects;
+            view.changed += progress.changed;
+            view.found += progress.found;
+            view.problems.extend(progress.problem.clone().filter(|_| job.state == JobState::Running));
+        }
+        view
+    }
+
+    /// A job as users see it, with its parts and findings.
+    #[must_use]
+    pub fn detailed_job_view(&self, job: &Job) -> JobView {
+        let mut view = self.job_view(job);
+        let is_of_several = job.kind == JobKind::Scrub && self.job_parts(job.id).count() > 1;
+        for (number, part) in self.job_parts(job.id) {
+            let progress = &part.progress;
+            let worker = part.worker.map(|worker| worker.server.to_string());
+            match &job.kind {
+                JobKind::Evolve { .. } => {
+                    view.parts.extend(progress.classes.iter().map(|(class, counts)| JobPartView {
+                        part: class.clone(),
+                        worker: worker.clone(),
+                        done: counts.objects,
+                        total: counts.objects,
+                        changed: counts.changed,
+                        ended: part.ended,
+                    }))
+                }
+                JobKind::BuildIndex { .. } | JobKind::Scrub => view.parts.push(JobPartView {
+                    part: ServerId::Brick(BrickId(number)).to_string(),
+                    worker,
+                    done: progress.done,
+                    total: progress.total,
+                    changed: progress.changed,
+                    ended: part.ended,
+                }),
+            }
+            let place = if is_of_several { format!("brick {number}: ") } else { String::new() };
+            view.findings.extend(progress.findings.iter().map(|finding| format!("{place}{finding}")));
+        }
+        view
+    }
+}

@@ -1,0 +1,315 @@
+//! The part of a brick in a scrub of the cluster, which is a job ([`meta::catalog::Job`]).
+//!
+//! A thread reads and checks; a task watches the catalogue, tells the thread how fast to read and when to stop, and records its progress. The
+//! steps are those of [`super::scrub`]. After each step the part has another place, and a process that goes on begins with the next step.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use meta::catalog::{CatalogEditor, Job, JobId, JobKind, JobPart, JobProgress, JobState, JobWorker};
+use model::{Error, ErrorKind, NodeId, Result};
+use protocol::token_bucket::TokenBucket;
+use store::{Amount, Progress, Store};
+use tokio::sync::oneshot;
+use tokio::time;
+use tracing::{debug, error, info};
+
+use super::nodes::Nodes;
+use super::scrub::{self, ScrubReport};
+
+/// The place of a part whose store was read.
+const OBJECTS: &str = "objects";
+/// How often progress is recorded, if this is the only brick.
+const RECORD_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest time until a change of the job is noticed.
+const NOTICE_INTERVAL: Duration = Duration::from_millis(100);
+/// How often jobs are looked for without a change of the catalogue.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// Bytes that are read at a time at a rate, and rows between two looks at the flag that stops it.
+const PIECE: u64 = 64 << 10;
+const ROWS_BETWEEN_LOOKS: u32 = 256;
+/// The longest sleep of the thread.
+const MAX_SLEEP: Duration = Duration::from_millis(50);
+
+/// Works on the parts of a brick, until it is dropped.
+pub(super) async fn run(nodes: Arc<Nodes>, worker: JobWorker) {
+    let Some(mut changed) = nodes.cluster_view.catalog_changes() else { return };
+    loop {
+        if let Some(job) = next_scrub(&nodes, worker)
+            && let Err(error) = work_on(&nodes, job, worker).await
+        {
+            debug!(job = job.0, %error, "a scrub is not worked on now");
+        }
+        tokio::select! {
+            ended = changed.changed() => {
+                if ended.is_err() {
+                    return;
+                }
+            }
+            () = time::sleep(LOOK_INTERVAL) => {}
+        }
+    }
+}
+
+/// A scrub that waits for this brick.
+fn next_scrub(nodes: &Nodes, worker: JobWorker) -> Option<JobId> {
+    let catalog = nodes.cluster_view.catalog()?;
+    // An earlier process of this brick may be alive by the catalogue until this one is announced.
+    if !catalog.is_alive(worker.server, worker.start) {
+        return None;
+    }
+    let waits = |job: &&Arc<Job>| {
+        job.kind == JobKind::Scrub && job.state == JobState::Running && job.open_parts.contains(&nodes.id.0)
+    };
+    catalog.jobs().find(waits).map(|job| job.id)
+}
+
+/// What the thread and the task share.
+#[derive(Debug, Default)]
+struct Shared {
+    is_stopped: AtomicBool,
+    /// Bytes a second; 0: as fast as possible.
+    rate: AtomicU64,
+    bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    objects: AtomicU64,
+    /// What was found when the store was read.
+    below: Mutex<Option<Vec<String>>>,
+}
+
+impl Shared {
+    fn lock_below(&self) -> std::sync::MutexGuard<'_, Option<Vec<String>>> {
+        // The list is consistent between any two statements.
+        self.below.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Stops the thread when the task ends.
+struct StopGuard(Arc<Shared>);
+
+impl Drop for StopGuard {
+    fn drop(&mut self) {
+        self.0.is_stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Holds the thread to the rate.
+struct Pacer {
+    shared: Arc<Shared>,
+    begun: Instant,
+    bucket: RefCell<TokenBucket>,
+    /// Bytes that were taken from the bucket.
+    taken: Cell<u64>,
+    rows: Cell<u32>,
+}
+
+impl Pacer {
+    fn new(shared: Arc<Shared>) -> Self {
+        let bucket = RefCell::new(TokenBucket::new(None, 0));
+        Self { shared, begun: Instant::now(), bucket, taken: Cell::new(0), rows: Cell::new(0) }
+    }
+
+    /// Notes what was read, and waits as the rate demands.
+    fn advance(&self, bytes: u64) -> ControlFlow<()> {
+        let (unpaid, rows) = (bytes.saturating_sub(self.taken.get()), self.rows.get() + 1);
+        self.rows.set(rows);
+        if unpaid < PIECE && rows < ROWS_BETWEEN_LOOKS {
+            return ControlFlow::Continue(());
+        }
+        (self.rows.set(0), self.taken.set(bytes.max(self.taken.get())));
+        let mut bucket = self.bucket.borrow_mut();
+        let now = || self.begun.elapsed().as_millis() as u64;
+        bucket.take(unpaid, now());
+        loop {
+            if self.shared.is_stopped.load(Ordering::Relaxed) {
+                return ControlFlow::Break(());
+            }
+            let rate = Some(self.shared.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0);
+            bucket.set_rate(rate, now());
+            let wait = Duration::from_millis(bucket.wait(now()));
+            if wait.is_zero() {
+                return ControlFlow::Continue(());
+            }
+            thread::sleep(wait.min(MAX_SLEEP));
+        }
+    }
+}
+
+impl Progress for Pacer {
+    fn report(&self, amount: Amount) -> ControlFlow<()> {
+        self.shared.bytes.store(amount.bytes, Ordering::Relaxed);
+        self.shared.total_bytes.store(amount.total_bytes.max(amount.bytes), Ordering::Relaxed);
+        self.advance(amount.bytes)
+    }
+}
+
+/// Reads and checks what is left of a part, on the thread of this function.
+fn check(
+    store: &Store,
+    served: &dyn Fn() -> BTreeSet<(NodeId, u64)>,
+    is_store_checked: bool,
+    shared: &Arc<Shared>,
+) -> Result<ScrubReport> {
+    let pacer = Pacer::new(shared.clone());
+    let below = if is_store_checked { store::ScrubReport::default() } else { store.scrub(&pacer)? };
+    if !is_store_checked {
+        let found = below.damage.iter().map(ToString::to_string).collect();
+        *shared.lock_below() = Some(found);
+    }
+    scrub::check_objects(store, served, below, &mut |objects| {
+        shared.objects.store(objects, Ordering::Relaxed);
+        pacer.advance(0)
+    })
+}
+
+/// The progress of a part, with what an earlier process has recorded of it.
+struct Work {
+    before: JobPart,
+    shared: Arc<Shared>,
+    begun: Instant,
+}
+
+impl Work {
+    fn is_store_checked(&self) -> bool {
+        self.before.place.as_deref() == Some(OBJECTS)
+    }
+
+    /// The place and the progress now.
+    fn state(&self) -> (Option<String>, JobProgress) {
+        let before = &self.before.progress;
+        let worked_ms = before.worked_ms + self.begun.elapsed().as_millis() as u64;
+        if self.is_store_checked() {
+            let objects = self.shared.objects.load(Ordering::Relaxed);
+            return (self.before.place.clone(), JobProgress { worked_ms, objects, ..before.clone() });
+        }
+        let mut progress = JobProgress {
+            worked_ms,
+            done: self.shared.bytes.load(Ordering::Relaxed),
+            total: self.shared.total_bytes.load(Ordering::Relaxed),
+            objects: self.shared.objects.load(Ordering::Relaxed),
+            ..JobProgress::default()
+        };
+        let below = self.shared.lock_below();
+        let place = below.as_ref().map(|_| OBJECTS.to_owned());
+        below.iter().flatten().for_each(|finding| progress.add_finding(finding));
+        (place, progress)
+    }
+
+    /// The progress at the end of the part.
+    fn end(&self, report: &ScrubReport) -> JobProgress {
+        let (_, mut progress) = self.state();
+        progress.objects = report.objects;
+        progress.total = progress.done;
+        if !self.is_store_checked() {
+            // These name objects, too.
+            (progress.found, progress.findings) = (0, Vec::new());
+        }
+        let miscounts = report.miscounts.iter().map(ToString::to_string);
+        let listed = report.damage.len() as u64;
+        miscounts.chain(report.damage.iter().map(ToString::to_string)).for_each(|text| progress.add_finding(&text));
+        progress.found += report.damaged.saturating_sub(listed);
+        progress
+    }
+}
+
+/// Claims the part of this brick, and works on it.
+async fn work_on(nodes: &Arc<Nodes>, id: JobId, worker: JobWorker) -> Result<()> {
+    let (view, part) = (&nodes.cluster_view, (id, nodes.id.0));
+    let editor = view.editor()?;
+    let claimed = editor.claim_job_part(id, part.1, worker).await?;
+    view.wait_for_revision(claimed.revision).await?;
+    info!(job = id.0, "scrubbing");
+    let shared = Arc::new(Shared::default());
+    shared.rate.store(claimed.value.0.rate.unwrap_or(0), Ordering::Relaxed);
+    let work = Work { before: claimed.value.1, shared: shared.clone(), begun: Instant::now() };
+    let _stop = StopGuard(shared.clone());
+    let (tell, mut told) = oneshot::channel();
+    let (served, is_store_checked) = (nodes.clone(), work.is_store_checked());
+    let checking = move || {
+        let _ = tell.send(check(&served.store, &|| served.served_epochs(), is_store_checked, &shared));
+    };
+    let spawned = thread::Builder::new().name("mortar-scrub".to_owned()).spawn(checking);
+    let checked = match spawned {
+        Ok(_) => watch(nodes, part, worker, (&work, &mut told)).await,
+        Err(error) => Err(Error::new(ErrorKind::Unavailable, "the system grants no thread").caused_by(error)),
+    };
+    let is_stopped = work.shared.is_stopped.load(Ordering::Relaxed);
+    let (place, progress) = work.state();
+    let recorded = match checked {
+        Ok(report) => {
+            correct(nodes, &report);
+            editor.end_job_part(part, worker, work.end(&report)).await?
+        }
+        Err(_) if is_stopped => editor.release_job_part(part, worker, place, progress).await?,
+        Err(error) if error.kind() == ErrorKind::Unavailable => {
+            editor.release_job_part(part, worker, place, progress).await?;
+            return Err(error);
+        }
+        Err(error) => {
+            let why = format!("brick {}: {error}", nodes.id.0);
+            editor.fail_job_part(part, worker, (place, progress), &why).await?
+        }
+    };
+    view.wait_for_revision(recorded.revision).await.map(drop)
+}
+
+/// Corrects wrong counts of objects, and logs damage.
+fn correct(nodes: &Nodes, report: &ScrubReport) {
+    if report.damaged > 0 || !report.miscounts.is_empty() {
+        error!(damaged = report.damaged, miscounts = report.miscounts.len(), "a scrub found damage");
+    }
+    for miscount in &report.miscounts {
+        if let Err(error) = nodes.correct_usage(miscount) {
+            debug!(%error, "a wrong count is not corrected now");
+        }
+    }
+}
+
+/// Waits for the end of the thread. Meanwhile it passes on the state of the job, and records the progress.
+async fn watch(
+    nodes: &Nodes,
+    part: (JobId, u32),
+    worker: JobWorker,
+    (work, told): (&Work, &mut oneshot::Receiver<Result<ScrubReport>>),
+) -> Result<ScrubReport> {
+    let mut recorded = Instant::now();
+    loop {
+        if let Ok(ended) = time::timeout(NOTICE_INTERVAL, &mut *told).await {
+            let panicked = |_| Error::new(ErrorKind::Internal, "the scrub has panicked");
+            return ended.map_err(panicked).flatten();
+        }
+        let catalog = nodes.cluster_view.catalog().unwrap_or_default();
+        let Some(job) = catalog.job(part.0).filter(|job| job.state == JobState::Running) else {
+            work.shared.is_stopped.store(true, Ordering::Relaxed);
+            continue;
+        };
+        work.shared.rate.store(job.rate.unwrap_or(0), Ordering::Relaxed);
+        // All bricks together record about once a second.
+        if recorded.elapsed() >= RECORD_INTERVAL * u32::try_from(job.open_parts.len()).unwrap_or(u32::MAX).max(1) {
+            recorded = Instant::now();
+            record(nodes.cluster_view.editor()?, part, worker, work).await;
+        }
+    }
+}
+
+/// Records the progress. While the catalogue is away, the work goes on.
+async fn record(editor: &CatalogEditor, part: (JobId, u32), worker: JobWorker, work: &Work) {
+    let (place, progress) = work.state();
+    if let Err(error) = editor.record_job_progress(part, worker, place, progress).await {
+        match error.kind() {
+            ErrorKind::Unavailable | ErrorKind::Unknown => {
+                debug!(%error, "the progress of a scrub is not recorded now")
+            }
+            // Another process of this brick has taken over, or the job has ended.
+            _ => work.shared.is_stopped.store(true, Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+use bytes::Bytes;
+use model::{Object, PageId, SpaceId};
+use store::{Options, RowChanges};
+
+use super::*;
+use crate::brick::page_rows;
+
+const NODE: NodeId = NodeId(3);
+
+/// A store with some objects and one that is damaged.
+fn store(count: u16) -> Store {
+    let store = Store::in_memory(Options::default()).unwrap();
+    let page = PageId { space: SpaceId(1), node: NODE, number: 1 };
+    let mut rows = RowChanges::new();
+    for slot in 0..count {
+        rows.put(
+            &page_rows::object_key(page, slot),
+            page_rows::encode_object(&Object::blob(Bytes::from(vec![7; 1000]))),
+        );
+    }
+    rows.put(&page_rows::object_key(page, count), "bad".into());
+    store.commit_rows(rows).unwrap();
+    store
+}
+
+fn work(before: JobPart) -> Work {
+    Work { before, shared: Arc::default(), begun: Instant::now() }
+}
+
+#[test]
+fn a_part_is_checked_in_two_steps_and_the_second_alone_finds_damaged_objects() {
+    let store = store(40);
+    let first = work(JobPart::default());
+    let report = check(&store, &BTreeSet::new, first.is_store_checked(), &first.shared).unwrap();
+    assert_eq!((report.objects, report.damaged), (41, 1));
+    let (place, progress) = first.state();
+    assert_eq!((place.as_deref(), progress.found), (Some(OBJECTS), 0));
+    let all = first.end(&report);
+    assert_eq!((all.objects, all.found, all.findings.len(), all.done), (41, 1, 1, all.total));
+    // Another process goes on behind the first step, and keeps what that has found.
+    let mut before = JobPart { place, progress, ..JobPart::default() };
+    before.progress.add_finding("content 1 is damaged");
+    let second = work(before);
+    let report = check(&store, &BTreeSet::new, second.is_store_checked(), &second.shared).unwrap();
+    let all = second.end(&report);
+    assert_eq!((all.objects, all.found, all.findings.len()), (41, 2, 2));
+    assert!(all.done >= second.before.progress.done && second.shared.bytes.load(Ordering::Relaxed) == 0);
+}
+
+#[test]
+fn a_stopped_scrub_ends_in_each_step() {
+    let store = store(2 * ROWS_BETWEEN_LOOKS as u16);
+    for is_store_checked in [false, true] {
+        let shared = Arc::new(Shared::default());
+        assert!(check(&store, &BTreeSet::new, is_store_checked, &shared).is_ok());
+        shared.is_stopped.store(true, Ordering::Relaxed);
+        let ended = check(&store, &BTreeSet::new, is_store_checked, &shared);
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+}
+
+#[test]
+fn what_is_read_is_paid_for_once() {
+    let pacer = Pacer::new(Arc::default());
+    for bytes in [PIECE / 2, PIECE - 1, PIECE, PIECE + 1, PIECE / 2, 3 * PIECE] {
+        assert_eq!(pacer.advance(bytes), ControlFlow::Continue(()));
+    }
+    assert_eq!(pacer.taken.get(), 3 * PIECE);
+}

@@ -1,0 +1,166 @@
+//! Requests about jobs, for callers that may.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use meta::catalog::{
+    BrickId, Catalog, CatalogEditor, Edited, Follower, Job, JobAccess, JobAnswer, JobId, JobKind, JobRate, JobRequest,
+    JobState, JobView,
+};
+use model::{Error, ErrorKind, Result};
+use tokio::time;
+use wire::proto::jobs;
+
+use super::{CatalogSource, ClusterView};
+use crate::auth::Principal;
+use crate::catalog_messages::job_request_from_proto;
+
+/// Time limit of reading the revision of the catalogue. After it, the local copy is shown.
+const SHOW_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Carries out a request for a caller, and waits until `follower` has seen the change.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if the request cannot be read; [`ErrorKind::Denied`]; the errors of the operation.
+pub(crate) async fn handle_job_request(
+    editor: &CatalogEditor,
+    follower: &Follower,
+    who: &Principal,
+    asked: &jobs::JobRequest,
+) -> Result<JobAnswer> {
+    let request = job_request_from_proto(asked)?;
+    // The copy may be older than a job of which the caller knows.
+    if let Ok(Ok(revision)) = time::timeout(SHOW_TIMEOUT, editor.revision()).await {
+        follower.wait_for_revision(revision).await?;
+    }
+    let catalog = follower.catalog();
+    let editor = editor.with_caller(who.user_name());
+    let changed = match request {
+        JobRequest::List => return Ok(visible_jobs(&catalog, who)),
+        JobRequest::Show { job } => {
+            let job = permitted_job(&catalog, who, job)?;
+            let mut view = catalog.detailed_job_view(job);
+            view.problems.extend(waiting_problems(&catalog, job));
+            return Ok(JobAnswer { jobs: vec![view] });
+        }
+        JobRequest::Evolve { space, classes, rate } => {
+            let kind = evolve_kind(&catalog, who, &space, classes)?;
+            editor.begin_job(&kind, &[0].into(), JobRate::of(rate, &kind)?).await?
+        }
+        JobRequest::Scrub { bricks, rate } => {
+            check_access(&catalog, who, &JobKind::Scrub)?;
+            let parts = bricks_to_scrub(&catalog, &bricks)?;
+            editor.begin_job(&JobKind::Scrub, &parts, JobRate::of(rate, &JobKind::Scrub)?).await?
+        }
+        JobRequest::Pause { job } => editor.pause_job(permitted_job(&catalog, who, job)?.id).await?,
+        JobRequest::Resume { job } => editor.resume_job(permitted_job(&catalog, who, job)?.id).await?,
+        JobRequest::Cancel { job } => editor.cancel_job(permitted_job(&catalog, who, job)?.id).await?,
+        JobRequest::SetRate { job, rate } => {
+            let job = permitted_job(&catalog, who, job)?;
+            editor.set_job_rate(job.id, JobRate::of(rate, &job.kind)?).await?
+        }
+    };
+    let Edited { value: job, revision } = changed;
+    let catalog = follower.wait_for_revision(revision).await?;
+    Ok(JobAnswer { jobs: vec![catalog.job_view(&job)] })
+}
+
+/// Checks that a caller may begin, see and change jobs of a kind.
+///
+/// # Errors
+/// [`ErrorKind::Denied`].
+fn check_access(catalog: &Catalog, who: &Principal, kind: &JobKind) -> Result<()> {
+    match kind.access() {
+        JobAccess::Administrators => who.check_administrator(Some(catalog)),
+        JobAccess::Space(space, needed) => match catalog.space_by_id(space) {
+            Some(space) => who.check_permission(needed, Some(catalog), &space.name),
+            // The space was removed, with its permissions.
+            None => who.check_administrator(Some(catalog)),
+        },
+    }
+}
+
+fn visible_jobs(catalog: &Catalog, who: &Principal) -> JobAnswer {
+    let visible = catalog.jobs().filter(|job| check_access(catalog, who, &job.kind).is_ok());
+    let view = |job| {
+        let mut view: JobView = catalog.job_view(job);
+        view.problems.extend(waiting_problems(catalog, job));
+        view
+    };
+    JobAnswer { jobs: visible.map(|job| view(job)).collect() }
+}
+
+/// The job, if the caller may see it. Others do not learn whether it exists.
+fn permitted_job<'a>(catalog: &'a Catalog, who: &Principal, id: JobId) -> Result<&'a Job> {
+    who.check(Some(catalog))?;
+    let job = catalog.job(id).filter(|job| check_access(catalog, who, &job.kind).is_ok());
+    let missing = || {
+        let what = format!("there is no job {id}, or you may not see it; `mortar job ls` lists those that you may see");
+        Error::new(ErrorKind::NotFound, what)
+    };
+    job.map(|job| &**job).ok_or_else(missing)
+}
+
+/// What a request to rewrite records asks for, if the caller may ask for it. Only administrators learn which spaces there are.
+fn evolve_kind(catalog: &Catalog, who: &Principal, space: &str, classes: Vec<String>) -> Result<JobKind> {
+    let Some(found) = catalog.space(space).filter(|_| who.permission(Some(catalog), space).is_some()) else {
+        who.check_administrator(Some(catalog)).map_err(|_| who.space_not_visible_error(space))?;
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no space {space:?}")));
+    };
+    let kind = JobKind::Evolve { space: found.id, classes };
+    check_access(catalog, who, &kind)?;
+    let schema = catalog.schema(found.id);
+    if let JobKind::Evolve { classes, .. } = &kind
+        && let Some(class) = classes.iter().find(|class| schema.class_named(class).is_none())
+    {
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no class {class:?} in space {space:?}")));
+    }
+    Ok(kind)
+}
+
+/// The numbers of the bricks that a scrub reads.
+fn bricks_to_scrub(catalog: &Catalog, wanted: &[BrickId]) -> Result<BTreeSet<u32>> {
+    if let Some(brick) = wanted.iter().find(|brick| catalog.brick(**brick).is_none()) {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("there is no brick {brick}: `mortar brick ls` lists them"),
+        ));
+    }
+    let all = catalog.bricks().map(|(brick, _)| brick.id).filter(|brick| wanted.is_empty() || wanted.contains(brick));
+    let all: BTreeSet<u32> = all.map(|brick| brick.0).collect();
+    match all.is_empty() {
+        true => Err(Error::new(ErrorKind::NotFound, "the cluster has no bricks")),
+        false => Ok(all),
+    }
+}
+
+/// Which processes a job waits for.
+fn waiting_problems(catalog: &Catalog, job: &Job) -> Vec<String> {
+    if job.state != JobState::Running {
+        return Vec::new();
+    }
+    match &job.kind {
+        JobKind::Scrub => {
+            let is_away = |part: &&u32| catalog.brick(BrickId(**part)).is_none_or(|brick| brick.alive.is_none());
+            let away = job.open_parts.iter().filter(is_away);
+            away.map(|brick| format!("brick {brick} is not alive: start it, and it goes on")).collect()
+        }
+        JobKind::Evolve { .. } if !catalog.peers().any(|(_, alive)| alive.is_some()) => {
+            vec!["no peer server is alive: start one, and it goes on".to_owned()]
+        }
+        JobKind::Evolve { .. } | JobKind::BuildIndex { .. } => Vec::new(),
+    }
+}
+
+impl ClusterView {
+    /// Carries out a request for a caller, and updates this view.
+    ///
+    /// # Errors
+    /// As [`handle_job_request`].
+    pub(crate) async fn handle_job_request(&self, who: &Principal, asked: &jobs::JobRequest) -> Result<JobAnswer> {
+        let CatalogSource { editor, follower, .. } = self.source()?;
+        let answer = handle_job_request(editor, follower, who, asked).await?;
+        self.update_from_catalog();
+        Ok(answer)
+    }
+}

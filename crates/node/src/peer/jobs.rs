@@ -1,0 +1,73 @@
+//! Answers requests about jobs, with the progress of indexes that bricks report.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use meta::catalog::{Job, JobAnswer, JobKind, JobPartView, JobView};
+use model::{NodeId, Result};
+use tokio::task::JoinSet;
+use tokio::time;
+use wire::link::Answer;
+use wire::proto;
+use wire::proto::jobs::JobRequest;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::shard::PeerShard;
+use crate::auth::Principal;
+use crate::catalog_messages::job_answer_to_proto;
+
+/// How long a brick may take to report the progress of an index: it waits a moment whether the index becomes complete.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Answers a request about jobs.
+pub(super) async fn handle_job_request(
+    shard: &Arc<PeerShard>,
+    who: &Principal,
+    asked: &JobRequest,
+) -> Result<Response> {
+    let mut answer: JobAnswer = shard.cluster_view.handle_job_request(who, asked).await?;
+    if let Some(catalog) = shard.cluster_view.catalog() {
+        for view in &mut answer.jobs {
+            if let Some(job) = catalog.job(view.job).filter(|job| !job.state.is_end()) {
+                add_index_progress(shard, job, view).await;
+            }
+        }
+    }
+    Ok(Response::JobAnswer(job_answer_to_proto(&answer)))
+}
+
+/// Adds the progress of the logical nodes that build an index.
+async fn add_index_progress(shard: &Arc<PeerShard>, job: &Job, view: &mut JobView) {
+    let JobKind::BuildIndex { space, index, .. } = job.kind else { return };
+    let Some(nodes) = view.space.as_ref().and_then(|name| shard.cluster_view.space(name).ok()) else { return };
+    let mut asked = JoinSet::new();
+    for node in nodes.nodes.iter().copied() {
+        let shard = shard.clone();
+        let build = proto::BuildIndex { space: space.0.into(), node: node.0, index: index.0, only_report: true };
+        asked.spawn(async move { (node, fetch_progress(&shard, node, build).await) });
+    }
+    let mut parts: Vec<(NodeId, Option<(u64, u64)>)> = asked.join_all().await;
+    parts.sort_unstable_by_key(|(node, _)| *node);
+    for (node, progress) in parts {
+        let part = format!("node {:x}", node.0);
+        match progress {
+            None => view
+                .problems
+                .push(format!("{part} does not say how far it is: its brick is away, or does not know the index yet")),
+            Some((done, total)) => {
+                view.done += done;
+                view.total += total;
+                let ended = done == total;
+                view.parts.push(JobPartView { part, done, total, ended, ..JobPartView::default() });
+            }
+        }
+    }
+}
+
+async fn fetch_progress(shard: &PeerShard, node: NodeId, build: proto::BuildIndex) -> Option<(u64, u64)> {
+    match time::timeout(ANSWER_TIMEOUT, shard.call_node(node, Request::BuildIndex(build))).await {
+        Ok(Ok(Answer { response: Response::Progress(proto::Progress { done, total }), .. })) => Some((done, total)),
+        _ => None,
+    }
+}
