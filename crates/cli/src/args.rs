@@ -169,7 +169,7 @@ mod tests {
             }
             lists + command.get_subcommands().map(check).sum::<usize>()
         }
-        assert_eq!(check(&Cli::command()), 11);
+        assert_eq!(check(&Cli::command()), 12);
     }
 
     #[test]
