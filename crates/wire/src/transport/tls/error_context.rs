@@ -113,7 +113,7 @@ fn certificate_problem(why: &CertificateError) -> String {
             "is not valid yet: check the clocks".to_owned()
         }
         CertificateError::NotValidForNameContext { presented, .. } => {
-            let names: Vec<String> = presented.iter().map(|name| bare_dns_name(name)).collect();
+            let names: Vec<String> = presented.iter().map(|name| bare_name(name)).collect();
             let names = if names.is_empty() { "no name at all".to_owned() } else { names.join(", ") };
             format!("is for {names}: connect by one of these names, or configure the expected name")
         }
@@ -130,7 +130,8 @@ fn certificate_problem(why: &CertificateError) -> String {
     }
 }
 
-/// `DnsName("example")` without its wrapping.
-fn bare_dns_name(name: &str) -> String {
-    name.split('"').nth(1).map_or_else(|| name.to_owned(), str::to_owned)
+/// `DnsName("example")` and `IpAddress(127.0.0.1)` without their wrapping.
+fn bare_name(name: &str) -> String {
+    let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
+    inner.trim_matches('"').to_owned()
 }
