@@ -3,11 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mortar_tests::{Server, mortar, run};
+use mortar_tests::{CommandOutput, Server, mortar, run};
 use serde_json::Value;
+use store::{Options, RowChanges, Store};
+
+/// How long a store changes while it is scrubbed.
+const LOAD: Duration = Duration::from_secs(30);
 
 fn filled_server() -> Server {
     let server = Server::start(&[]);
@@ -211,4 +216,147 @@ fn repair_leaves_a_directory_alone_that_is_no_store() {
     let refused = server.run(&["repair", "--data", "letters", "--accept-loss"]);
     assert!(refused.code == 2 && refused.stderr.contains("one.txt"), "{} {}", refused.code, refused.stderr);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+}
+
+/// Removes the first row with such a key from the store of a server that was stopped.
+fn remove_row(server: &Server, from: &[u8], is_wanted: impl Fn(&[u8]) -> bool) {
+    let store = Store::open(&server.data(), Options::default()).unwrap();
+    let to = [from[0] + 1];
+    let mut found = None;
+    store
+        .rows(from, &to, |key, _| {
+            found = Some(key.to_vec()).filter(|key| is_wanted(key));
+            if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .unwrap();
+    let mut changes = RowChanges::new();
+    changes.remove(&found.unwrap());
+    store.commit_rows(changes).unwrap();
+    store.close().unwrap();
+}
+
+/// Runs a command at the brick itself.
+fn at_brick(server: &Server, args: &[&str]) -> CommandOutput {
+    let bricks = server.run(&["brick", "list", "--json"]).json();
+    let url = format!("mortar://{}", bricks[0]["addresses"][0].as_str().unwrap());
+    server.run(&[&["--server", &url], args].concat())
+}
+
+/// What the brick says of itself.
+fn brick_status(server: &Server) -> CommandOutput {
+    at_brick(server, &["status", "--json"])
+}
+
+#[test]
+fn scrub_compares_rows_with_each_other_and_repairs_them_while_the_server_serves() {
+    let mut server = filled_server();
+    server.run(&["class", "define", "Person", "--field", "name:string", "--field", "age:int64"]).ok();
+    server.run(&["index", "create", "by_age", "--class", "Person", "--field", "age"]).ok();
+    for age in 20..30 {
+        let person = format!("{{\"name\": \"Ann\", \"age\": {age}}}");
+        server.run(&["object", "put", &format!("/people/{age}"), "--class", "Person", &person]).ok();
+    }
+    let report = server.run(&["scrub", "--json"]);
+    report.ok();
+    assert_eq!(report.json()[0]["problems"], Value::Array(vec![]));
+    server.stop();
+    // A person in the extent and another one in the index, and an entry of the set under its target.
+    remove_row(&server, b"E", |_| true);
+    remove_row(&server, b"I", |_| true);
+    remove_row(&server, b"R", |_| true);
+    server.restart();
+    let count = |server: &Server, query: &str| server.run(&["query", "Person", query, "--json"]).json().len();
+    assert_eq!((count(&server, "true"), count(&server, "age >= 20")), (9, 9), "queries miss one");
+    let kinds = |report: &Value, repair: &str| -> Vec<String> {
+        let problems = report["problems"].as_array().unwrap().iter().filter(|problem| problem["repair"] == repair);
+        let mut kinds: Vec<String> = problems.map(|problem| problem["kind"].as_str().unwrap().to_owned()).collect();
+        kinds.sort();
+        kinds
+    };
+    let expected = ["extent_missing", "index_entry_missing", "reverse_missing"];
+    let report = at_brick(&server, &["scrub", "--json"]);
+    assert_eq!(report.code, 6, "{}", report.stderr);
+    assert_eq!(kinds(&report.json()[0], "possible"), expected, "{:?}", report.json());
+    let report = server.run(&["scrub", "--json"]);
+    assert_eq!((report.code, report.json()[0]["damaged"].as_array().unwrap().len()), (6, 3), "{:?}", report.json());
+    let text = server.run(&["scrub"]);
+    assert!(text.code == 6 && text.text().contains("(/people/2"), "{}", text.text());
+    let status = brick_status(&server);
+    assert!(status.code == 1 && status.json()[0]["health_problem"].as_str().unwrap().contains("scrub"));
+    let repaired = server.run(&["scrub", "--repair", "--json"]);
+    repaired.ok();
+    assert_eq!(kinds(&repaired.json()[0], "done"), expected, "{:?}", repaired.json());
+    assert_eq!((count(&server, "true"), count(&server, "age >= 20")), (10, 10));
+    let report = server.run(&["scrub", "--json"]);
+    report.ok();
+    assert_eq!(report.json()[0]["problems"], Value::Array(vec![]));
+    brick_status(&server).ok();
+    server.stop();
+    server.restart();
+    server.run(&["scrub"]).ok();
+}
+
+#[test]
+fn scrub_says_nothing_wrong_of_a_store_that_is_changing() {
+    let server = filled_server();
+    let started = Instant::now();
+    thread::scope(|scope| {
+        for writer in 0..2 {
+            let server = &server;
+            scope.spawn(move || {
+                for number in 0_u32.. {
+                    if started.elapsed() > LOAD {
+                        return;
+                    }
+                    let name = format!("/load/{writer}/{}", number % 7);
+                    server.run_with_input(&["put", "-", &name], vec![1; 40_000 * (number as usize % 4)]).ok();
+                    server.run(&["attr", "set", &name, "key", &number.to_string()]).ok();
+                    if number % 3 == 0 {
+                        server.run(&["rm", &name]).ok();
+                    }
+                }
+            });
+        }
+        while started.elapsed() < LOAD {
+            let report = at_brick(&server, &["scrub", "--json"]);
+            report.ok();
+            assert_eq!(report.json()[0]["problems"], Value::Array(vec![]), "{:?}", report.json());
+            server.run(&["scrub"]).ok();
+        }
+    });
+}
+
+#[test]
+fn names_members_and_references_that_lead_nowhere_are_named_and_removed_on_request() {
+    let server = filled_server();
+    server.run(&["class", "define", "Note", "--field", "about:ref?"]).ok();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let cluster = client::Client::connect(&server.url()).await.unwrap();
+        let oid = cluster.resolve("/small/7").await.unwrap().unwrap();
+        let note = format!("{{\"about\": \"{oid}\"}}");
+        server.run(&["object", "put", "/note", "--class", "Note", &note]).ok();
+        // A deletion by itself leaves the name, the membership and the reference.
+        cluster.transact(|transaction| async move { transaction.delete(oid).await }).await.unwrap();
+        cluster.shutdown().await.unwrap();
+    });
+    let leads = |args: &[&str]| {
+        let report = server.run(args);
+        report.ok();
+        let problems = report.json()[0]["problems"].as_array().unwrap().clone();
+        let of_kind = |kind: &str, repair: &str| {
+            let wanted = |one: &&Value| one["kind"] == kind && one["repair"] == repair && one["dangling"] == true;
+            problems.iter().filter(wanted).count()
+        };
+        (
+            of_kind("target_missing", "loses"),
+            of_kind("target_missing", "done"),
+            of_kind("reference_missing", "impossible"),
+        )
+    };
+    assert_eq!(leads(&["scrub", "--references", "--json"]), (2, 0, 1));
+    assert_eq!(leads(&["scrub", "--references", "--repair", "--json"]), (2, 0, 1), "nothing is lost without consent");
+    assert_eq!(leads(&["scrub", "--references", "--repair", "--yes", "--json"]), (0, 2, 1));
+    assert_eq!(leads(&["scrub", "--references", "--json"]), (0, 0, 1));
+    brick_status(&server).ok();
 }

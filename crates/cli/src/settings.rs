@@ -21,10 +21,13 @@ use wire::transport::Address;
 mod auth;
 mod connections;
 mod etcd;
+mod scrub;
 
 pub(crate) use auth::AuthSettings;
 pub(crate) use connections::ConnectionSettings;
 pub(crate) use etcd::EtcdSettings;
+use scrub::MAX_SCRUB_DAYS;
+pub(crate) use scrub::ScrubRate;
 
 use crate::failure::{Failure, Result};
 use crate::serving::LogFormat;
@@ -123,6 +126,12 @@ pub(crate) struct PartialSettings {
     /// [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u32).range(UPLOAD_LEASE_S))]
     upload_lease_s: Option<u32>,
+    /// How many MiB a brick reads in a second at most to scrub itself; 0: it does not [default: 8]
+    #[arg(long, value_name = "MIB")]
+    scrub_mib_s: Option<u32>,
+    /// Days from the beginning of a scrub of a brick to that of the next one [default: 7]
+    #[arg(long, value_name = "DAYS", value_parser = value_parser!(u32).range(1..=MAX_SCRUB_DAYS))]
+    scrub_days: Option<u32>,
     /// Listen here: HOST:PORT, tls:HOST:PORT or unix:PATH; port 0 takes a free one; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Vec<String>>,
@@ -222,6 +231,7 @@ pub(crate) struct Settings {
     pub(crate) sizes: MemorySizes,
     /// How long uploads last at a brick after their last bytes, in seconds; `None` for the default.
     pub(crate) upload_lease_s: Option<u32>,
+    pub(crate) scrub: ScrubRate,
     pub(crate) listen: Vec<Address>,
     pub(crate) advertise: Vec<Address>,
     pub(crate) http: Option<SocketAddr>,
@@ -319,6 +329,8 @@ impl PartialSettings {
             buffer_mib: self.buffer_mib.or(other.buffer_mib),
             cache_mib: self.cache_mib.or(other.cache_mib),
             upload_lease_s: self.upload_lease_s.or(other.upload_lease_s),
+            scrub_mib_s: self.scrub_mib_s.or(other.scrub_mib_s),
+            scrub_days: self.scrub_days.or(other.scrub_days),
             listen: self.listen.or(other.listen),
             advertise: self.advertise.or(other.advertise),
             http: self.http.or(other.http),
@@ -376,6 +388,8 @@ impl Settings {
         }
         if role != ProcessRole::Brick {
             refuse(given.upload_lease_s.is_some(), "upload_lease_s", "only a brick takes uploads")?;
+            refuse(given.scrub_mib_s.is_some(), "scrub_mib_s", "only a brick scrubs itself")?;
+            refuse(given.scrub_days.is_some(), "scrub_days", "only a brick scrubs itself")?;
         }
         match role {
             ProcessRole::Meta => refuse(given.meta.is_some(), "meta", "it is one")?,
@@ -417,6 +431,7 @@ impl Settings {
             memory_mib: given.memory_mib.unwrap_or(MEMORY_MIB),
             sizes: MemorySizes { buffer_mib: given.buffer_mib, cache_mib: given.cache_mib },
             upload_lease_s: given.upload_lease_s,
+            scrub: ScrubRate { mib_s: given.scrub_mib_s, days: given.scrub_days }.check()?,
             listen: listen.iter().map(|text| Ok(text.parse()?)).collect::<Result<_>>()?,
             advertise: given
                 .advertise
@@ -476,6 +491,7 @@ impl Settings {
             unfinished_input_bytes,
             cache_bytes: self.sizes.cache_bytes(),
             upload_lease: self.upload_lease(),
+            scrub: self.scrub.settings(),
             ..defaults
         })
     }
@@ -538,6 +554,7 @@ impl Settings {
                 "How long an upload lasts after its last bytes, and uploaded bytes that no object has, in seconds.";
             let lease = line(about, "upload_lease_s", self.upload_lease().as_secs().to_string());
             lines.push(comment_unless(self.upload_lease_s.is_some(), lease));
+            lines.extend(self.scrub.lines());
         }
         if self.role == ProcessRole::Meta {
             lines.extend(EtcdSettings::lines(self.etcd.as_ref()));

@@ -23,7 +23,7 @@ pub use self::cuts::{ArchiveStream, CutPart, take_cut};
 use self::link::Link;
 use crate::client_core::unexpected_answer_error;
 use crate::url::split_group;
-use crate::{BackupSummary, ClockStatus, Progress, ScrubReport, SpaceUsage, Status, Url, Usage};
+use crate::{BackupSummary, ClockStatus, Progress, ScrubOptions, ScrubReport, SpaceUsage, Status, Url, Usage};
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -442,13 +442,24 @@ impl AdminClient {
     }
 
     /// Has the server read and check all that it stores. Dropping the future ends it.
-    pub async fn scrub(&self, mut progress: impl FnMut(Progress)) -> Result<ScrubReport> {
-        let mut answers = self.link.stream(Request::Scrub(proto::Scrub {})).await?;
+    pub async fn scrub(&self, progress: impl FnMut(Progress)) -> Result<ScrubReport> {
+        self.scrub_with(ScrubOptions::default(), progress).await
+    }
+
+    /// The same; the server puts problems right as the options say.
+    pub async fn scrub_with(
+        &self,
+        ScrubOptions { repair, discard }: ScrubOptions,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<ScrubReport> {
+        let mut answers = self.link.stream(Request::Scrub(proto::Scrub { repair, discard })).await?;
         loop {
             match answers.next().await?.response {
                 Response::Progress(now) => progress(Progress { done: now.done, total: now.total }),
                 Response::ScrubDone(done) => {
-                    return Ok(ScrubReport { objects: done.objects, bytes: done.bytes, damaged: done.damaged });
+                    let proto::ScrubDone { objects, bytes, damaged, problems, unlisted, unlisted_dangling } = done;
+                    let problems = problems.into_iter().map(Into::into).collect();
+                    return Ok(ScrubReport { objects, bytes, damaged, problems, unlisted, unlisted_dangling });
                 }
                 _ => return Err(unexpected_answer_error()),
             }

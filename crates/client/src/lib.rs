@@ -56,7 +56,10 @@ mod unique;
 mod url;
 mod watch;
 
-pub use admin::reports::{BackupSummary, ClockStatus, Progress, ScrubReport, SpaceUsage, Status, Usage};
+pub use admin::reports::{
+    BackupSummary, ClockStatus, ProblemRepair, Progress, ScrubOptions, ScrubProblem, ScrubReport, SpaceUsage, Status,
+    Usage,
+};
 pub use admin::{
     AdminClient, AdminOptions, ArchiveStream, CutPart, QuotaLimit, RedirectorInfo, SpaceChange, SpaceInfo,
     SpaceOptions, take_cut,

@@ -8,8 +8,10 @@
 //! ```
 
 mod answer_counts;
+mod background_scrub;
 mod changed_rows;
 mod cold_reads;
+mod consistency;
 mod content_reads;
 mod content_rows;
 mod cuts;
@@ -56,6 +58,8 @@ use crate::node_placement::BrickId;
 use crate::openings::LocalOpening;
 use crate::process_clock::ProcessClock;
 use crate::server::{self, AdmittedConnection, Config, Metric, ServerCounters, Thread, server_handle};
+use background_scrub::BackgroundScrub;
+pub use background_scrub::ScrubSettings;
 use cuts::Cuts;
 pub use node_driver::PageRead;
 pub(crate) use node_driver::STAGING_LEASE_MS;
@@ -76,7 +80,7 @@ impl Brick {
     /// [`insecure`](Config::insecure); [`ErrorKind::Io`](model::ErrorKind::Io) if the brick cannot listen.
     pub async fn start_in(realm: Arc<ClusterView>, id: BrickId, store: Store, config: Config) -> Result<Self> {
         let nodes = Nodes::new(store, realm, id, &config, None)?;
-        Ok(Self { server: Self::start_server(BrickRole::new(nodes), config).await? })
+        Ok(Self { server: Self::start_server(BrickRole::new(nodes, &config), config).await? })
     }
 
     /// The same for a brick that was [opened](crate::openings::open_brick): it serves as long as that opening lasts.
@@ -91,14 +95,14 @@ impl Brick {
     ) -> Result<Self> {
         let id = BrickId(opening.brick().0);
         let nodes = Nodes::new(store, view, id, &config, Some(opening))?;
-        Ok(Self { server: Self::start_server(BrickRole::new(nodes), config).await? })
+        Ok(Self { server: Self::start_server(BrickRole::new(nodes, &config), config).await? })
     }
 }
 
 impl Brick {
     /// Works on the parts of this brick in jobs, until it is dropped.
     pub(crate) fn work_on_jobs(&self, worker: JobWorker) -> impl Future<Output = ()> + Send + 'static {
-        scrub_job::run(self.server.role().nodes.clone(), worker)
+        scrub_job::run(self.server.role().nodes.clone(), self.server.role().scrub.clone(), worker)
     }
 }
 
@@ -108,17 +112,19 @@ pub(crate) struct BrickRole {
     long_jobs: Arc<Semaphore>,
     cuts: Arc<Cuts>,
     nodes: Arc<Nodes>,
+    scrub: Arc<BackgroundScrub>,
     /// The forced position of the store, for the answers of all connections.
     position: PositionSource,
 }
 
 impl BrickRole {
-    fn new(nodes: Arc<Nodes>) -> Self {
+    fn new(nodes: Arc<Nodes>, config: &Config) -> Self {
         let long_jobs = Arc::new(Semaphore::new(long_job::AT_A_TIME));
         let source = nodes.store.clone();
         let position: PositionSource = Arc::new(move || source.position());
         let cuts = Arc::new(Cuts::new(nodes.store.clone()));
-        Self { long_jobs, cuts, nodes, position }
+        let scrub = BackgroundScrub::open(&nodes.store, config.scrub);
+        Self { long_jobs, cuts, nodes, scrub, position }
     }
 }
 
@@ -190,6 +196,7 @@ impl server::ServerRole for BrickRole {
         if thread.is_first() {
             let nodes = &thread.server.role.nodes;
             let _closing = nodes.cold_reads.closing_guard();
+            let _scrub = thread.server.role.scrub.start(nodes);
             tokio::select! {
                 () = nodes.run() => {}
                 () = nodes.exchange_usages() => {}
@@ -227,6 +234,7 @@ impl server::ServerRole for BrickRole {
             Metric::gauge("store_in_memory", u64::from(status.in_memory), "Whether the store is in memory only."),
         ];
         metrics.extend(self.nodes.metrics());
+        metrics.extend(self.scrub.metrics());
         metrics
     }
 
@@ -234,7 +242,7 @@ impl server::ServerRole for BrickRole {
         if self.nodes.store.status().disk_full {
             return Some("the disk is full: reads are served, writes fail".to_owned());
         }
-        self.nodes.health_problem()
+        self.nodes.health_problem().or_else(|| self.scrub.health_problem())
     }
 
     fn close(&self) -> Result<()> {

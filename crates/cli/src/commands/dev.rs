@@ -27,7 +27,8 @@ use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::{self, LogFormat, Signals};
 use crate::settings::{
-    self, AuthSettings, BUFFER_MIB, MAX_MIB, MEMORY_MIB, MemorySizes, NONE, ProcessRole, Settings, UPLOAD_LEASE_S,
+    self, AuthSettings, BUFFER_MIB, MAX_MIB, MEMORY_MIB, MemorySizes, NONE, ProcessRole, ScrubRate, Settings,
+    UPLOAD_LEASE_S,
 };
 
 /// The default address of `/metrics` and `/health`.
@@ -228,6 +229,7 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
             memory_mib: args.memory_mib,
             sizes: MemorySizes { buffer_mib: args.buffer_mib, cache_mib: args.cache_mib },
             upload_lease_s: args.upload_lease_s,
+            scrub: ScrubRate::default(),
             listen,
             advertise: Vec::new(),
             http,

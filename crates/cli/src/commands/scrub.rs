@@ -1,15 +1,18 @@
-//! `mortar scrub`: reads everything and compares its checksums, as a job of the cluster.
+//! `mortar scrub`: reads everything, compares its checksums, and compares what bricks keep about objects with each other. It is a job of the
+//! cluster, unless it repairs.
+
+mod references;
 
 use std::io::{self, Write};
 
 use clap::Args;
-use client::AdminClient;
+use client::{AdminClient, ProblemRepair, ScrubOptions, ScrubProblem};
 use meta::catalog::{BrickId, JobRequest, JobView};
 use serde::Serialize;
 
 use super::job::{self, JobLine, Rate, parse_rate};
 use crate::connection::CommandContext;
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::output::{HumanBytes, Printable, Report, pluralize};
 use crate::progress::Progress;
 
@@ -19,11 +22,14 @@ Examples:
   mortar scrub --rate 50MiB/s --detach   slowly, without waiting; `mortar job ls` shows it
   mortar scrub --brick 2
   mortar scrub --json                    one object with all damage; exit code 6 if there is any
+  mortar scrub --repair                  put right what can be put right without loss, and say what cannot
+  mortar scrub --repair --yes            and free bytes that no object has
+  mortar scrub --references              and follow names, members and references to objects at other bricks
 
 All bricks read at the same time. A brick that is started again goes on. Ctrl-C ends the waiting, not the scrub: `mortar job
-cancel JOB` does.";
+cancel JOB` does. With --repair the command works on one brick after the other, and Ctrl-C ends it.";
 
-/// Read everything that the bricks hold and check it against its checksums
+/// Read everything that the bricks hold, check it against its checksums, and compare objects with indexes, extents and names
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Scrub {
@@ -31,21 +37,78 @@ pub(crate) struct Scrub {
     #[arg(long = "brick", value_name = "BRICK")]
     bricks: Vec<u32>,
     /// Do not wait for the end
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["repair", "references"])]
     detach: bool,
     /// Most bytes a second at each brick, such as 50MiB/s [default: as fast as possible]
-    #[arg(long, value_parser = parse_rate)]
+    #[arg(long, value_parser = parse_rate, conflicts_with = "repair")]
     rate: Option<Rate>,
+    /// Put right what can be put right without loss; the servers keep running
+    #[arg(long)]
+    repair: bool,
+    /// With --repair: also free bytes that no object has, which may be all that is left of one
+    #[arg(long, requires = "repair")]
+    yes: bool,
+    /// Also follow names, members of sets and references of records to their objects, at whatever brick, in the space of the URL. With
+    /// --repair --yes, names and members that lead nowhere are removed
+    #[arg(long)]
+    references: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct ScrubSummary {
     objects: u64,
     bytes: u64,
     damaged: Vec<String>,
+    problems: Vec<FoundProblem>,
+    /// Damage, and what leads nowhere, beyond what is listed.
+    unlisted: u64,
+    unlisted_dangling: u64,
     /// The job that did it.
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<u64>,
+}
+
+/// Rows that contradict each other, or that lead nowhere.
+#[derive(Serialize)]
+struct FoundProblem {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    brick: Option<u32>,
+    kind: String,
+    what: String,
+    dangling: bool,
+    repair: &'static str,
+}
+
+impl FoundProblem {
+    fn new(brick: Option<BrickId>, problem: ScrubProblem) -> Self {
+        let repair = match problem.repair {
+            ProblemRepair::Impossible => "impossible",
+            ProblemRepair::Possible => "possible",
+            ProblemRepair::Loses => "loses",
+            ProblemRepair::Done => "done",
+            ProblemRepair::NotNeeded => "not_needed",
+            ProblemRepair::Busy => "busy",
+        };
+        let ScrubProblem { kind, what, dangling, .. } = problem;
+        Self { brick: brick.map(|brick| brick.0), kind, what, dangling, repair }
+    }
+
+    /// Whether it is damage that is still there.
+    fn is_damage(&self) -> bool {
+        !self.dangling && !matches!(self.repair, "done" | "not_needed")
+    }
+
+    /// What a person is told about its repair.
+    fn repair_note(&self) -> &'static str {
+        match self.repair {
+            "possible" => " [--repair puts it right]",
+            "loses" => " [--repair --yes gives it up]",
+            "done" => " [put right]",
+            "not_needed" => " [gone]",
+            "busy" => " [not put right, because it was changing all the time: try again]",
+            _ => "",
+        }
+    }
 }
 
 impl Report for ScrubSummary {
@@ -53,63 +116,125 @@ impl Report for ScrubSummary {
         for damage in &self.damaged {
             writeln!(out, "damaged: {}", Printable(damage))?;
         }
+        for problem in &self.problems {
+            let severity = if problem.dangling { "leads nowhere" } else { "contradiction" };
+            let brick = problem.brick.map(|brick| format!("brick {brick}: ")).unwrap_or_default();
+            writeln!(out, "{severity}: {brick}{}{}", Printable(&problem.what), problem.repair_note())?;
+        }
+        if self.unlisted + self.unlisted_dangling > 0 {
+            let more = pluralize(self.unlisted + self.unlisted_dangling, "more problem", "more problems");
+            writeln!(out, "and {more}: {} contradictions", self.unlisted)?;
+        }
         writeln!(
             out,
             "checked {}, {}: {}",
             pluralize(self.objects, "object", "objects"),
             HumanBytes(self.bytes),
-            match self.damaged.len() {
-                0 => "all is well".to_owned(),
-                damaged => format!("{damaged} damaged"),
+            match (self.places(), self.problems.iter().filter(|problem| problem.dangling).count()) {
+                (0, 0) => "all is well".to_owned(),
+                (0, dangling) => format!("no damage, {dangling} that lead nowhere"),
+                (damaged, _) => format!("{damaged} damaged"),
             }
         )
     }
 }
 
-pub(crate) async fn run(args: Scrub, session: &mut CommandContext) -> Result {
-    let client = session.connect_to_cluster().await?;
-    if client.status().await?.role == "brick" {
-        return scrub_brick(&args, &client, session).await;
+impl ScrubSummary {
+    /// How many places are damaged.
+    fn places(&self) -> u64 {
+        let listed = self.damaged.len() + self.problems.iter().filter(|problem| problem.is_damage()).count();
+        listed as u64 + self.unlisted
     }
-    let bricks = args.bricks.into_iter().map(BrickId).collect();
-    let begun = job::ask_one(&client, &JobRequest::Scrub { bricks, rate: args.rate.and_then(|rate| rate.0) }).await?;
-    if args.detach {
-        return session.output.print(&JobLine::of(begun, false));
-    }
-    let ended = job::follow(&client, session, begun.job, "scrubbing").await?;
-    job::check_end(&ended)?;
-    let JobView { job, objects, done: bytes, mut findings, found, .. } = ended;
-    let more = found.saturating_sub(findings.len() as u64);
-    if more > 0 {
-        findings.push(format!("{more} more"));
-    }
-    report(&ScrubSummary { objects, bytes, damaged: findings, job: Some(job.0) }, session)
 }
 
-/// Scrubs the brick that was connected to, in one request.
-async fn scrub_brick(args: &Scrub, client: &AdminClient, session: &mut CommandContext) -> Result {
-    if args.detach || args.rate.is_some() || !args.bricks.is_empty() {
+/// What a scrub has come to.
+enum Scrubbed {
+    /// It was begun, and goes on.
+    Begun(JobView),
+    Ended(ScrubSummary),
+}
+
+pub(crate) async fn run(args: Scrub, session: &mut CommandContext) -> Result {
+    let mut found = match scrub(&args, session).await? {
+        Scrubbed::Begun(job) => return session.output.print(&JobLine::of(job, false)),
+        Scrubbed::Ended(found) => found,
+    };
+    if args.references {
+        let cluster = session.cluster().await?;
+        let progress = Progress::start("following references", &session.output);
+        let references = references::check(&cluster, args.yes, &progress).await;
+        progress.end();
+        let references = references?;
+        found.problems.extend(references.problems);
+        found.unlisted_dangling += references.unlisted;
+    }
+    session.output.print(&found)?;
+    match found.places() {
+        0 => Ok(()),
+        damaged => Err(Failure::corrupt(format!("the store is damaged in {}", pluralize(damaged, "place", "places")))),
+    }
+}
+
+/// Scrubs the cluster by a job, or bricks one after the other if they are to be repaired or one was connected to.
+async fn scrub(args: &Scrub, session: &mut CommandContext) -> Result<Scrubbed> {
+    let client = session.connect_to_cluster().await?;
+    let is_brick = client.status().await?.role == "brick";
+    if is_brick && (args.detach || args.rate.is_some() || !args.bricks.is_empty()) {
         let what = "a brick that is named scrubs itself at once, and as fast as possible";
         return Err(Failure::usage(what).hint("Name a peer server for a job with --brick, --rate and --detach."));
     }
-    let progress = Progress::start("scrubbing", &session.output);
-    let shown = progress.clone();
-    let show = move |now: client::Progress| {
-        shown.set_total(now.total, 0);
-        shown.set_done(now.done, 0);
-    };
-    let scrubbed = client.scrub(show).await;
-    progress.end();
-    let client::ScrubReport { objects, bytes, damaged } = scrubbed?;
-    report(&ScrubSummary { objects, bytes, damaged, job: None }, session)
+    if is_brick || args.repair {
+        return scrub_now(args, session).await.map(Scrubbed::Ended);
+    }
+    let bricks = args.bricks.iter().copied().map(BrickId).collect();
+    let rate = args.rate.as_ref().and_then(|rate| rate.0);
+    let begun = job::ask_one(&client, &JobRequest::Scrub { bricks, rate }).await?;
+    if args.detach {
+        return Ok(Scrubbed::Begun(begun));
+    }
+    let ended = job::follow(&client, session, begun.job, "scrubbing").await?;
+    job::check_end(&ended)?;
+    let JobView { job, objects, done: bytes, findings: damaged, found, .. } = ended;
+    let unlisted = found.saturating_sub(damaged.len() as u64);
+    Ok(Scrubbed::Ended(ScrubSummary { objects, bytes, damaged, unlisted, job: Some(job.0), ..ScrubSummary::default() }))
 }
 
-fn report(summary: &ScrubSummary, session: &mut CommandContext) -> Result {
-    session.output.print(summary)?;
-    match summary.damaged.len() {
-        0 => Ok(()),
-        damaged => {
-            Err(Failure::corrupt(format!("the store is damaged in {}", pluralize(damaged as u64, "place", "places"))))
-        }
+/// Scrubs the bricks by requests.
+async fn scrub_now(args: &Scrub, session: &mut CommandContext) -> Result<ScrubSummary> {
+    let mut bricks = session.bricks().await?;
+    let missing = args.bricks.iter().find(|wanted| !bricks.iter().any(|(brick, _)| *brick == Some(BrickId(**wanted))));
+    if let Some(missing) = missing {
+        return Err(Failure::with(Exit::NotFound, "not_found", format!("there is no brick {missing}")));
     }
+    bricks.retain(|(brick, _)| args.bricks.is_empty() || brick.is_some_and(|brick| args.bricks.contains(&brick.0)));
+    let progress = Progress::start("scrubbing", &session.output);
+    let scrubbed = scrub_all(&bricks, ScrubOptions { repair: args.repair, discard: args.yes }, &progress).await;
+    progress.end();
+    scrubbed
+}
+
+/// Scrubs the bricks, one after the other.
+async fn scrub_all(
+    bricks: &[(Option<BrickId>, AdminClient)],
+    options: ScrubOptions,
+    progress: &Progress,
+) -> Result<ScrubSummary> {
+    let mut summary = ScrubSummary::default();
+    for (brick, client) in bricks {
+        let (shown, before) = (progress.clone(), summary.bytes);
+        let show = move |now: client::Progress| {
+            shown.set_total(before + now.total, 0);
+            shown.set_done(before + now.done, 0);
+        };
+        let report = client.scrub_with(options, show).await?;
+        summary.objects += report.objects;
+        summary.bytes += report.bytes;
+        let brick = brick.filter(|_| bricks.len() > 1);
+        let place = brick.map(|brick| format!("brick {brick}: ")).unwrap_or_default();
+        summary.problems.extend(report.problems.into_iter().map(|problem| FoundProblem::new(brick, problem)));
+        summary.unlisted += report.unlisted;
+        summary.unlisted_dangling += report.unlisted_dangling;
+        summary.damaged.extend(report.damaged.into_iter().map(|damage| format!("{place}{damage}")));
+    }
+    Ok(summary)
 }

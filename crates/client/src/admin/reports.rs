@@ -1,5 +1,7 @@
 //! What a server says of itself and of the long jobs it did.
 
+use wire::proto;
+
 /// What a server says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -95,4 +97,64 @@ pub struct ScrubReport {
     pub bytes: u64,
     /// What is damaged, each in words that name the object; empty if all is well.
     pub damaged: Vec<String>,
+    /// The first problems of rows that contradict each other.
+    pub problems: Vec<ScrubProblem>,
+    /// How many more there are that are damage.
+    pub unlisted: u64,
+    /// How many more there are that lead nowhere.
+    pub unlisted_dangling: u64,
+}
+
+/// Rows that contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScrubProblem {
+    /// The kind, such as `extent_missing`.
+    pub kind: String,
+    /// What is wrong, in words that name the object.
+    pub what: String,
+    /// Whether something leads to an object that does not exist, which applications can cause. Other problems are damage.
+    pub dangling: bool,
+    /// What a repair can do about it, or has done.
+    pub repair: ProblemRepair,
+}
+
+/// What a repair can do about a problem, or has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProblemRepair {
+    /// Nothing: what there is does not tell what is right.
+    Impossible,
+    /// It can put it right.
+    Possible,
+    /// It can put it right, and loses bytes that no object has.
+    Loses,
+    /// It has put it right.
+    Done,
+    /// The problem was gone.
+    NotNeeded,
+    /// The rows were changing all the time.
+    Busy,
+}
+
+impl From<proto::ScrubProblem> for ScrubProblem {
+    fn from(problem: proto::ScrubProblem) -> Self {
+        let repair = match problem.repair() {
+            proto::ProblemRepair::Impossible => ProblemRepair::Impossible,
+            proto::ProblemRepair::Possible => ProblemRepair::Possible,
+            proto::ProblemRepair::Loses => ProblemRepair::Loses,
+            proto::ProblemRepair::Done => ProblemRepair::Done,
+            proto::ProblemRepair::NotNeeded => ProblemRepair::NotNeeded,
+            proto::ProblemRepair::Busy => ProblemRepair::Busy,
+        };
+        let proto::ScrubProblem { kind, what, dangling, .. } = problem;
+        Self { kind, what, dangling, repair }
+    }
+}
+
+/// What a scrub does about problems.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubOptions {
+    /// Put right what can be put right without loss.
+    pub repair: bool,
+    /// With `repair`: and what loses bytes that no object has.
+    pub discard: bool,
 }

@@ -119,6 +119,20 @@ fn successor(key: &[u8]) -> Key {
     next
 }
 
+/// The collection in the key of a row of table `C`, or the target in one of table `R`.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`].
+pub(crate) fn oid_in_row(row: &[u8]) -> Result<Oid> {
+    let oid = row.get(5..PREFIX).and_then(|oid| oid.try_into().ok());
+    oid.map(Oid::from_bytes).ok_or_else(|| damaged(row, "it names no object"))
+}
+
+/// Whether a row of table `C` has the totals of a collection.
+pub(crate) fn is_totals(row: &[u8]) -> bool {
+    row.len() == PREFIX
+}
+
 /// The key of an entry in the key of its row.
 ///
 /// # Errors
@@ -177,13 +191,19 @@ impl Totals {
     /// If the row cannot be read.
     pub(crate) fn read(state: &impl Rows, collection: Oid) -> Result<Self> {
         let key = totals_key(collection);
-        let totals = state.get_with(&key, |row| {
-            let row: &[u8; TOTALS] = row.try_into().map_err(|_| damaged(&key, "it has the wrong length"))?;
-            let [c0, c1, c2, c3, c4, c5, c6, c7, modified @ ..] = *row;
-            let count = u64::from_be_bytes([c0, c1, c2, c3, c4, c5, c6, c7]);
-            Ok(Self { count, modified: HlcTimestamp(u64::from_be_bytes(modified)) })
-        })?;
+        let totals = state.get_with(&key, |row| Self::decode(&key, row))?;
         totals.unwrap_or(Ok(Self::default()))
+    }
+
+    /// The totals in the value of a row.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`].
+    pub(crate) fn decode(key: &[u8], row: &[u8]) -> Result<Self> {
+        let row: &[u8; TOTALS] = row.try_into().map_err(|_| damaged(key, "it has the wrong length"))?;
+        let [c0, c1, c2, c3, c4, c5, c6, c7, modified @ ..] = *row;
+        let count = u64::from_be_bytes([c0, c1, c2, c3, c4, c5, c6, c7]);
+        Ok(Self { count, modified: HlcTimestamp(u64::from_be_bytes(modified)) })
     }
 }
 

@@ -72,6 +72,20 @@ pub(crate) fn parse_entry(id: IndexId, row: &[u8]) -> Result<(&[u8], u64, u16)> 
     Ok((key, page, u16::from_be_bytes([*s0, *s1])))
 }
 
+/// The index of the row of an entry.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if the row is not an entry.
+pub(crate) fn index_of_entry(node: NodeId, row: &[u8]) -> Result<IndexId> {
+    match row.get(5..PREFIX) {
+        Some(&[s0, s1, i0, i1, i2, i3]) => {
+            let (space, index) = (SpaceId(u16::from_be_bytes([s0, s1])), u32::from_be_bytes([i0, i1, i2, i3]));
+            Ok(IndexId { node, space, index })
+        }
+        _ => Err(Error::new(ErrorKind::Corrupt, format!("row {row:02x?} is damaged: it is no entry of an index"))),
+    }
+}
+
 /// The error for a damaged index.
 pub(crate) fn damaged(id: IndexId, why: &str) -> Error {
     let what = format!("{id} is damaged: {why}; remove the index and create it again");

@@ -50,9 +50,14 @@ pub(crate) struct MaintainedIndex {
 impl MaintainedIndex {
     /// The entry of an object; `None` if it is not a record that can be read.
     fn entry(&self, object: &Object) -> Option<IndexEntry> {
-        let record = (object.kind == Kind::Record).then(|| RecordRef::new(&object.data).ok())??;
-        IndexEntry::of(&record, &self.fields).ok()
+        entry_of(object, &self.fields)
     }
+}
+
+/// The entry of an object in an index of these fields; `None` if it is not a record that can be read.
+pub(crate) fn entry_of(object: &Object, fields: &[FieldNumber]) -> Option<IndexEntry> {
+    let record = (object.kind == Kind::Record).then(|| RecordRef::new(&object.data).ok())??;
+    IndexEntry::of(&record, fields).ok()
 }
 
 /// An index of the catalogue.

@@ -11,13 +11,15 @@ use bytes::{Bytes, BytesMut};
 use model::{Error, ErrorKind, Result};
 use store::{Amount, Snapshot};
 use tokio::sync::Semaphore;
-use tracing::{error, warn};
+use tracing::warn;
 use wire::link::{DeferredResponder, Responder};
 use wire::proto;
 use wire::proto::response::Response;
 
+use super::background_scrub::BackgroundScrub;
+use super::consistency::Remedy;
 use super::nodes::Nodes;
-use super::scrub::{self, ScrubReport};
+use super::scrub::{NamedProblem, ScrubReport};
 
 /// Most such jobs at a time.
 pub(crate) const AT_A_TIME: usize = 4;
@@ -82,8 +84,14 @@ fn not_taken(error: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, "the backup was not taken").caused_by(error)
 }
 
-/// Reports the progress of a scrub of a brick, and then its result. Wrong counts of objects are corrected.
-pub(crate) fn scrub(nodes: Arc<Nodes>, places: &Arc<Semaphore>, reply: Responder<'_>) {
+/// Reports the progress of a scrub of a brick, and then its result. Wrong counts of objects are corrected, and other problems if that is
+/// asked for.
+pub(crate) fn scrub(
+    asked: proto::Scrub,
+    (nodes, background): (Arc<Nodes>, Arc<BackgroundScrub>),
+    places: &Arc<Semaphore>,
+    reply: Responder<'_>,
+) {
     run("scrub", places, reply, move |deferred| {
         let reported_at = Cell::new(Instant::now());
         let progress = |amount: Amount| {
@@ -95,16 +103,59 @@ pub(crate) fn scrub(nodes: Arc<Nodes>, places: &Arc<Semaphore>, reply: Responder
             let listening = deferred.send_more(Response::Progress(progress), Vec::new());
             if listening { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let report = scrub::scrub(&nodes.store, &|| nodes.served_epochs(), &progress)?;
-        if report.damaged > 0 || !report.miscounts.is_empty() {
-            error!(damaged = report.damaged, miscounts = report.miscounts.len(), "a scrub found damage");
-        }
+        let report = nodes.scrub(&progress)?;
+        report.log();
         for miscount in &report.miscounts {
             nodes.correct_usage(miscount)?;
         }
-        let damaged = in_words(&report);
-        Ok(Response::ScrubDone(proto::ScrubDone { objects: report.objects, bytes: report.bytes, damaged }))
+        let problems =
+            if asked.repair { nodes.repair_all(&report.problems, asked.discard)? } else { unrepaired(&report) };
+        let is_left = |problem: &&proto::ScrubProblem| {
+            !problem.dangling
+                && !matches!(problem.repair(), proto::ProblemRepair::Done | proto::ProblemRepair::NotNeeded)
+        };
+        let left = problems.iter().filter(is_left).count() as u64;
+        let damage = report.damaged + report.contradictions - count(&problems, false) + left;
+        let first = in_words(&report).into_iter().nth(report.miscounts.len());
+        let first = first.or_else(|| problems.iter().find(is_left).map(|problem| problem.what.clone()));
+        background.report_whole(&nodes.store, damage, report.dangling, first);
+        let problems = bounded(problems);
+        Ok(Response::ScrubDone(proto::ScrubDone {
+            objects: report.objects,
+            bytes: report.bytes,
+            damaged: in_words(&report),
+            unlisted: report.contradictions - count(&problems, false),
+            unlisted_dangling: report.dangling - count(&problems, true),
+            problems,
+        }))
     });
+}
+
+/// The problems of a scrub that repairs nothing.
+fn unrepaired(report: &ScrubReport) -> Vec<proto::ScrubProblem> {
+    let repair = |problem: &NamedProblem| match problem.problem.remedy() {
+        Remedy::None => proto::ProblemRepair::Impossible,
+        Remedy::Lossless => proto::ProblemRepair::Possible,
+        Remedy::Loses => proto::ProblemRepair::Loses,
+    };
+    report.problems.iter().map(|problem| problem.to_proto(repair(problem))).collect()
+}
+
+fn count(problems: &[proto::ScrubProblem], dangling: bool) -> u64 {
+    problems.iter().filter(|problem| problem.dangling == dangling).count() as u64
+}
+
+/// As many problems as a message can hold.
+fn bounded(problems: Vec<proto::ScrubProblem>) -> Vec<proto::ScrubProblem> {
+    let mut room = DAMAGE_BYTES;
+    let fits = |problem: &proto::ScrubProblem| match room.checked_sub(problem.what.len()) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    };
+    problems.into_iter().take_while(fits).collect()
 }
 
 /// Descriptions of the damage, as many as a message can hold.
@@ -158,8 +209,8 @@ impl Write for Pieces<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::scrub::Damage;
     use super::*;
+    use crate::brick::scrub::Damage;
 
     #[test]
     fn a_long_list_of_damage_fits_a_message_and_says_how_much_is_missing() {

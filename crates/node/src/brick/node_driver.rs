@@ -17,6 +17,7 @@
 //! | [`entry_writer`] | entries of collections, and their totals |
 //! | [`usage`] | what the objects take, and the quota of the space |
 //! | [`removals`] | what is refused because it is being removed, and whether there are objects of it |
+//! | [`repairs`] | what a scrub has found wrong and can be put right |
 //! | [`admission`] | which transactions are taken in, and what they replace |
 //!
 //! - **L1.** Nothing is sent that rests on rows which are not durable: the machine hears of them by [`NodeDriver::handle_written`] only.
@@ -35,6 +36,7 @@ mod indexing;
 mod output;
 mod page_allocator;
 mod removals;
+mod repairs;
 mod row_writer;
 mod staging;
 mod txn_rows;
@@ -80,11 +82,12 @@ pub use output::PageRead;
 pub(crate) use output::{DriverOutput, Life};
 use page_allocator::PageAllocator;
 pub(crate) use page_allocator::Reservation;
+pub(crate) use repairs::Repaired;
 use row_writer::{Flushed, RowWriter, WriteResult};
 pub(crate) use staging::STAGING_LEASE_MS;
 use staging::Staging;
 use txn_rows::TxnRows;
-use writing::named_contents;
+pub(crate) use writing::named_contents;
 
 /// Entries that the window of a page may have in a brick that serves.
 pub(crate) const WINDOW: usize = 256;
@@ -199,7 +202,7 @@ impl<C: Clone> NodeDriver<C> {
             if let Record::Prepared { txn, part, .. } = &record
                 && !planted(Bug::RecoveredContentForgotten)
             {
-                named_contents(&part.writes).for_each(|id| staging.prepare(id, *txn));
+                named_contents(part.writes.values()).for_each(|id| staging.prepare(id, *txn));
                 prepared_parts.push((*txn, part.clone()));
             }
             machine.recover(at, record);
@@ -472,6 +475,14 @@ impl<C: Clone> NodeDriver<C> {
     /// [`ErrorKind::Full`] if there are not so many left; or if it cannot be read which were reserved.
     pub(crate) fn reserve(&mut self, space: SpaceId, pages: u64) -> Result<Reservation> {
         self.pages.reserve(space, pages, &self.reader)
+    }
+
+    /// The lowest page number that was never reserved.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn next_page(&self, space: SpaceId) -> Result<u64> {
+        self.pages.next_page(space, &self.reader)
     }
 
     /// The rows of a reservation are durable, or were refused.

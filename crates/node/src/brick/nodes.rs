@@ -10,6 +10,7 @@ mod emptiness;
 mod events;
 mod managing;
 mod reads;
+mod repairs;
 mod routing;
 mod usage;
 

@@ -110,7 +110,7 @@ fn object_bytes(PageId { space, node, number }: PageId, slot: u16) -> [u8; HEAD_
 }
 
 /// The page of a key, and the slot if it is that of an object and not that of the page's head; `None` for another key.
-fn parse_key(key: &[u8]) -> Option<(PageId, Option<u16>)> {
+pub(crate) fn parse_key(key: &[u8]) -> Option<(PageId, Option<u16>)> {
     let ([b'P', n0, n1, n2, n3, s0, s1, p0, p1, p2, p3, p4, p5], slot) = key.split_first_chunk::<HEAD_KEY>()? else {
         return None;
     };
@@ -153,6 +153,22 @@ pub(crate) fn extent_place(key: &[u8]) -> Result<(u64, u16)> {
     Ok((u64::from_be_bytes([0, 0, *p0, *p1, *p2, *p3, *p4, *p5]), u16::from_be_bytes([*s0, *s1])))
 }
 
+/// The object in the key of a row of an extent of a logical node.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] for a key of another form.
+pub(crate) fn parse_extent(node: NodeId, key: &[u8]) -> Result<Oid> {
+    let (number, slot) = extent_place(key)?;
+    let space = SpaceId(u16::from_be_bytes([key[5], key[6]]));
+    let class = ClassId(u32::from_be_bytes([key[7], key[8], key[9], key[10]]));
+    let page = PageId { space, node, number };
+    if space > SpaceId::MAX || class > ClassId::MAX || number > PageId::MAX_NUMBER {
+        let what = format!("row {key:02x?} is damaged: it is no object of an extent");
+        return Err(Error::new(ErrorKind::Corrupt, what));
+    }
+    Ok(Oid::new(class, page, slot))
+}
+
 /// The prefix of the keys of an extent.
 pub(crate) fn extent_prefix(node: NodeId, space: SpaceId, class: ClassId) -> Key {
     key(b'E', &[&node.0.to_be_bytes(), &space.0.to_be_bytes(), &class.0.to_be_bytes()])
@@ -185,6 +201,34 @@ pub(crate) fn free_range(node: NodeId) -> (Key, Key) {
 pub(crate) fn txn_key(node: NodeId, txn: TxnId, piece: u16) -> Key {
     let (start, client) = (txn.start.0.to_be_bytes(), txn.client.0.to_be_bytes());
     key(b'K', &[&node.0.to_be_bytes(), &start, &client, &piece.to_be_bytes()])
+}
+
+/// The transaction and the number of the piece in the key of a row of table `K`.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`].
+pub(crate) fn parse_txn(key: &[u8]) -> Result<(TxnId, u16)> {
+    let parts = key.get(5..).and_then(|rest| rest.split_first_chunk::<8>());
+    let parsed = parts.and_then(|(start, rest)| {
+        let (client, piece) = rest.split_first_chunk::<8>()?;
+        let txn =
+            TxnId { start: HlcTimestamp(u64::from_be_bytes(*start)), client: ClientId(u64::from_be_bytes(*client)) };
+        Some((txn, u16::from_be_bytes(piece.try_into().ok()?)))
+    });
+    parsed.ok_or_else(|| {
+        Error::new(ErrorKind::Corrupt, format!("row {key:02x?} is damaged: it is not the record of a transaction"))
+    })
+}
+
+/// The client in the key of a row of table `M`.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`].
+pub(crate) fn parse_mark(key: &[u8]) -> Result<ClientId> {
+    let client = key.get(5..).and_then(|client| client.try_into().ok());
+    client.map(|client| ClientId(u64::from_be_bytes(client))).ok_or_else(|| {
+        Error::new(ErrorKind::Corrupt, format!("row {key:02x?} is damaged: it is not the mark of a client"))
+    })
 }
 
 /// Whether a row is the first piece of the record of a transaction.
@@ -222,6 +266,12 @@ pub(crate) fn limit_key(node: NodeId) -> Key {
     key(b'L', &[&node.0.to_be_bytes()])
 }
 
+/// The range of the rows of a logical node in a table.
+pub(crate) fn table_range(table: u8, node: NodeId) -> (Key, Key) {
+    // Node numbers have 24 bits, so adding one does not overflow.
+    (key(table, &[&node.0.to_be_bytes()]), key(table, &[&(node.0 + 1).to_be_bytes()]))
+}
+
 /// The tables whose rows move with a logical node, in order.
 const TABLES: [u8; 14] = *b"BCDEFHIKLMNPRU";
 
@@ -237,8 +287,7 @@ fn tables() -> impl Iterator<Item = u8> {
 
 /// The ranges of all rows that move with a logical node, in order.
 pub(crate) fn ranges(node: NodeId) -> impl Iterator<Item = (Key, Key)> {
-    // Node numbers have 24 bits, so adding one does not overflow.
-    tables().map(move |table| (key(table, &[&node.0.to_be_bytes()]), key(table, &[&(node.0 + 1).to_be_bytes()])))
+    tables().map(move |table| table_range(table, node))
 }
 
 /// Whether a row moves with a logical node.
@@ -317,7 +366,11 @@ impl Head {
         row.freeze()
     }
 
-    fn decode(page: PageId, row: &[u8]) -> Result<Self> {
+    /// The head in a row.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if the row has another length.
+    pub(crate) fn decode(page: PageId, row: &[u8]) -> Result<Self> {
         let row: &[u8; HEAD] = row.try_into().map_err(|_| damaged(page, "its head has the wrong length"))?;
         let [m0, m1, m2, m3, p @ .., t0, t1, t2, t3, t4, t5, t6, t7] = *row;
         let version = Version { moves: u32::from_be_bytes([m0, m1, m2, m3]), position: u64::from_be_bytes(p) };
@@ -548,6 +601,39 @@ pub(crate) fn each_object(
         });
         visit(Oid::new(class, page, slot), checked)
     })
+}
+
+/// The object in a row, if its bytes have their checksum.
+///
+/// # Errors
+/// Why it is no object, with its class if that is known.
+pub(crate) fn verify_object(page: PageId, slot: u16, row: &Bytes) -> std::result::Result<Object, (ClassId, Error)> {
+    let stored = StoredObject::decode(page, row).map_err(|error| (ClassId::NONE, error))?;
+    let class = if stored.class > ClassId::MAX { ClassId::NONE } else { stored.class };
+    if crc32c_parts(&[stored.bytes]) != stored.checksum {
+        return Err((class, damaged(page, &format!("the object in slot {slot} has another checksum"))));
+    }
+    if class != stored.class {
+        return Err((class, damaged(page, &format!("the object in slot {slot} has a class that there cannot be"))));
+    }
+    stored.with(page, row.slice_ref(stored.bytes)).map_err(|error| (class, error))
+}
+
+/// The class and the content of the object in a row, if it has a content.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if the row is no object.
+pub(crate) fn content_in_row(page: PageId, row: &[u8]) -> Result<Option<(ClassId, ContentId)>> {
+    let stored = StoredObject::decode(page, row)?;
+    if stored.class > ClassId::MAX {
+        return Err(damaged(page, "an object has a class that there cannot be"));
+    }
+    Ok(stored.summary(page)?.content.map(|content| (stored.class, content)))
+}
+
+/// The class of the object in a row; `None` if it has none that there can be.
+pub(crate) fn class_in_row(row: &[u8]) -> Option<ClassId> {
+    row.first_chunk().map(|class| ClassId(u32::from_be_bytes(*class))).filter(|class| *class <= ClassId::MAX)
 }
 
 /// The value of a row with one number.

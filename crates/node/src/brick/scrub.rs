@@ -2,16 +2,19 @@
 //!
 //! The store checks rows, chunks and contents, of which it knows no more than their identifiers. Here each object is compared with its
 //! checksum, and damage is named by object and path. The objects of each logical node that is served are counted, and compared with the
-//! [row](super::node_usage) that counts them.
+//! [row](super::node_usage) that counts them. At last the rows of each of these nodes are compared [with each other](super::consistency).
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::ControlFlow;
 
-use model::{ContentId, Entry, EntryKey, Error, ErrorKind, NodeId, Oid, Result};
+use model::{ContentId, Entry, EntryKey, Error, ErrorKind, NodeId, Oid, Result, SpaceId};
 use protocol::entries::root_directory;
-use store::{Progress, Snapshot, Store};
+use store::{Amount, Progress, Snapshot, Store};
+use tracing::error;
 
+use super::consistency::{NodeCheck, Place, Problem, Severity};
 use super::entry_rows;
 use super::node_usage::NodeUsage;
 use super::page_rows;
@@ -34,6 +37,44 @@ pub(crate) struct ScrubReport {
     pub(crate) damaged: u64,
     /// Logical nodes whose objects are counted wrongly.
     pub(crate) miscounts: Vec<Miscount>,
+    /// The first problems between rows.
+    pub(crate) problems: Vec<NamedProblem>,
+    /// The number of problems between rows that are damage, and of those that lead nowhere, listed or not.
+    pub(crate) contradictions: u64,
+    pub(crate) dangling: u64,
+}
+
+impl ScrubReport {
+    /// The listed problems between rows that are damage.
+    pub(crate) fn listed_contradictions(&self) -> impl Iterator<Item = &NamedProblem> {
+        self.problems.iter().filter(|named| named.problem.severity() == Severity::Damage)
+    }
+
+    /// Logs damage.
+    pub(crate) fn log(&self) {
+        let (damaged, contradictions, miscounts) = (self.damaged, self.contradictions, self.miscounts.len());
+        if damaged + contradictions > 0 || miscounts > 0 {
+            error!(damaged, contradictions, miscounts, "a scrub found damage");
+        }
+    }
+}
+
+/// A problem between rows, with some names of its object.
+#[derive(Debug)]
+pub(crate) struct NamedProblem {
+    pub(crate) problem: Problem,
+    pub(crate) names: Vec<String>,
+}
+
+impl fmt::Display for NamedProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.problem.object() {
+            Some(oid) if self.names.is_empty() => write!(f, "object {oid}: ")?,
+            Some(oid) => write!(f, "object {oid} ({}): ", self.names.join(", "))?,
+            None => {}
+        }
+        self.problem.fmt(f)
+    }
 }
 
 /// The objects of a logical node are not as many, or not as large, as its row says.
@@ -79,18 +120,32 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Reads and checks everything, and lists all damage. `served` tells which logical nodes are served now, with their epochs: the rows of
-/// others may be incomplete copies or leftovers.
+/// What a scrub asks of those who serve the store.
+pub(crate) struct Serving<'a> {
+    /// The logical nodes that are served now, with their epochs: the rows of others may be incomplete copies or leftovers.
+    pub(crate) served: &'a dyn Fn() -> BTreeSet<(NodeId, u64)>,
+    /// Whether an index of a space is unique and ready.
+    pub(crate) is_unique: &'a dyn Fn(SpaceId, u32) -> bool,
+}
+
+/// Reads and checks everything, and lists all damage.
 ///
 /// # Errors
 /// Those of reading the store; [`ErrorKind::Unavailable`] if `progress` ends it.
-pub(crate) fn scrub(
-    store: &Store,
-    served: &dyn Fn() -> BTreeSet<(NodeId, u64)>,
-    progress: &dyn Progress,
-) -> Result<ScrubReport> {
-    let below = store.scrub(progress)?;
-    check_objects(store, served, below, &mut |_| ControlFlow::Continue(()))
+pub(crate) fn scrub(store: &Store, serving: &Serving<'_>, progress: &dyn Progress) -> Result<ScrubReport> {
+    // The rows are read once more, to be compared with each other.
+    let extra_bytes = store.status().tree_bytes;
+    let reached = Cell::new(Amount::default());
+    let below = store.scrub(&|amount: Amount| {
+        reached.set(Amount { total_bytes: amount.total_bytes + extra_bytes, ..amount });
+        progress.report(reached.get())
+    })?;
+    let mut report = check_objects(store, serving, below, &mut |_| ControlFlow::Continue(()))?;
+    let reached = reached.get();
+    let compared =
+        |bytes: u64| progress.report(Amount { bytes: (reached.bytes + bytes).min(reached.total_bytes), ..reached });
+    compare_rows(store, serving, &compared, &mut report)?;
+    Ok(report)
 }
 
 /// Checks the objects of a brick, and adds what is found to what the scrub of its store has found. `progress` is called with the number of
@@ -100,14 +155,14 @@ pub(crate) fn scrub(
 /// As [`scrub`].
 pub(crate) fn check_objects(
     store: &Store,
-    served: &dyn Fn() -> BTreeSet<(NodeId, u64)>,
+    serving: &Serving<'_>,
     below: store::ScrubReport,
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<ScrubReport> {
-    let served_before = served();
+    let served_before = (serving.served)();
     let state = store.snapshot()?;
     // A node that is served at both times under one epoch is complete in the snapshot.
-    let complete: BTreeSet<NodeId> = served_before.intersection(&served()).map(|(node, _)| *node).collect();
+    let complete: BTreeSet<NodeId> = served_before.intersection(&(serving.served)()).map(|(node, _)| *node).collect();
     let mut report = ScrubReport { bytes: below.bytes, damaged: below.damaged, ..ScrubReport::default() };
     // The damages of contents, by position in the list, until their objects are found.
     let mut contents: HashMap<ContentId, Vec<usize>> = HashMap::new();
@@ -161,6 +216,62 @@ pub(crate) fn check_objects(
     Ok(report)
 }
 
+/// Compares the rows of the logical nodes that are served with each other. A problem counts only if its node is served under one epoch
+/// before and after the portion is read. `progress` gets the bytes that were read, and may end it.
+///
+/// # Errors
+/// As [`scrub`].
+pub(crate) fn compare_rows(
+    store: &Store,
+    serving: &Serving<'_>,
+    progress: &dyn Fn(u64) -> ControlFlow<()>,
+    report: &mut ScrubReport,
+) -> Result<()> {
+    let (mut read, mut problems, mut dangling) = (0, Vec::new(), Vec::new());
+    for (node, epoch) in (serving.served)() {
+        let check = NodeCheck { store, node, is_unique: serving.is_unique, reads_contents: false };
+        let mut is_stopped = false;
+        check.run(Place::first(), |portion| {
+            if !(serving.served)().contains(&(node, epoch)) {
+                return ControlFlow::Break(());
+            }
+            read += portion.bytes;
+            for problem in portion.problems.into_iter().filter(|problem| !is_known(problem)) {
+                match problem.severity() {
+                    Severity::Damage => report.contradictions += 1,
+                    Severity::Dangling => report.dangling += 1,
+                }
+                let listed = match problem.severity() {
+                    Severity::Damage => &mut problems,
+                    Severity::Dangling => &mut dangling,
+                };
+                if listed.len() < MAX_LISTED {
+                    listed.push(problem);
+                }
+            }
+            let flow = progress(read);
+            is_stopped = flow.is_break();
+            flow
+        })?;
+        if is_stopped {
+            return Err(Error::new(ErrorKind::Unavailable, "the scrub was stopped"));
+        }
+    }
+    let state = store.snapshot()?;
+    let mut nodes: BTreeSet<NodeId> = (serving.served)().into_iter().map(|(node, _)| node).collect();
+    nodes.extend(entry_rows::nodes_with_entries(&state)?);
+    for problem in problems.into_iter().chain(dangling) {
+        let names = problem.object().map_or(Ok(Vec::new()), |oid| names(&state, &nodes, oid))?;
+        report.problems.push(NamedProblem { problem, names });
+    }
+    Ok(())
+}
+
+/// Whether a problem is reported as damage below.
+fn is_known(problem: &Problem) -> bool {
+    matches!(problem, Problem::ObjectDamaged { .. })
+}
+
 /// The logical nodes of damaged objects, whose sizes are not known.
 fn damaged_nodes(report: &ScrubReport) -> BTreeSet<NodeId> {
     report.damage.iter().filter_map(|damage| Some(damage.object?.page().node)).collect()
@@ -184,6 +295,9 @@ fn find_miscounts(
 
 /// Some paths of an object, as far as its directories are at these logical nodes.
 fn names(state: &Snapshot, nodes: &BTreeSet<NodeId>, oid: Oid) -> Result<Vec<String>> {
+    if oid == root_directory(oid.space(), oid.page().node) {
+        return Ok(vec!["/".to_owned()]);
+    }
     let mut names = Vec::new();
     let mut pending = vec![(oid, String::new(), 0)];
     while let Some((oid, below, depth)) = pending.pop() {
@@ -226,10 +340,8 @@ fn entries_of(state: &Snapshot, nodes: &BTreeSet<NodeId>, target: Oid) -> Result
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use bytes::Bytes;
-    use model::{ClassId, Object, PageId, SpaceId};
+    use model::{ClassId, Object, PageId};
     use store::{Options, RowChanges};
 
     use super::*;
@@ -243,7 +355,9 @@ mod tests {
         let mut rows = RowChanges::new();
         rows.put(&page_rows::object_key(page, 0), page_rows::encode_object(&Object::blob("12345".into())));
         store.commit_rows(rows).unwrap();
-        let miscounts = |served: &dyn Fn() -> BTreeSet<(NodeId, u64)>| scrub(&store, served, &()).unwrap().miscounts;
+        let miscounts = |served: &dyn Fn() -> BTreeSet<(NodeId, u64)>| {
+            scrub(&store, &Serving { served, is_unique: &|_, _| false }, &()).unwrap().miscounts
+        };
         let found = NodeUsage { objects: 1, bytes: 5 };
         let miscount = Miscount { node: NODE, counted: NodeUsage::default(), found };
         assert_eq!(miscounts(&|| [(NODE, 1)].into()), [miscount]);
@@ -273,7 +387,8 @@ mod tests {
             rows.put(&entry_rows::reverse_key(damaged[0], &entry), Bytes::new());
         }
         store.commit_rows(rows).unwrap();
-        let found = scrub(&store, &BTreeSet::new, &()).unwrap().damage;
+        let serving = Serving { served: &BTreeSet::new, is_unique: &|_, _| false };
+        let found = scrub(&store, &serving, &()).unwrap().damage;
         assert_eq!(found.iter().map(|damage| damage.object).collect::<Vec<_>>(), damaged.map(Some));
         assert_eq!(
             (&found[0].names[..], found[1].names.len()),

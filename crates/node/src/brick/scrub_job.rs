@@ -4,7 +4,6 @@
 //! steps are those of [`super::scrub`]. After each step the part has another place, and a process that goes on begins with the next step.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,15 +11,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use meta::catalog::{CatalogEditor, Job, JobId, JobKind, JobPart, JobProgress, JobState, JobWorker};
-use model::{Error, ErrorKind, NodeId, Result};
+use model::{Error, ErrorKind, Result};
 use protocol::token_bucket::TokenBucket;
 use store::{Amount, Progress, Store};
 use tokio::sync::oneshot;
 use tokio::time;
-use tracing::{debug, error, info};
+use tracing::{debug, info};
 
+use super::background_scrub::BackgroundScrub;
 use super::nodes::Nodes;
-use super::scrub::{self, ScrubReport};
+use super::scrub::{self, ScrubReport, Serving};
 
 /// The place of a part whose store was read.
 const OBJECTS: &str = "objects";
@@ -37,11 +37,11 @@ const ROWS_BETWEEN_LOOKS: u32 = 256;
 const MAX_SLEEP: Duration = Duration::from_millis(50);
 
 /// Works on the parts of a brick, until it is dropped.
-pub(super) async fn run(nodes: Arc<Nodes>, worker: JobWorker) {
+pub(super) async fn run(nodes: Arc<Nodes>, background: Arc<BackgroundScrub>, worker: JobWorker) {
     let Some(mut changed) = nodes.cluster_view.catalog_changes() else { return };
     loop {
         if let Some(job) = next_scrub(&nodes, worker)
-            && let Err(error) = work_on(&nodes, job, worker).await
+            && let Err(error) = work_on(&nodes, &background, job, worker).await
         {
             debug!(job = job.0, %error, "a scrub is not worked on now");
         }
@@ -149,22 +149,27 @@ impl Progress for Pacer {
 }
 
 /// Reads and checks what is left of a part, on the thread of this function.
-fn check(
-    store: &Store,
-    served: &dyn Fn() -> BTreeSet<(NodeId, u64)>,
-    is_store_checked: bool,
-    shared: &Arc<Shared>,
-) -> Result<ScrubReport> {
+fn check(store: &Store, serving: &Serving<'_>, is_store_checked: bool, shared: &Arc<Shared>) -> Result<ScrubReport> {
     let pacer = Pacer::new(shared.clone());
-    let below = if is_store_checked { store::ScrubReport::default() } else { store.scrub(&pacer)? };
+    // The rows are read once more, to be compared with each other.
+    let rows_bytes = store.status().tree_bytes;
+    let below = match is_store_checked {
+        true => store::ScrubReport::default(),
+        false => store
+            .scrub(&|amount: Amount| pacer.report(Amount { total_bytes: amount.total_bytes + rows_bytes, ..amount }))?,
+    };
     if !is_store_checked {
         let found = below.damage.iter().map(ToString::to_string).collect();
         *shared.lock_below() = Some(found);
     }
-    scrub::check_objects(store, served, below, &mut |objects| {
+    let mut report = scrub::check_objects(store, serving, below, &mut |objects| {
         shared.objects.store(objects, Ordering::Relaxed);
         pacer.advance(0)
-    })
+    })?;
+    let (bytes, total_bytes) = (shared.bytes.load(Ordering::Relaxed), shared.total_bytes.load(Ordering::Relaxed));
+    let compared = |read: u64| pacer.report(Amount { bytes: bytes + read, total_bytes, ..Amount::default() });
+    scrub::compare_rows(store, serving, &compared, &mut report)?;
+    Ok(report)
 }
 
 /// The progress of a part, with what an earlier process has recorded of it.
@@ -210,15 +215,17 @@ impl Work {
             (progress.found, progress.findings) = (0, Vec::new());
         }
         let miscounts = report.miscounts.iter().map(ToString::to_string);
-        let listed = report.damage.len() as u64;
-        miscounts.chain(report.damage.iter().map(ToString::to_string)).for_each(|text| progress.add_finding(&text));
-        progress.found += report.damaged.saturating_sub(listed);
+        let damage = report.damage.iter().map(ToString::to_string);
+        let contradictions: Vec<String> = report.listed_contradictions().map(ToString::to_string).collect();
+        let listed = (report.damage.len() + contradictions.len()) as u64;
+        miscounts.chain(damage).chain(contradictions).for_each(|text| progress.add_finding(&text));
+        progress.found += (report.damaged + report.contradictions).saturating_sub(listed);
         progress
     }
 }
 
 /// Claims the part of this brick, and works on it.
-async fn work_on(nodes: &Arc<Nodes>, id: JobId, worker: JobWorker) -> Result<()> {
+async fn work_on(nodes: &Arc<Nodes>, background: &BackgroundScrub, id: JobId, worker: JobWorker) -> Result<()> {
     let (view, part) = (&nodes.cluster_view, (id, nodes.id.0));
     let editor = view.editor()?;
     let claimed = editor.claim_job_part(id, part.1, worker).await?;
@@ -231,7 +238,7 @@ async fn work_on(nodes: &Arc<Nodes>, id: JobId, worker: JobWorker) -> Result<()>
     let (tell, mut told) = oneshot::channel();
     let (served, is_store_checked) = (nodes.clone(), work.is_store_checked());
     let checking = move || {
-        let _ = tell.send(check(&served.store, &|| served.served_epochs(), is_store_checked, &shared));
+        let _ = tell.send(served.with_serving(|serving| check(&served.store, serving, is_store_checked, &shared)));
     };
     let spawned = thread::Builder::new().name("mortar-scrub".to_owned()).spawn(checking);
     let checked = match spawned {
@@ -243,6 +250,8 @@ async fn work_on(nodes: &Arc<Nodes>, id: JobId, worker: JobWorker) -> Result<()>
     let recorded = match checked {
         Ok(report) => {
             correct(nodes, &report);
+            let first = work.end(&report).findings.into_iter().nth(report.miscounts.len());
+            background.report_whole(&nodes.store, report.damaged + report.contradictions, report.dangling, first);
             editor.end_job_part(part, worker, work.end(&report)).await?
         }
         Err(_) if is_stopped => editor.release_job_part(part, worker, place, progress).await?,
@@ -260,9 +269,7 @@ async fn work_on(nodes: &Arc<Nodes>, id: JobId, worker: JobWorker) -> Result<()>
 
 /// Corrects wrong counts of objects, and logs damage.
 fn correct(nodes: &Nodes, report: &ScrubReport) {
-    if report.damaged > 0 || !report.miscounts.is_empty() {
-        error!(damaged = report.damaged, miscounts = report.miscounts.len(), "a scrub found damage");
-    }
+    report.log();
     for miscount in &report.miscounts {
         if let Err(error) = nodes.correct_usage(miscount) {
             debug!(%error, "a wrong count is not corrected now");

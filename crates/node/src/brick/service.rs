@@ -101,8 +101,10 @@ impl Service for BrickConnection {
                 let lasted = lasted && self.nodes().is_current();
                 reply.send(Response::CutReleased(proto::CutReleased { run: run.0, lasted }));
             }
-            Request::Scrub(_) => {
-                long_job::scrub(self.nodes().clone(), &self.thread.server.role.long_jobs, reply);
+            Request::Scrub(asked) => {
+                let role = &self.thread.server.role;
+                let scrubbed = (self.nodes().clone(), role.scrub.clone());
+                long_job::scrub(asked, scrubbed, &role.long_jobs, reply);
             }
             request => match self.quick(request) {
                 Ok(response) => reply.send(response),

@@ -13,6 +13,7 @@ mod managing;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -30,6 +31,7 @@ use wire::cluster::{
     EntriesOf, EntryList, ListEntries, ListEntriesOf, LookUp, LookedUp, Message, ReadContent, Scan, Scanned,
 };
 
+use super::consistency::{NodeCheck, Place, Problem};
 use super::content_reads::{RangeBytes, read_range};
 use super::entries;
 use super::node_driver::{Life, NodeDriver, PageRead};
@@ -70,6 +72,7 @@ impl SimulatedDisk {
         let machine = SimStore::open(DiskImage::default(), options())?;
         let mut changes = RowChanges::new();
         for (page, objects) in pages {
+            changes.put(&rows::head_key(*page), rows::Head::default().encode());
             for (slot, object) in objects {
                 changes.put(&rows::object_key(*page, *slot), rows::encode_object(object));
             }
@@ -526,6 +529,32 @@ impl<C: Clone> SimulatedBrick<C> {
     #[must_use]
     pub fn any_prepared(&self) -> Option<TxnId> {
         self.served.values().find_map(|served| served.driver.machine().prepared().next())
+    }
+
+    /// Checks that the rows of each logical node that is served agree with each other. Not checked is whether pages were reserved, and
+    /// whether objects of entries exist: workloads use pages of their own choice, and bind names of objects that they delete.
+    ///
+    /// # Errors
+    /// What contradicts what, and where.
+    pub fn check_rows(&self) -> std::result::Result<(), String> {
+        let store = self.effects.machine.store();
+        for node in self.served.keys().copied() {
+            let (check, mut found) =
+                (NodeCheck { store: &store, node, is_unique: &|_, _| false, reads_contents: true }, Vec::new());
+            let checked = check.run(Place::first(), |portion| {
+                found.extend(portion.problems);
+                ControlFlow::Continue(())
+            });
+            checked.map_err(|error| error.to_string())?;
+            let is_wrong = |problem: &&Problem| {
+                let is_free = matches!(problem, Problem::PageNotReserved { .. } | Problem::TargetMissing { .. });
+                !is_free && !matches!(problem, Problem::CollectionMissing { .. })
+            };
+            if let Some(problem) = found.iter().find(is_wrong) {
+                return Err(format!("{} at logical node {node}, {:?}: {problem}", problem.kind(), problem.object()));
+            }
+        }
+        Ok(())
     }
 
     /// Checks what must always hold of the logical nodes.

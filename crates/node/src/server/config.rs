@@ -8,7 +8,7 @@ use wire::transport::{Address, tls};
 
 use super::{ConnectionLimits, IoRuntimes};
 use crate::auth::{ClusterCredentials, Secret};
-use crate::brick::STAGING_LEASE_MS;
+use crate::brick::{STAGING_LEASE_MS, ScrubSettings};
 
 /// A listener that only clients of this process reach, and the secret that they show.
 #[derive(Clone, Debug)]
@@ -72,6 +72,8 @@ pub struct Config {
     pub cache_bytes: usize,
     /// How long an upload lasts at a brick after its last bytes, and staged bytes without a transaction that names them.
     pub upload_lease: Duration,
+    /// How a brick scrubs itself.
+    pub scrub: ScrubSettings,
     /// How long a client may take for TLS negotiation and authentication.
     pub handshake_timeout: Duration,
     /// How long a shutdown waits until all requests are answered.
@@ -95,6 +97,7 @@ impl Default for Config {
             unfinished_input_bytes: 512 << 20,
             cache_bytes: cache_bytes(),
             upload_lease: Duration::from_millis(STAGING_LEASE_MS),
+            scrub: ScrubSettings::default(),
             handshake_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(10),
         }

@@ -296,6 +296,18 @@ impl World {
             self.check_sets(*node)?;
             self.check_directories(*node)?;
         }
+        self.check_rows()
+    }
+
+    /// The rows of each logical node agree with each other.
+    fn check_rows(&self) -> Result<(), RunFailure> {
+        for process in &self.processes {
+            let Some(ProcessMachine::Driven(driven)) = &process.machine else { continue };
+            let checked = driven.brick.check_rows();
+            checked.map_err(|why| {
+                RunFailure::Rule(format!("S: the rows of {} contradict each other: {why}", process.place))
+            })?;
+        }
         Ok(())
     }
 

@@ -130,7 +130,8 @@ fn requests_are_unchanged() {
         ("list-spaces", Request::ListSpaces(proto::ListSpaces {})),
         ("get-status", Request::GetStatus(proto::GetStatus {})),
         ("backup", Request::Backup(proto::Backup::default())),
-        ("scrub", Request::Scrub(proto::Scrub {})),
+        ("scrub", Request::Scrub(proto::Scrub::default())),
+        ("scrub-and-repair", Request::Scrub(proto::Scrub { repair: true, discard: true })),
         ("backup-of-a-cut", Request::Backup(proto::Backup { cut: Some(7), catalogue: false })),
         ("backup-of-the-catalogue", Request::Backup(proto::Backup { cut: None, catalogue: true })),
         ("cut", Request::Cut(proto::Cut { number: 7, hold_ms: 2_000 })),
@@ -144,7 +145,7 @@ fn requests_are_unchanged() {
 #[test]
 fn answers_are_unchanged() {
     let metric = proto::Metric { name: "connections".to_owned(), value: 3 };
-    let responses: [(&str, Response, &[u8]); 12] = [
+    let responses: [(&str, Response, &[u8]); 13] = [
         ("error", Response::Error(proto::Error { kind: 2, message: "no such object".to_owned() }), b""),
         ("done", Response::Done(proto::Done {}), b""),
         ("space-created", Response::SpaceCreated(proto::SpaceCreated { space: 2 }), b""),
@@ -176,7 +177,27 @@ fn answers_are_unchanged() {
         ("progress", Response::Progress(proto::Progress { done: 1, total: 3 }), b""),
         (
             "scrub-done",
-            Response::ScrubDone(proto::ScrubDone { objects: 3, bytes: 4096, damaged: vec!["object 1".to_owned()] }),
+            Response::ScrubDone(proto::ScrubDone {
+                objects: 3,
+                bytes: 4096,
+                damaged: vec!["object 1".to_owned()],
+                ..proto::ScrubDone::default()
+            }),
+            b"",
+        ),
+        (
+            "scrub-done-problems",
+            Response::ScrubDone(proto::ScrubDone {
+                problems: vec![proto::ScrubProblem {
+                    kind: "extent_missing".to_owned(),
+                    what: "object 1: not in the extent".to_owned(),
+                    dangling: true,
+                    repair: proto::ProblemRepair::Done.into(),
+                }],
+                unlisted: 7,
+                unlisted_dangling: 9,
+                ..proto::ScrubDone::default()
+            }),
             b"",
         ),
         ("cut-held", Response::CutHeld(proto::CutHeld { run: 5, has_catalogue: true }), b""),
@@ -196,7 +217,7 @@ fn every_vector_is_checked() {
     let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
     assert_eq!(
         stored,
-        11 + 10 + 13 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
+        11 + 11 + 14 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
         "the vectors in the directory are not those of this version's tests"
     );
 }

@@ -19,7 +19,7 @@ use wire::transport::Address;
 
 use super::process::Process;
 use crate::failure::{Failure, Result};
-use crate::settings::{AuthSettings, MEMORY_MIB, MemorySizes, PartialSettings, ProcessRole, Settings};
+use crate::settings::{AuthSettings, MEMORY_MIB, MemorySizes, PartialSettings, ProcessRole, ScrubRate, Settings};
 
 /// The file with the secret of the processes.
 const SECRET_FILE: &str = "cluster.secret";
@@ -244,6 +244,7 @@ impl ProcessFiles {
                 memory_mib: MEMORY_MIB,
                 sizes: MemorySizes::default(),
                 upload_lease_s: None,
+                scrub: ScrubRate::default(),
                 listen: vec![FREE_PORT.parse()?],
                 advertise: Vec::new(),
                 http: crate::settings::parse_http_address(FREE_PORT)?,

@@ -87,6 +87,12 @@ impl EntryWriter {
         changes.remove(&rows::totals_key(collection));
     }
 
+    /// A collection has these totals, whatever its row says. No change of its entries is in flight, and the record at `next` is the next one.
+    pub(super) fn replace_totals(&mut self, collection: Oid, totals: Totals, next: u64, changes: &mut RowChanges) {
+        changes.put(&rows::totals_key(collection), totals.encode());
+        self.newest.insert(collection, NewestTotals { totals, position: next });
+    }
+
     /// The number of entries that a collection has after these changes.
     ///
     /// # Errors

@@ -157,6 +157,13 @@ impl RowWriter {
         self.in_flight.len()
     }
 
+    /// Whether any of these rows changes and is not known to be durable.
+    pub(super) fn has_pending(&self, keys: &[Vec<u8>]) -> bool {
+        let submitted = self.in_flight.iter().chain(&self.deferred).map(|submitted| &submitted.rows);
+        let mut pending = submitted.chain([&self.rows]).flat_map(RowChanges::keys);
+        pending.any(|pending| keys.iter().any(|key| **key == *pending))
+    }
+
     /// Why the store takes no rows now.
     pub(super) fn full_error(&self) -> Option<&Error> {
         self.full_error.as_ref()

@@ -35,6 +35,7 @@ use wire::cluster::Message;
 
 use super::staging::STAGING_LEASE_MS;
 use super::{DriverOutput, Life, NodeDriver, OpenSettings, Requester, Reservation};
+use crate::brick::consistency::{NodeCheck, Place, Problem};
 use crate::brick::indexes::IndexSpec;
 use crate::brick::page_rows::{self as rows, Rows};
 use crate::brick::row_reader::RowReader;
@@ -447,10 +448,41 @@ impl World {
         Ok(())
     }
 
+    /// The rows of each logical node agree with each other. Pages are used without having been reserved here, and entries lead to objects
+    /// that were never written.
+    fn judge_rows(&self) -> Checked {
+        let store = self.machine.store();
+        for node in NODES {
+            let mut found = Vec::new();
+            let check = NodeCheck { store: &store, node, is_unique: &|_, _| false, reads_contents: true };
+            let checked = check.run(Place::first(), |portion| {
+                found.extend(portion.problems);
+                ControlFlow::Continue(())
+            });
+            checked.map_err(|error| error.to_string())?;
+            found.retain(|problem| {
+                !matches!(
+                    problem,
+                    Problem::PageNotReserved { .. } | Problem::TargetMissing { .. } | Problem::CollectionMissing { .. }
+                )
+            });
+            if let Some(problem) = found.first() {
+                return Err(format!("node {node}: {} of {:?}: {problem}", problem.kind(), problem.object()));
+            }
+        }
+        Ok(())
+    }
+
     fn run(seed: u64, steps: u32) -> std::result::Result<Self, Violation> {
         let mut world = Self::new(seed)?;
-        (0..steps).try_for_each(|_| world.step())?;
+        for step in 0..steps {
+            world.step()?;
+            if step % 50 == 49 {
+                world.judge_rows()?;
+            }
+        }
         world.quiesce()?;
+        world.judge_rows()?;
         world.judge()?;
         // All of it again, as it is found after a restart.
         world.crash()?;

@@ -207,6 +207,11 @@ impl Staging {
         was_staged
     }
 
+    /// There is no such content, though there is a mark of it.
+    pub(super) fn forget(&mut self, id: ContentId) {
+        self.uploads.remove(&id);
+    }
+
     /// A transaction was aborted: its contents are staged again.
     pub(super) fn release(&mut self, txn: TxnId, now: Ms) {
         for upload in self.uploads.values_mut() {

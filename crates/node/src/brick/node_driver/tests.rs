@@ -26,6 +26,7 @@ use crate::brick::scan::scan;
 
 mod acknowledged;
 mod appends;
+mod consistency;
 mod contents;
 mod entries;
 mod indexes;

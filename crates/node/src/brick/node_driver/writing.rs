@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use model::{ClassId, ContentId, ContentOrigin, Error, ErrorKind, Object, Oid, PageId, Result};
-use protocol::commit::{Change, Outcome, Record, Writes};
+use protocol::commit::{Change, Outcome, Record};
 use protocol::ident::Version;
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
@@ -172,7 +172,7 @@ impl<C: Clone> NodeDriver<C> {
     fn follow_staged(&mut self, record: &Record<Object>, now: Ms) {
         match record {
             Record::Prepared { txn, part, .. } => {
-                named_contents(&part.writes).for_each(|id| self.staging.prepare(id, *txn));
+                named_contents(part.writes.values()).for_each(|id| self.staging.prepare(id, *txn));
             }
             Record::Decided { txn, outcome: Outcome::Aborted, .. } => self.staging.release(*txn, now),
             _ => {}
@@ -181,8 +181,10 @@ impl<C: Clone> NodeDriver<C> {
 }
 
 /// The contents that written heads name.
-pub(super) fn named_contents(writes: &Writes<Object>) -> impl Iterator<Item = ContentId> {
-    writes.values().filter_map(|written| match written {
+pub(crate) fn named_contents<'a>(
+    writes: impl IntoIterator<Item = &'a ObjectState<Object>>,
+) -> impl Iterator<Item = ContentId> {
+    writes.into_iter().filter_map(|written| match written {
         ObjectState::Value(object) => object.content().map(|content| content.id),
         ObjectState::Absent | ObjectState::Changed(_) => None,
     })

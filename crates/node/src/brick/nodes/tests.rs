@@ -1,4 +1,5 @@
 mod cold;
+mod scrub;
 
 use bytes::Bytes;
 use meta::MetaStore;

@@ -1,11 +1,15 @@
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
-use model::{Object, PageId, SpaceId};
+use model::{NodeId, Object, PageId, SpaceId};
 use store::{Options, RowChanges};
 
 use super::*;
 use crate::brick::page_rows;
 
 const NODE: NodeId = NodeId(3);
+/// Serves no logical node.
+const NOTHING: Serving<'_> = Serving { served: &BTreeSet::new, is_unique: &|_, _| false };
 
 /// A store with some objects and one that is damaged.
 fn store(count: u16) -> Store {
@@ -31,7 +35,7 @@ fn work(before: JobPart) -> Work {
 fn a_part_is_checked_in_two_steps_and_the_second_alone_finds_damaged_objects() {
     let store = store(40);
     let first = work(JobPart::default());
-    let report = check(&store, &BTreeSet::new, first.is_store_checked(), &first.shared).unwrap();
+    let report = check(&store, &NOTHING, first.is_store_checked(), &first.shared).unwrap();
     assert_eq!((report.objects, report.damaged), (41, 1));
     let (place, progress) = first.state();
     assert_eq!((place.as_deref(), progress.found), (Some(OBJECTS), 0));
@@ -41,7 +45,7 @@ fn a_part_is_checked_in_two_steps_and_the_second_alone_finds_damaged_objects() {
     let mut before = JobPart { place, progress, ..JobPart::default() };
     before.progress.add_finding("content 1 is damaged");
     let second = work(before);
-    let report = check(&store, &BTreeSet::new, second.is_store_checked(), &second.shared).unwrap();
+    let report = check(&store, &NOTHING, second.is_store_checked(), &second.shared).unwrap();
     let all = second.end(&report);
     assert_eq!((all.objects, all.found, all.findings.len()), (41, 2, 2));
     assert!(all.done >= second.before.progress.done && second.shared.bytes.load(Ordering::Relaxed) == 0);
@@ -52,9 +56,9 @@ fn a_stopped_scrub_ends_in_each_step() {
     let store = store(2 * ROWS_BETWEEN_LOOKS as u16);
     for is_store_checked in [false, true] {
         let shared = Arc::new(Shared::default());
-        assert!(check(&store, &BTreeSet::new, is_store_checked, &shared).is_ok());
+        assert!(check(&store, &NOTHING, is_store_checked, &shared).is_ok());
         shared.is_stopped.store(true, Ordering::Relaxed);
-        let ended = check(&store, &BTreeSet::new, is_store_checked, &shared);
+        let ended = check(&store, &NOTHING, is_store_checked, &shared);
         assert_eq!(ended.unwrap_err().kind(), ErrorKind::Unavailable);
     }
 }

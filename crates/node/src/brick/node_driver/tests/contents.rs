@@ -25,7 +25,7 @@ impl World {
     }
 
     /// Uploads bytes and waits until they are staged.
-    fn stage(&mut self, bytes: &[u8]) -> ContentId {
+    pub(super) fn stage(&mut self, bytes: &[u8]) -> ContentId {
         let upload = self.store.begin_upload().unwrap();
         let id = self.driver.begin_upload(SPACE, upload, self.now);
         for piece in bytes.chunks(10) {
@@ -62,7 +62,7 @@ impl World {
         (all, staged)
     }
 
-    fn is_committed(&mut self, oid: Oid, content: ObjectState<Object>) -> bool {
+    pub(super) fn is_committed(&mut self, oid: Oid, content: ObjectState<Object>) -> bool {
         let txn = self.begin(Vec::new(), [(oid, content)].into(), true);
         let answers = self.answer_all_but(txn);
         matches!(answers, Some(Answer::Ended { outcome: Outcome::Committed(_), .. }))
@@ -75,7 +75,7 @@ impl World {
         answer
     }
 
-    fn prepare(&mut self, oid: Oid, content: ObjectState<Object>) {
+    pub(super) fn prepare(&mut self, oid: Oid, content: ObjectState<Object>) {
         let txn = self.begin(Vec::new(), [(oid, content)].into(), false);
         let answer = self.answer_all_but(txn);
         assert!(matches!(answer, Some(Answer::Prepared { .. })), "{answer:?}");

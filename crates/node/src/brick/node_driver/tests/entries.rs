@@ -30,7 +30,7 @@ fn write(content: ObjectState<Object>) -> Part<Object> {
 
 impl World {
     /// Commits a part, and says whether it was committed.
-    fn commit_part(&mut self, part: Part<Object>) -> bool {
+    pub(super) fn commit_part(&mut self, part: Part<Object>) -> bool {
         let txn = self.next_txn();
         self.ask(Request::Commit { txn, part });
         self.open.insert(txn, Writes::new());
