@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use bytes::Bytes;
 use meta::catalog::{CatalogEditor, Follower};
 use meta::{Embedded, MetaSnapshot, MetaStore};
 use model::{Error, ErrorKind, Result};
@@ -81,7 +82,7 @@ struct RestoredParts {
 /// A part whose bytes come.
 enum OpenPart {
     Catalogue(Vec<u8>),
-    Brick { bytes: SyncSender<Vec<u8>>, restore: JoinHandle<Result<()>> },
+    Brick { bytes: SyncSender<Bytes>, restore: JoinHandle<Result<()>> },
 }
 
 /// Restores the parts of an archive, all at a time.
@@ -167,7 +168,7 @@ fn begin_brick(place: PathBuf, options: Options, stopped: Arc<AtomicBool>) -> Re
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         };
-        let mut from = PartBytes { pieces, piece: Vec::new(), at: 0 };
+        let mut from = PartBytes { pieces, piece: Bytes::new() };
         Store::restore(&place, &mut from, options, &progress).map(drop)
     };
     let spawned = std::thread::Builder::new().name("mortar-restore".to_owned()).spawn(run);
@@ -177,20 +178,20 @@ fn begin_brick(place: PathBuf, options: Options, stopped: Arc<AtomicBool>) -> Re
 
 /// The bytes of a part as they come.
 struct PartBytes {
-    pieces: Receiver<Vec<u8>>,
-    piece: Vec<u8>,
-    at: usize,
+    pieces: Receiver<Bytes>,
+    piece: Bytes,
 }
 
 impl Read for PartBytes {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        while self.at == self.piece.len() {
+        while self.piece.is_empty() {
+            // A part that was used up frees its memory before the next one is waited for.
+            self.piece = Bytes::new();
             let Ok(next) = self.pieces.recv() else { return Ok(0) };
-            (self.piece, self.at) = (next, 0);
+            self.piece = next;
         }
-        let len = into.len().min(self.piece.len() - self.at);
-        into[..len].copy_from_slice(&self.piece[self.at..self.at + len]);
-        self.at += len;
+        let len = into.len().min(self.piece.len());
+        bytes::Buf::copy_to_slice(&mut self.piece, &mut into[..len]);
         Ok(len)
     }
 }

@@ -122,6 +122,12 @@ pub(crate) trait Engine: Send + Sync {
     /// Writes all rows or none, preferably in key order. The rows are durable when this returns.
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()>;
 
+    /// As [`Engine::write`], but the rows may become durable only with the next call of that. For filling a store that no process opens before: a
+    /// crash meanwhile may leave no readable state.
+    fn load(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
+        self.write(rows)
+    }
+
     /// Frees space that is recorded as used and to which nothing refers, as damage leaves it; returns the bytes. Nothing is freed if a
     /// part of the data cannot be read; parts that are damaged are lost, with all to which only they refer.
     fn reclaim_space(&self) -> EngineResult<u64> {

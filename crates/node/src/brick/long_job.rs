@@ -1,6 +1,7 @@
 //! Jobs that may take hours, each on its own thread: backup and scrub.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use super::scrub::{NamedProblem, ScrubReport};
 pub(crate) const AT_A_TIME: usize = 4;
 /// Bytes in a piece of a backup.
 const PIECE: usize = 256 << 10;
+/// Most pieces whose memory is kept.
+const MAX_SENT: usize = 31;
 /// How often a client receives the progress of a scrub.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 /// Most bytes of all descriptions of damage together.
@@ -61,7 +64,7 @@ fn run(
 /// Streams an archive of a snapshot.
 pub(crate) fn backup(snapshot: Snapshot, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("backup", places, reply, move |deferred| {
-        let mut pieces = Pieces { deferred, piece: BytesMut::with_capacity(PIECE) };
+        let mut pieces = Pieces::new(deferred);
         let summary = snapshot.backup(&mut pieces, &())?;
         pieces.flush().map_err(not_taken)?;
         Ok(Response::BackupDone(proto::BackupDone { bytes: summary.archive_bytes }))
@@ -70,7 +73,7 @@ pub(crate) fn backup(snapshot: Snapshot, places: &Arc<Semaphore>, reply: Respond
 
 /// Sends an archive that is in memory. It blocks while the client is slow.
 pub(crate) fn send_archive(archive: &[u8], deferred: DeferredResponder) {
-    let mut pieces = Pieces { deferred: &deferred, piece: BytesMut::with_capacity(PIECE) };
+    let mut pieces = Pieces::new(&deferred);
     match pieces.write_all(archive).and_then(|()| pieces.flush()) {
         Ok(()) => {
             let bytes = archive.len() as u64;
@@ -179,9 +182,26 @@ fn in_words(report: &ScrubReport) -> Vec<String> {
 struct Pieces<'a> {
     deferred: &'a DeferredResponder,
     piece: BytesMut,
+    /// The memory of pieces that were sent, which is used again when they have left: a new mapping for each would cost more than the copy.
+    sent: VecDeque<BytesMut>,
 }
 
-impl Pieces<'_> {
+impl<'a> Pieces<'a> {
+    fn new(deferred: &'a DeferredResponder) -> Self {
+        Self { deferred, piece: BytesMut::with_capacity(PIECE), sent: VecDeque::new() }
+    }
+
+    /// Memory for the next piece.
+    fn next_piece(&mut self) -> BytesMut {
+        match self.sent.iter_mut().position(|piece| piece.try_reclaim(PIECE)) {
+            Some(free) => self.sent.remove(free).unwrap_or_default(),
+            None => {
+                self.sent.truncate(MAX_SENT);
+                BytesMut::with_capacity(PIECE)
+            }
+        }
+    }
+
     fn send(&self, piece: Bytes) -> io::Result<()> {
         let sent = self.deferred.send_more(Response::BackupPiece(proto::BackupPiece {}), vec![piece]);
         if sent { Ok(()) } else { Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone")) }
@@ -202,8 +222,10 @@ impl Write for Pieces<'_> {
         if self.piece.is_empty() {
             return Ok(());
         }
-        let piece = std::mem::replace(&mut self.piece, BytesMut::with_capacity(PIECE));
-        self.send(piece.freeze())
+        let piece = self.piece.split().freeze();
+        let next = self.next_piece();
+        self.sent.push_back(std::mem::replace(&mut self.piece, next));
+        self.send(piece)
     }
 }
 

@@ -4,15 +4,16 @@
 //! last step turns the directory into a store, after the trailer was verified and everything is durable. Until then the
 //! directory contains the file `RESTORING`, which describes its state, and no `STORE`.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hashbrown::HashMap;
-use model::{ContentId, Error, Result, limits};
+use model::{ContentId, Error, ErrorKind, Result, limits};
 
 use super::BackupSummary;
 use super::archive::{ArchiveReader, damaged};
@@ -22,8 +23,8 @@ use crate::content::blob_file;
 use crate::content::chunk_set::ChunkSet;
 use crate::directory::{self, DirectoryContents, RESTORING};
 use crate::disk::{self, Disk, DiskFile, RealDisk};
-use crate::engine::Engine;
 use crate::engine::tree::TreeEngine;
+use crate::engine::{Engine, EngineRow};
 use crate::error::{self, IntoModelResult, invalid};
 use crate::log::Log;
 use crate::log::frame::StoreId;
@@ -38,6 +39,8 @@ use crate::rows::row::{self, CHUNK, ContentHead, Extent, block_checksums, put_ex
 /// Rows are written in batches of about this many bytes or rows.
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_ROWS: usize = 32_768;
+/// Batches that wait for the B-tree.
+const WAITING_BATCHES: usize = 1;
 /// Maximum number of open blob files.
 const OPEN_FILES: usize = 64;
 /// No store reaches this position. A larger one in an archive would leave no numbers for new contents.
@@ -199,25 +202,48 @@ pub(crate) fn restore_on(
     if header.version >= LAST_VERSION {
         return Err(damaged(format!("its header has the impossible position {}", header.version)));
     }
-    let blobs = RestoredBlobFiles::new(Arc::clone(disk), id).map_err(blob_file_error)?;
-    let mut restore = Restore::new(engine, blobs, header.version);
-    while reader.read_part(&mut |item| restore.item(&item))? {
-        let amount = Amount { items: reader.counts().items(), bytes: reader.bytes_read(), total_bytes: 0 };
-        progress::report(progress, "restore", amount)?;
-    }
-    restore.end_content()?;
-    if !restore.has_incarnation {
-        return Err(damaged("it does not contain the count of openings"));
-    }
-    restore.write()?;
+    let mut blobs = RestoredBlobFiles::new(Arc::clone(disk), id).map_err(blob_file_error)?;
+    with_loader(engine, |batches| {
+        let mut restore = Restore::new(batches, &mut blobs, header.version);
+        while reader.read_part(&mut |item| restore.item(&item))? {
+            let amount = Amount { items: reader.counts().items(), bytes: reader.bytes_read(), total_bytes: 0 };
+            progress::report(progress, "restore", amount)?;
+        }
+        restore.end()
+    })?;
     if !planted(ContentBug::RestoredChunksNotForced) {
-        restore.blobs.force().map_err(blob_file_error)?;
+        blobs.force().map_err(blob_file_error)?;
     }
     Log::create(Arc::clone(disk), id, options.segment_bytes, header.version + 1, 0).into_model_result()?;
     let installed = LogPosition { seq: header.version, crc: 0 };
-    restore.put(Key::system(key::INSTALLED), Bytes::copy_from_slice(&installed.to_row()))?;
-    restore.write()?;
+    let installed = (Key::system(key::INSTALLED), Some(Bytes::copy_from_slice(&installed.to_row())));
+    // Makes the rows before it durable, too.
+    engine.write(&mut std::iter::once(Ok(installed))).into_model_result()?;
     Ok(BackupSummary::new(&header, &reader.counts(), reader.bytes_read()))
+}
+
+/// Rows for the B-tree.
+type RowBatch = Vec<EngineRow>;
+
+/// Runs `produce`, whose batches a thread of its own loads into the B-tree meanwhile.
+fn with_loader(engine: &dyn Engine, produce: impl FnOnce(SyncSender<RowBatch>) -> Result<()>) -> Result<()> {
+    thread::scope(|scope| {
+        let (batches, queue) = sync_channel::<RowBatch>(WAITING_BATCHES);
+        let load = move || {
+            let mut load = |rows: RowBatch| engine.load(&mut rows.into_iter().map(Ok)).into_model_result();
+            queue.into_iter().try_for_each(&mut load)
+        };
+        let loader = thread::Builder::new().name("mortar-load".to_owned()).spawn_scoped(scope, load);
+        let loader = loader.map_err(|e| error::io("starting a thread", e))?;
+        let produced = produce(batches);
+        let loaded = loader.join().unwrap_or_else(|_| Err(loader_has_ended()));
+        // If loading fails, batches are not taken any more: its error is the cause.
+        loaded.and(produced)
+    })
+}
+
+fn loader_has_ended() -> Error {
+    Error::new(ErrorKind::Internal, "the thread that loads the B-tree has ended early")
 }
 
 fn blob_file_error(error: io::Error) -> Error {
@@ -234,10 +260,10 @@ struct ContentInProgress {
 }
 
 struct Restore<'a> {
-    engine: &'a dyn Engine,
-    blobs: RestoredBlobFiles,
+    batches: SyncSender<RowBatch>,
+    blobs: &'a mut RestoredBlobFiles,
     version: u64,
-    rows: BTreeMap<Key, Bytes>,
+    rows: RowBatch,
     row_bytes: usize,
     content: Option<ContentInProgress>,
     last_content: Option<ContentId>,
@@ -248,12 +274,12 @@ struct Restore<'a> {
 }
 
 impl<'a> Restore<'a> {
-    fn new(engine: &'a dyn Engine, blobs: RestoredBlobFiles, version: u64) -> Self {
+    fn new(batches: SyncSender<RowBatch>, blobs: &'a mut RestoredBlobFiles, version: u64) -> Self {
         Self {
-            engine,
+            batches,
             blobs,
             version,
-            rows: BTreeMap::new(),
+            rows: Vec::new(),
             row_bytes: 0,
             content: None,
             last_content: None,
@@ -294,14 +320,22 @@ impl<'a> Restore<'a> {
 
     fn put(&mut self, key: Key, row: Bytes) -> Result<()> {
         self.row_bytes += key.len() + row.len();
-        self.rows.insert(key, row);
-        if self.row_bytes >= BATCH_BYTES || self.rows.len() >= BATCH_ROWS { self.write() } else { Ok(()) }
+        self.rows.push((key, Some(row)));
+        if self.row_bytes >= BATCH_BYTES || self.rows.len() >= BATCH_ROWS { self.load() } else { Ok(()) }
     }
 
-    fn write(&mut self) -> Result<()> {
+    fn load(&mut self) -> Result<()> {
         self.row_bytes = 0;
-        let rows = std::mem::take(&mut self.rows);
-        self.engine.write(&mut rows.into_iter().map(|(key, row)| Ok((key, Some(row))))).into_model_result()
+        self.batches.send(std::mem::take(&mut self.rows)).map_err(|_| loader_has_ended())
+    }
+
+    /// All items were shown.
+    fn end(mut self) -> Result<()> {
+        self.end_content()?;
+        if !self.has_incarnation {
+            return Err(damaged("it does not contain the count of openings"));
+        }
+        self.load()
     }
 
     fn begin_content(&mut self, id: ContentId, size: u64) -> Result<()> {

@@ -58,6 +58,26 @@ fn value(engine: &dyn Engine, name: &str) -> Option<String> {
 }
 
 #[test]
+fn loaded_rows_are_shown_at_once_and_kept_by_the_next_batch() {
+    on_each_engine(|engine, reopen| {
+        let load = |rows: &[(&str, Option<&'static str>)]| {
+            let mut rows = rows.iter().map(|(k, v)| Ok((key(k), v.map(|v| Bytes::from_static(v.as_bytes())))));
+            engine.load(&mut rows).unwrap();
+        };
+        load(&[("b", Some("2")), ("a", Some("1"))]);
+        load(&[("c", Some("3")), ("b", None), ("d", Some("4")), ("d", Some("5"))]);
+        assert_eq!(keys(&*engine, "a", "e"), "acd");
+        write(&*engine, &[("e", Some("6"))]);
+        drop(engine);
+        let engine = reopen();
+        assert_eq!(keys(&*engine, "a", "f"), "acde");
+        assert_eq!(value(&*engine, "d").as_deref(), Some("5"));
+        write(&*engine, &[("f", Some("7"))]);
+        assert_eq!(keys(&*engine, "a", "g"), "acdef");
+    });
+}
+
+#[test]
 fn ranges_begin_at_their_first_key_and_end_before_their_last() {
     on_each_engine(|engine, _| {
         write(&*engine, &[("d", Some("4")), ("b", Some("2")), ("c", Some("3")), ("a", Some("1"))]);

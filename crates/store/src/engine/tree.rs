@@ -98,6 +98,15 @@ struct Writer {
     failed_reads: u32,
 }
 
+/// When a batch becomes durable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Durability {
+    /// Before its call returns.
+    Now,
+    /// With a later batch.
+    Later,
+}
+
 struct TreePin {
     file: Arc<TreeFile>,
     state: Arc<TreeState>,
@@ -149,11 +158,12 @@ impl TreeEngine {
         TreeRead { file: &self.file, state }
     }
 
-    /// Writes the pages of a batch and makes them durable; returns the new state.
+    /// Writes the pages of a batch, and makes them durable or begins to; returns the new state.
     fn write_pages(
         &self,
         writer: &mut Writer,
         before: &TreeState,
+        durability: Durability,
         change: impl FnOnce(&mut Batch<'_>) -> EngineResult<Root>,
     ) -> EngineResult<TreeState> {
         let Writer { space, failed_reads, .. } = writer;
@@ -164,14 +174,21 @@ impl TreeEngine {
         let system = batch.system;
         let pages = space.pages();
         self.file.grow(pages * PAGE as u64).map_err(io_error)?;
-        if !planted(TreeBug::HeaderBeforeData) {
-            self.file.force().map_err(io_error)?;
+        match durability {
+            Durability::Now if planted(TreeBug::HeaderBeforeData) => {}
+            Durability::Now => self.file.force().map_err(io_error)?,
+            // The disk works while the next batch is made.
+            Durability::Later => self.file.begin_write_back(pages * PAGE as u64),
         }
         Ok(TreeState { batch: before.batch + 1, pages, root, system, index: space.index.clone() })
     }
 
     /// Writes a batch: the pages that `change` makes of the newest state, and the root that it returns.
-    fn write_batch(&self, change: impl FnOnce(&mut Batch<'_>) -> EngineResult<Root>) -> EngineResult<()> {
+    fn write_batch(
+        &self,
+        durability: Durability,
+        change: impl FnOnce(&mut Batch<'_>) -> EngineResult<Root>,
+    ) -> EngineResult<()> {
         let mut writer = self.writer.lock();
         if writer.is_broken {
             return Err(EngineError::Failed("the B-tree could not be written earlier: restart the server".into()));
@@ -179,7 +196,7 @@ impl TreeEngine {
         let before = self.state.load_full();
         let oldest = writer.oldest(before.batch);
         writer.space.begin(oldest);
-        let state = match self.write_pages(&mut writer, &before, change) {
+        let state = match self.write_pages(&mut writer, &before, durability, change) {
             Ok(state) => state,
             Err(error) => {
                 writer.space.abort();
@@ -188,7 +205,9 @@ impl TreeEngine {
         };
         // Until this is known to have succeeded, the file has this batch or the one before.
         writer.is_broken = !planted(TreeBug::FailedHeaderForgotten);
-        self.write_meta(&state).map_err(io_error)?;
+        if durability == Durability::Now {
+            self.write_meta(&state).map_err(io_error)?;
+        }
         writer.space.commit(state.batch);
         writer.failed_reads = 0;
         writer.earlier.push_back((before.batch, Arc::downgrade(&before)));
@@ -345,12 +364,16 @@ impl Engine for TreeEngine {
     }
 
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
-        self.write_batch(|batch| batch.apply(rows))
+        self.write_batch(Durability::Now, |batch| batch.apply(rows))
+    }
+
+    fn load(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
+        self.write_batch(Durability::Later, |batch| batch.apply(rows))
     }
 
     fn reclaim_space(&self) -> EngineResult<u64> {
         let mut reclaimed = 0;
-        self.write_batch(|batch| {
+        self.write_batch(Durability::Now, |batch| {
             reclaimed = batch.free_unreachable()?;
             Ok(batch.before.root)
         })?;

@@ -129,6 +129,11 @@ impl TreeFile {
         self.file.force()
     }
 
+    /// Starts writing everything that was written, up to a position, to the disk.
+    pub(super) fn begin_write_back(&self, end: u64) {
+        self.file.begin_write_back(0, end);
+    }
+
     /// Grows the file to at least this many bytes.
     pub(super) fn grow(&self, bytes: u64) -> io::Result<()> {
         if self.len()? < bytes { self.file.grow(bytes) } else { Ok(()) }
