@@ -1,6 +1,7 @@
 //! `mortar backup` and `mortar restore`: writes the whole cluster as one archive, and restores it.
 
 mod cluster;
+mod encryption;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -21,7 +22,7 @@ use serde::Serialize;
 use store::{Amount, Options};
 use tokio::signal;
 
-use self::cluster::ArchiveOutput;
+use self::encryption::{DecryptArgs, EncryptArgs, encrypted};
 use super::dev::explain_open;
 use crate::connection::{CommandContext, DATA};
 use crate::failure::{Exit, Failure, Result};
@@ -32,13 +33,15 @@ const BACKUP: &str = "\
 Examples:
   mortar backup monday.mortar
   mortar backup - | zstd > monday.mortar.zst        through a pipe
-  mortar backup - | ssh elsewhere 'cat > monday.mortar'";
+  mortar backup - | ssh elsewhere 'cat > monday.mortar'
+  mortar backup --encrypt-to age1… monday.mortar    for the owner of a key: age-keygen -o KEY makes one";
 
 const RESTORE: &str = "\
 Examples:
   mortar restore monday.mortar --data restored      then: mortar dev --data restored
                                                     and as many bricks more as are wanted: mortar node --role brick
-  zstd -dc monday.mortar.zst | mortar restore - --data restored";
+  zstd -dc monday.mortar.zst | mortar restore - --data restored
+  mortar restore --identity KEY monday.mortar --data restored";
 
 /// Write a backup of a cluster, its catalogue included, while it serves: one consistent moment of all bricks
 #[derive(Args)]
@@ -49,6 +52,8 @@ pub(crate) struct Backup {
     /// Replace an existing archive
     #[arg(long)]
     overwrite: bool,
+    #[command(flatten)]
+    encryption: EncryptArgs,
 }
 
 /// Make a data directory from a backup, for `mortar dev`; no server may run on it
@@ -60,6 +65,8 @@ pub(crate) struct Restore {
     /// The data directory to make; it must be empty or not exist
     #[arg(long, value_name = "DIR", default_value = DATA)]
     data: PathBuf,
+    #[command(flatten)]
+    encryption: DecryptArgs,
 }
 
 #[derive(Serialize)]
@@ -95,6 +102,7 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
         return Err(Failure::conflict(format!("{} exists", args.file.display()))
             .hint("Choose another name, or replace it with --overwrite."));
     }
+    let encryptor = args.encryption.encryptor()?;
     let bricks = session.bricks().await?;
     let (numbers, clients): (Vec<Option<BrickId>>, Vec<AdminClient>) = bricks.into_iter().unzip();
     let names = numbers.iter().flatten().map(|brick| PartName::Brick(brick.0)).collect::<Vec<_>>();
@@ -107,6 +115,7 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
     let shown = progress.clone();
     let report = move |bytes| shown.set_done(bytes, 0);
     let (archive, part) = open_archive(&args.file)?;
+    let archive = encrypted(archive, encryptor).map_err(|error| Failure::file("cannot write the archive", &error))?;
     let done = cluster::backup(&names, &clients, archive, report).await;
     progress.end();
     let bytes = done?;
@@ -127,7 +136,7 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
 }
 
 /// Opens what an archive is written to; also the file that becomes the archive, if there is one.
-fn open_archive(path: &Path) -> Result<(ArchiveOutput, Option<PartFile>)> {
+fn open_archive(path: &Path) -> Result<(Box<dyn Write + Send>, Option<PartFile>)> {
     if is_stream(path) {
         return Ok((Box::new(io::stdout()), None));
     }
@@ -168,12 +177,13 @@ impl Drop for PartFile {
 ///
 /// Ctrl-C stops it and leaves the directory empty; a second one ends the process at once.
 pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
-    let mut archive: Box<dyn Read> = if is_stream(&args.file) {
+    let archive: Box<dyn Read> = if is_stream(&args.file) {
         Box::new(io::stdin().lock())
     } else {
         let file = File::open(&args.file);
         Box::new(file.map_err(|e| Failure::file(format!("cannot read {}", args.file.display()), &e))?)
     };
+    let mut archive = args.encryption.open(archive)?;
     let progress = Progress::start("restoring", output);
     let stopped = watch_ctrl_c()?;
     let tell = |amount: Amount| {

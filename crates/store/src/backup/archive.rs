@@ -287,7 +287,7 @@ impl<'a> ArchiveReader<'a> {
         match self.from.read_exact(&mut next) {
             Ok(()) => Err(damaged(format!("more bytes follow after its end at byte {}", self.bytes_read))),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
-            Err(error) => Err(error::io("reading the archive", error)),
+            Err(error) => Err(read_error(error)),
         }
     }
 
@@ -330,6 +330,14 @@ fn item_error(error: ItemError, place: &str) -> Error {
 fn fill(from: &mut dyn Read, out: &mut [u8], what: impl Fn() -> String) -> Result<()> {
     from.read_exact(out).map_err(|e| match e.kind() {
         io::ErrorKind::UnexpectedEof => damaged(format!("it ends in {}: the rest is missing", what())),
-        _ => error::io("reading the archive", e),
+        _ => read_error(e),
     })
+}
+
+fn read_error(error: io::Error) -> Error {
+    match error.kind() {
+        // An encrypted archive that is not authentic.
+        io::ErrorKind::InvalidData => damaged(error),
+        _ => error::io("reading the archive", error),
+    }
 }

@@ -1,6 +1,6 @@
 //! The archive of a cluster: the parts of one cut, which come from all bricks at the same time.
 
-use std::io::{self, Write};
+use std::io;
 
 use client::{AdminClient, Bytes, CutPart};
 use model::{Error, ErrorKind};
@@ -8,13 +8,11 @@ use node::cluster_archive::{ClusterArchiveWriter, PartName};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::encryption::ArchiveOutput;
 use crate::failure::{Failure, Result};
 
 /// Pieces that wait until they are written, of all parts together. A piece has 256 KiB.
 const QUEUED_PIECES: usize = 64;
-
-/// What an archive is written to.
-pub(super) type ArchiveOutput = Box<dyn Write + Send>;
 
 /// More bytes of the part with this place in the archive; `None`: it is complete.
 type Piece = (usize, Option<Bytes>);
@@ -116,5 +114,6 @@ fn write(
     if open > 0 {
         return Ok(None);
     }
-    archive.end().map(|(bytes, _)| Some(bytes))
+    let (bytes, out) = archive.end()?;
+    out.finish().map(|()| Some(bytes))
 }

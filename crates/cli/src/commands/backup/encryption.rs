@@ -1,0 +1,199 @@
+//! Encrypted archives, in the format of age (<https://age-encryption.org/v1>): each 64 KiB are authenticated, and so are their order and the
+//! end. docs/decisions/encrypted-backups.md says why.
+
+use std::fs;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use age::secrecy::SecretString;
+use age::{DecryptError, Decryptor, EncryptError, Encryptor, IdentityFile};
+use clap::Args;
+use model::{Error, ErrorKind};
+
+use crate::failure::{Exit, Failure, Result};
+
+/// The first bytes of an encrypted archive.
+const MAGIC: &[u8] = b"age-encryption.org/";
+/// Most bytes of a file with keys or a passphrase.
+const MAX_KEY_FILE: u64 = 64 << 10;
+
+/// For whom an archive is encrypted
+#[derive(Args, Default)]
+pub(crate) struct EncryptArgs {
+    /// Encrypt the archive for this public key of age (age1…); repeat it for more than one
+    #[arg(long, value_name = "RECIPIENT", conflicts_with = "passphrase_file")]
+    encrypt_to: Vec<String>,
+    /// Encrypt the archive with the passphrase in the first line of this file
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+}
+
+/// How an encrypted archive is read
+#[derive(Args, Default)]
+pub(crate) struct DecryptArgs {
+    /// Decrypt the archive with the secret keys in this file (AGE-SECRET-KEY-1…); an archive that is not encrypted is refused
+    #[arg(long, value_name = "FILE", conflicts_with = "passphrase_file")]
+    identity: Option<PathBuf>,
+    /// Decrypt the archive with the passphrase in the first line of this file; an archive that is not encrypted is refused
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+}
+
+/// What an archive is written to.
+pub(super) enum ArchiveOutput {
+    Plain(Box<dyn Write + Send>),
+    Encrypted(Box<age::stream::StreamWriter<Box<dyn Write + Send>>>),
+}
+
+impl ArchiveOutput {
+    /// Writes what is left. Without it an encrypted archive is incomplete.
+    pub(super) fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Plain(mut out) => out.flush(),
+            Self::Encrypted(out) => out.finish()?.flush(),
+        }
+    }
+}
+
+impl Write for ArchiveOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(out) => out.write(bytes),
+            Self::Encrypted(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(out) => out.flush(),
+            Self::Encrypted(out) => out.flush(),
+        }
+    }
+}
+
+impl EncryptArgs {
+    /// Reads the keys. It does so before anything is asked of a cluster.
+    pub(super) fn encryptor(&self) -> Result<Option<Encryptor>> {
+        if let Some(file) = &self.passphrase_file {
+            return Ok(Some(Encryptor::with_user_passphrase(read_passphrase(file)?)));
+        }
+        if self.encrypt_to.is_empty() {
+            return Ok(None);
+        }
+        let recipients = self.encrypt_to.iter().map(|text| parse_recipient(text)).collect::<Result<Vec<_>>>()?;
+        let encryptor = Encryptor::with_recipients(recipients.iter().map(|recipient| recipient as _));
+        encryptor.map(Some).map_err(|error: EncryptError| Failure::usage(format!("--encrypt-to: {error}")))
+    }
+}
+
+/// What an archive is written to, encrypted if there is an encryptor.
+pub(super) fn encrypted(out: Box<dyn Write + Send>, encryptor: Option<Encryptor>) -> io::Result<ArchiveOutput> {
+    match encryptor {
+        None => Ok(ArchiveOutput::Plain(out)),
+        Some(encryptor) => Ok(ArchiveOutput::Encrypted(Box::new(encryptor.wrap_output(out)?))),
+    }
+}
+
+fn parse_recipient(text: &str) -> Result<age::x25519::Recipient> {
+    text.parse().map_err(|why: &str| {
+        Failure::usage(format!("--encrypt-to {text}: {why}")).hint(
+            "A recipient is a public key of age, which begins with age1: `age-keygen -o KEY` makes a pair of keys.",
+        )
+    })
+}
+
+impl DecryptArgs {
+    /// The bytes of an archive, decrypted if it is encrypted.
+    pub(super) fn open<'r>(&self, mut archive: Box<dyn Read + 'r>) -> Result<Box<dyn Read + 'r>> {
+        let mut head = Vec::new();
+        let read = (&mut archive).take(MAGIC.len() as u64).read_to_end(&mut head);
+        read.map_err(|error| Failure::file("cannot read the archive", &error))?;
+        let is_encrypted = head == MAGIC;
+        let archive = io::Cursor::new(head).chain(archive);
+        match (is_encrypted, self.identities()?) {
+            (false, None) => Ok(Box::new(archive)),
+            (true, None) => Err(Failure::with(Exit::Denied, "denied", "the archive is encrypted")
+                .hint("Name the file with the secret key with --identity, or that with the passphrase with --passphrase-file.")),
+            // Who names a key expects that nobody without it has written the archive.
+            (false, Some(_)) => Err(Failure::usage("the archive is not encrypted, and a key for it was given")
+                .hint("Restore it without a key if it is the right one.")),
+            (true, Some(identities)) => {
+                let decryptor = Decryptor::new_buffered(BufReader::with_capacity(1 << 18, archive)).map_err(explain)?;
+                let bytes = decryptor.decrypt(identities.iter().map(|identity| &**identity)).map_err(explain)?;
+                Ok(Box::new(Authenticated(bytes)))
+            }
+        }
+    }
+
+    fn identities(&self) -> Result<Option<Vec<Box<dyn age::Identity>>>> {
+        if let Some(file) = &self.passphrase_file {
+            return Ok(Some(vec![Box::new(age::scrypt::Identity::new(read_passphrase(file)?))]));
+        }
+        let Some(file) = &self.identity else { return Ok(None) };
+        let text = read_key_file(file)?;
+        let refuse = |why: String| Failure::usage(format!("{}: {why}", file.display()));
+        let parsed = IdentityFile::from_buffer(text.as_bytes()).map_err(|error| refuse(error.to_string()))?;
+        let identities = parsed.into_identities().map_err(|error| refuse(error.to_string()))?;
+        match identities.is_empty() {
+            true => Err(refuse("it has no secret key of age (AGE-SECRET-KEY-1…)".to_owned())),
+            false => Ok(Some(identities)),
+        }
+    }
+}
+
+/// Bytes of an encrypted archive. Nothing that was not authenticated is returned.
+struct Authenticated<R>(R);
+
+impl<R: Read> Read for Authenticated<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => {
+                let what =
+                    "it was altered or cut off, or bytes follow after its end: its encrypted bytes are not authentic";
+                io::Error::new(io::ErrorKind::InvalidData, what)
+            }
+            _ => error,
+        })
+    }
+}
+
+fn explain(error: DecryptError) -> Failure {
+    let denied = |what: &str| Failure::with(Exit::Denied, "denied", what);
+    match error {
+        DecryptError::NoMatchingKeys => denied("the archive is encrypted for other keys"),
+        DecryptError::DecryptionFailed | DecryptError::KeyDecryptionFailed => {
+            denied("the archive is encrypted with another passphrase or key, or its header was altered")
+        }
+        DecryptError::ExcessiveWork { .. } => denied("the archive demands far too much work for its passphrase"),
+        DecryptError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+            Failure::file("cannot read the archive", &error)
+        }
+        error => {
+            let what = format!(
+                "the archive is damaged: the header of its encryption is not valid ({error}); use another backup"
+            );
+            Failure::local(Error::new(ErrorKind::Corrupt, what))
+        }
+    }
+}
+
+fn read_key_file(path: &Path) -> Result<String> {
+    let read = || {
+        let mut text = String::new();
+        fs::File::open(path)?.take(MAX_KEY_FILE + 1).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let text = read().map_err(|error: io::Error| Failure::file(format!("cannot read {}", path.display()), &error))?;
+    match text.len() as u64 > MAX_KEY_FILE {
+        true => Err(Failure::usage(format!("{} has more than 64 KiB: it has no keys", path.display()))),
+        false => Ok(text),
+    }
+}
+
+fn read_passphrase(path: &Path) -> Result<SecretString> {
+    let text = read_key_file(path)?;
+    match text.lines().next().filter(|line| !line.is_empty()) {
+        Some(line) => Ok(SecretString::from(line.to_owned())),
+        None => Err(Failure::usage(format!("{}: its first line has no passphrase", path.display()))),
+    }
+}
