@@ -169,9 +169,14 @@ fn back_up_under_load(
 
 /// A server of a restored archive.
 fn restored(archive: &Path) -> Server {
+    restored_chain(&[archive.to_owned()])
+}
+
+/// A server of a restored chain: a full archive, and increments.
+fn restored_chain(archives: &[PathBuf]) -> Server {
     let mut server = Server::new(&[]);
     let mut restore = mortar(&["restore", "--json", "--data"]);
-    run(restore.arg(server.data()).arg(archive)).ok();
+    run(restore.arg(server.data()).args(archives)).ok();
     server.launch();
     server.wait_ready();
     server
@@ -293,4 +298,92 @@ fn a_client_does_not_go_on_in_a_restored_cluster_at_the_same_address() {
     assert!(refused.kind() == ErrorKind::NotFound && refused.to_string().contains("another cluster"), "{refused}");
     let again = runtime.block_on(Client::connect(&server.url())).unwrap();
     assert!(runtime.block_on(again.resolve("/file")).unwrap().is_some());
+}
+
+/// A full archive and three increments, taken under load; each chain is one consistent moment.
+#[test]
+fn increments_are_taken_under_load_and_each_chain_is_one_moment() {
+    let runtime = Runtime::new().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::start(&["--bricks", "3"]);
+    fs::write(dir.path().join("large"), vec![7; 3 << 20]).unwrap();
+    cluster.run(&["put", dir.path().join("large").to_str().unwrap(), "/large"]).ok();
+    let archives: Vec<PathBuf> = (0..4).map(|number| dir.path().join(number.to_string())).collect();
+    let taken = back_up_under_load(&runtime, cluster.url(), &archives, |archive| {
+        let number: usize = archive.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        if number == 2 {
+            // Blobs come and go between two increments.
+            cluster.run(&["put", dir.path().join("large").to_str().unwrap(), "/larger"]).ok();
+            cluster.run(&["rm", "/large"]).ok();
+        }
+        match number.checked_sub(1) {
+            None => cluster.run(&["backup", "--json", archive.to_str().unwrap()]),
+            Some(base) => {
+                let base = archives[base].to_str().unwrap();
+                cluster.run(&["backup", "--json", "--since", base, archive.to_str().unwrap()])
+            }
+        }
+    });
+    let bytes = |number: usize| fs::metadata(&archives[number]).unwrap().len();
+    assert!(bytes(1) < bytes(0) / 4 && bytes(3) < bytes(0) / 4, "{:?}", (0..4).map(bytes).collect::<Vec<_>>());
+    for (last, taken) in taken.iter().enumerate() {
+        let server = restored_chain(&archives[..=last]);
+        check(&runtime, &server, taken);
+        let (kept, gone) = if last < 2 { ("/large", "/larger") } else { ("/larger", "/large") };
+        assert_eq!(server.run(&["get", kept]).stdout, vec![7; 3 << 20]);
+        assert_eq!(server.run(&["get", gone]).code, 3);
+        assert_eq!(server.run(&["scrub", "--json"]).json()[0]["damaged"].as_array().map(Vec::len), Some(0));
+    }
+    cluster.stop(Signal::TERM);
+}
+
+#[test]
+fn a_chain_that_is_not_complete_or_not_in_order_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(&["--bricks", "2"]);
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    server.run_with_input(&["put", "-", "/first"], "x").ok();
+    server.run(&["backup", &path("monday")]).ok();
+    server.run_with_input(&["put", "-", "/second"], "y").ok();
+    server.run(&["backup", "--since", &path("monday"), &path("tuesday")]).ok();
+    // The bricks are restarted between two increments.
+    server.stop();
+    server.restart();
+    server.run_with_input(&["put", "-", "/third"], "z").ok();
+    server.run(&["backup", "--since", &path("tuesday"), &path("wednesday")]).ok();
+    let restore = |names: &[&str]| {
+        let mut restore = mortar(&["restore", "--data"]);
+        run(restore.arg(path("target")).args(names.iter().map(|name| path(name))))
+    };
+    for (names, expected) in [
+        (&["tuesday"][..], "tuesday is an increment"),
+        (&["monday", "wednesday"], "wednesday is an increment of archive"),
+        (&["monday", "wednesday", "tuesday"], "wednesday is an increment of archive"),
+        (&["monday", "monday"], "monday is a full archive"),
+    ] {
+        let refused = restore(names);
+        assert!(
+            refused.code == 2 && refused.stderr.contains(expected),
+            "{names:?}: {} {}",
+            refused.code,
+            refused.stderr
+        );
+        let left: Vec<_> = fs::read_dir(path("target")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["LOCK"], "{names:?}");
+    }
+    // An increment that was cut is noticed, and so is a base.
+    let whole = fs::read(path("tuesday")).unwrap();
+    fs::write(path("cut"), &whole[..whole.len() - 50]).unwrap();
+    assert_eq!(restore(&["monday", "cut"]).code, 6);
+    assert_eq!(server.run(&["backup", "--since", &path("cut"), &path("none")]).code, 6);
+    assert!(!dir.path().join("none").exists() && !dir.path().join("none.part").exists());
+    restore(&["monday", "tuesday", "wednesday"]).ok();
+    let mut restored = Server::new(&[]);
+    fs::rename(path("target"), restored.data()).unwrap();
+    restored.launch();
+    restored.wait_ready();
+    for (name, text) in [("/first", "x"), ("/second", "y"), ("/third", "z")] {
+        assert_eq!(restored.run(&["get", name]).text(), text);
+    }
+    assert!(!restored.data().join("increments").exists());
 }

@@ -29,6 +29,8 @@ const SMALL: usize = 512;
 const NATURAL_ALIGNMENT: usize = 16;
 /// mimalloc's option of how many milliseconds it keeps memory that is free, `mi_option_purge_delay` of its version 2.
 const PURGE_DELAY: mi_option_t = 15;
+/// A delay that never ends.
+const NEVER: std::ffi::c_long = -1;
 
 /// Arenas of the C library for all threads. Few threads of a server allocate at one time, and a block is often freed by
 /// another thread than made it: each arena more grows to what passes through it.
@@ -50,6 +52,13 @@ pub(crate) fn configure_for_memory() {
         unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE as i32) };
     }
     MIMALLOC_MAX_BYTES.store(LARGE - 1, Ordering::Relaxed);
+}
+
+/// Configures the allocator for a command that passes much memory from thread to thread and then ends: what is free is kept.
+pub(crate) fn configure_for_batches() {
+    configure_for_memory();
+    // SAFETY: it sets a number that mimalloc reads when it has freed memory.
+    unsafe { mi_option_set(PURGE_DELAY, NEVER) };
 }
 
 /// Configures the allocator for a durable store: its memory stays close to what it uses. Call it before there are threads.

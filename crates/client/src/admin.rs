@@ -19,7 +19,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::tls;
 
-pub use self::cuts::{ArchiveStream, CutPart, take_cut};
+pub use self::cuts::{ArchiveStream, BaseUpload, CutPart, take_cut};
 use self::link::Link;
 use crate::client_core::unexpected_answer_error;
 use crate::url::split_group;

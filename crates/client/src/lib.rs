@@ -61,7 +61,7 @@ pub use admin::reports::{
     Usage,
 };
 pub use admin::{
-    AdminClient, AdminOptions, ArchiveStream, CutPart, QuotaLimit, RedirectorInfo, SpaceChange, SpaceInfo,
+    AdminClient, AdminOptions, ArchiveStream, BaseUpload, CutPart, QuotaLimit, RedirectorInfo, SpaceChange, SpaceInfo,
     SpaceOptions, take_cut,
 };
 pub use bytes::Bytes;

@@ -9,6 +9,7 @@
 
 mod answer_counts;
 mod background_scrub;
+mod backup_base;
 mod changed_rows;
 mod cold_reads;
 mod consistency;
@@ -189,7 +190,7 @@ impl server::ServerRole for BrickRole {
     fn serve(thread: &Arc<Thread<Self>>, (): (), mailbox: &Arc<Mailbox>) -> BrickConnection {
         let role = &thread.server.role;
         let post = PeerHandle::of_brick(mailbox.clone(), role.position.clone());
-        BrickConnection { thread: thread.clone(), post }
+        BrickConnection { thread: thread.clone(), post, base: None }
     }
 
     async fn run_background(thread: &Thread<Self>) {

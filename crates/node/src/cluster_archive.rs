@@ -1,7 +1,7 @@
 //! The archive of a whole cluster: the parts of its stores, interleaved as they come.
 //!
 //! ```text
-//!   "mortcls1" | frame | frame | …
+//!   "mortcls2" | frame | frame | …
 //!   frame: kind u8 | part u16 | length u32 | crc32c u32 of the 7 bytes before and the payload | payload
 //! ```
 //!
@@ -11,19 +11,24 @@
 //! | 2 | bytes of the part, at most 1 MiB |
 //! | 3 | the number of its bytes, u64: it is complete |
 //! | 4 | the number of parts, u16: the archive is complete; `part` is 0 |
+//! | 5 | [`ArchiveHeader`], in the first frame only; `part` is 0 |
 //!
 //! Numbers are little-endian. Parts are numbered from 1 in the order of their names in the archive. The part of a brick is an archive of its
 //! store (docs/format.md, "Backups"), which has checks of its own.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::sync::mpsc::Receiver;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
 use model::checksum::crc32c_parts;
 use model::{Error, ErrorKind, Result};
 
 /// The first bytes of an archive.
-pub const MAGIC: &[u8; 8] = b"mortcls1";
+pub const MAGIC: &[u8; 8] = b"mortcls2";
+/// Those of archives without a head, from before the first release.
+const MAGIC_1: &[u8; 8] = b"mortcls1";
 /// The most bytes of a part in a frame.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 /// The most parts: a catalogue, and bricks.
@@ -37,6 +42,80 @@ mod kind {
     pub(super) const BYTES: u8 = 2;
     pub(super) const PART_END: u8 = 3;
     pub(super) const END: u8 = 4;
+    pub(super) const HEAD: u8 = 5;
+}
+
+/// Which archive an archive is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArchiveId {
+    /// A random number.
+    pub number: u128,
+    /// When the backup began, in microseconds since 1970-01-01T00:00Z.
+    pub time_us: i64,
+}
+
+/// What the first frame of an archive says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArchiveHeader {
+    /// This archive.
+    pub id: ArchiveId,
+    /// The archive that it needs, if it has only what has changed since.
+    pub base: Option<ArchiveId>,
+}
+
+impl ArchiveId {
+    const LEN: usize = 24;
+
+    /// The identity of an archive of this moment.
+    #[must_use]
+    pub fn new() -> Self {
+        let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+        Self { number: rand::random(), time_us }
+    }
+
+    fn encode(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..16].copy_from_slice(&self.number.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.time_us.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (number, time_us) = bytes.split_first_chunk()?;
+        Some(Self { number: u128::from_le_bytes(*number), time_us: i64::from_le_bytes(time_us.try_into().ok()?) })
+    }
+}
+
+impl Default for ArchiveId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Display for ArchiveId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:08x}, taken {}", self.number >> 96, model::Timestamp::from_micros(self.time_us))
+    }
+}
+
+impl ArchiveHeader {
+    /// The head of a new archive.
+    #[must_use]
+    pub fn new(base: Option<ArchiveId>) -> Self {
+        Self { id: ArchiveId::new(), base }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.id.encode().to_vec();
+        bytes.extend(self.base.map(ArchiveId::encode).into_iter().flatten());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (id, base) = bytes.split_at_checked(ArchiveId::LEN)?;
+        let base = if base.is_empty() { None } else { Some(ArchiveId::decode(base)?) };
+        Some(Self { id: ArchiveId::decode(id)?, base })
+    }
 }
 
 /// What a part is of.
@@ -86,9 +165,11 @@ impl<W: Write> ClusterArchiveWriter<W> {
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn begin(mut out: W) -> io::Result<Self> {
+    pub fn begin(mut out: W, head: &ArchiveHeader) -> io::Result<Self> {
         out.write_all(MAGIC)?;
-        Ok(Self { out, parts: Vec::new(), bytes: MAGIC.len() as u64 })
+        let mut writer = Self { out, parts: Vec::new(), bytes: MAGIC.len() as u64 };
+        writer.frame(kind::HEAD, 0, &head.encode())?;
+        Ok(writer)
     }
 
     /// Begins a part.
@@ -174,6 +255,14 @@ pub enum Item {
     End(Part),
 }
 
+/// What an archive is.
+pub enum ArchiveFormat<R> {
+    /// That of a cluster.
+    Cluster(ClusterArchiveReader<R>, ArchiveHeader),
+    /// Something else: its first bytes, and the rest.
+    Other(Vec<u8>, R),
+}
+
 /// Reads an archive.
 pub struct ClusterArchiveReader<R> {
     from: R,
@@ -191,8 +280,31 @@ struct ReadPart {
 
 impl<R: Read> ClusterArchiveReader<R> {
     /// Begins to read behind [`MAGIC`].
-    pub fn after_magic(from: R) -> Self {
-        Self { from, parts: Vec::new(), bytes: MAGIC.len() as u64, spare: VecDeque::new() }
+    ///
+    /// # Errors
+    /// As [`ClusterArchiveReader::next_item`].
+    pub fn after_magic(from: R) -> Result<(Self, ArchiveHeader)> {
+        let mut reader = Self { from, parts: Vec::new(), bytes: MAGIC.len() as u64, spare: VecDeque::new() };
+        let (kind, part, payload) = reader.frame()?;
+        let head = ArchiveHeader::decode(&payload).filter(|_| kind == kind::HEAD && part == 0);
+        Ok((reader, head.ok_or_else(|| damaged("it does not begin with its head"))?))
+    }
+
+    /// Begins to read an archive.
+    ///
+    /// # Errors
+    /// As [`ClusterArchiveReader::next_item`]; [`ErrorKind::Unsupported`] for an archive of an earlier format.
+    pub fn begin(mut from: R) -> Result<ArchiveFormat<R>> {
+        let mut magic = Vec::new();
+        (&mut from).take(MAGIC.len() as u64).read_to_end(&mut magic).map_err(read_error)?;
+        if magic == MAGIC_1 {
+            let what = "the archive has the first format of archives of clusters: use the version that wrote it";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        if magic != MAGIC {
+            return Ok(ArchiveFormat::Other(magic, from));
+        }
+        Self::after_magic(from).map(|(reader, header)| ArchiveFormat::Cluster(reader, header))
     }
 
     /// The bytes that were read.
@@ -205,6 +317,12 @@ impl<R: Read> ClusterArchiveReader<R> {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the archive is damaged or ends too early; those of reading it.
     pub fn next_item(&mut self) -> Result<Option<Item>> {
+        let (kind, part, payload) = self.frame()?;
+        self.item(kind, part, payload)
+    }
+
+    /// The kind, the part and the payload of the next frame.
+    fn frame(&mut self) -> Result<(u8, u16, Bytes)> {
         let mut head = [0; HEADER];
         self.read(&mut head)?;
         let (kind, part) = (head[0], u16::from_le_bytes([head[1], head[2]]));
@@ -216,8 +334,12 @@ impl<R: Read> ClusterArchiveReader<R> {
         if header(kind, part, &payload) != head {
             return Err(damaged("the checksum of a frame does not match"));
         }
+        Ok((kind, part, payload))
+    }
+
+    fn item(&mut self, kind: u8, part: u16, payload: Bytes) -> Result<Option<Item>> {
         if kind == kind::NAME {
-            return self.begin(part, &payload).map(Some);
+            return self.begin_part(part, &payload).map(Some);
         }
         if kind == kind::END {
             let is_complete = payload[..] == (self.parts.len() as u16).to_le_bytes() && part == 0;
@@ -245,7 +367,7 @@ impl<R: Read> ClusterArchiveReader<R> {
         }
     }
 
-    fn begin(&mut self, part: u16, name: &[u8]) -> Result<Item> {
+    fn begin_part(&mut self, part: u16, name: &[u8]) -> Result<Item> {
         let parsed = Some(name).filter(|name| name.len() <= MAX_NAME).and_then(|name| str::from_utf8(name).ok());
         let name = parsed.and_then(PartName::parse).ok_or_else(|| damaged("the name of a part is not valid"))?;
         let is_next = usize::from(part) == self.parts.len() + 1 && part <= MAX_PARTS;
@@ -302,12 +424,45 @@ fn damaged(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the archive is damaged: {what}; use another backup"))
 }
 
+/// The bytes of a part as another thread reads them from an archive.
+pub struct PartBytes {
+    pieces: Receiver<Bytes>,
+    piece: Bytes,
+}
+
+impl PartBytes {
+    /// The bytes that come from this channel.
+    #[must_use]
+    pub fn new(pieces: Receiver<Bytes>) -> Self {
+        Self { pieces, piece: Bytes::new() }
+    }
+}
+
+impl Read for PartBytes {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            // A piece that was used up frees its memory before the next one is waited for.
+            self.piece = Bytes::new();
+            let Ok(next) = self.pieces.recv() else { return Ok(0) };
+            self.piece = next;
+        }
+        let len = into.len().min(self.piece.len());
+        bytes::Buf::copy_to_slice(&mut self.piece, &mut into[..len]);
+        Ok(len)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const HEAD: ArchiveHeader = ArchiveHeader {
+        id: ArchiveId { number: 7 << 96, time_us: -1 },
+        base: Some(ArchiveId { number: 5, time_us: 1_000_000 }),
+    };
+
     fn archive() -> Vec<u8> {
-        let mut writer = ClusterArchiveWriter::begin(Vec::new()).unwrap();
+        let mut writer = ClusterArchiveWriter::begin(Vec::new(), &HEAD).unwrap();
         let one = writer.begin_part(PartName::Brick(7)).unwrap();
         writer.write(one, b"abc").unwrap();
         let other = writer.begin_part(PartName::Catalogue).unwrap();
@@ -323,7 +478,8 @@ mod tests {
 
     fn read(archive: &[u8]) -> Result<Vec<Item>> {
         let rest = archive.strip_prefix(MAGIC).ok_or_else(|| damaged("no archive"))?;
-        let mut reader = ClusterArchiveReader::after_magic(rest);
+        let (mut reader, head) = ClusterArchiveReader::after_magic(rest)?;
+        assert_eq!(head, HEAD);
         let mut items = Vec::new();
         while let Some(item) = reader.next_item()? {
             items.push(item);

@@ -8,12 +8,13 @@
 //! of the former cluster counts in it.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{BufReader, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
@@ -23,14 +24,20 @@ use model::{Error, ErrorKind, Result};
 use store::{Amount, Options, Progress, RestoreTarget, Store};
 
 use crate::catalogue_archive;
-use crate::cluster_archive::{ClusterArchiveReader, Item, MAGIC, PartName};
+use crate::cluster_archive::{ArchiveFormat, ClusterArchiveReader, Item, PartBytes, PartName};
 use crate::local_cluster::brick_directory_name;
 use crate::member;
 use crate::openings::BrickLoss;
 use crate::purpose::Purpose;
 
+mod increments;
+
+use increments::Increments;
+
 /// Pieces of a part that wait for its restore.
 const WAITING_PIECES: usize = 8;
+/// Stores that are opened at a time.
+const OPENED_AT_A_TIME: usize = 16;
 
 /// What was restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,27 +50,53 @@ pub struct RestoreSummary {
     pub cluster: String,
 }
 
-/// Restores an archive into a directory that is empty or does not exist. After an error it is empty again; after a crash it says that a restore was
-/// interrupted.
+/// An archive to restore.
+pub struct ArchiveInput<'a> {
+    /// Its name, for errors.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: Box<dyn Read + 'a>,
+}
+
+/// Restores an archive, or a full one and the increments after it, into a directory that is empty or does not exist. After an error it is empty
+/// again; after a crash it says that a restore was interrupted.
 ///
 /// # Errors
-/// As [`Store::restore`].
-pub fn restore(dir: &Path, from: &mut dyn Read, options: &Options, progress: &dyn Progress) -> Result<RestoreSummary> {
+/// As [`Store::restore`]; [`ErrorKind::Invalid`] if an archive is not the base of the next one.
+pub fn restore(
+    dir: &Path,
+    mut archives: Vec<ArchiveInput<'_>>,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<RestoreSummary> {
     let mut target = RestoreTarget::begin(dir, options)?;
-    let mut head = Vec::new();
-    let read = (&mut *from).take(MAGIC.len() as u64).read_to_end(&mut head);
-    read.map_err(|error| Error::new(ErrorKind::Io, "the archive cannot be read").caused_by(error))?;
-    let mut restored = match head == *MAGIC {
-        true => restore_parts(&mut target, from, options, progress)?,
-        false => {
+    let increments = archives.split_off(1.min(archives.len()));
+    let first = archives.pop().ok_or_else(|| Error::new(ErrorKind::Invalid, "there is no archive"))?;
+    let mut restored = match ClusterArchiveReader::begin(first.bytes)? {
+        ArchiveFormat::Cluster(reader, head) => {
+            if let Some(base) = head.base {
+                let what =
+                    format!("{} is an increment: the archive before it, {base}, must be named first", first.name);
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+            let increments = Increments::read(&mut target, (&first.name, head), increments, progress)?;
+            restore_parts(&mut target, reader, &increments, options, progress)?
+        }
+        ArchiveFormat::Other(head, from) if increments.is_empty() => {
             let place = target.place(&first_place());
             let summary = Store::restore(&place, &mut (&head[..]).chain(from), options.clone(), progress)?;
             RestoredParts { bytes: summary.archive_bytes, places: vec![place], catalogue: None }
         }
+        ArchiveFormat::Other(..) => return Err(no_cluster_archive(&first.name)),
     };
     let cluster = begin_lineage(&restored.places, restored.catalogue.take(), options)?;
+    increments::remove(dir)?;
     target.finish(&first_place())?;
     Ok(RestoreSummary { archive_bytes: restored.bytes, bricks: restored.places.len() as u64, cluster })
+}
+
+fn no_cluster_archive(name: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{name} is not an archive of a cluster: it has no increments and is none"))
 }
 
 /// Where the store of the first brick is restored, before it becomes that of the directory itself.
@@ -82,48 +115,92 @@ struct RestoredParts {
 /// A part whose bytes come.
 enum OpenPart {
     Catalogue(Vec<u8>),
-    Brick { bytes: SyncSender<Bytes>, restore: JoinHandle<Result<()>> },
+    Brick {
+        bytes: SyncSender<Bytes>,
+        restore: JoinHandle<Result<()>>,
+    },
+    /// An increment does not have it any more.
+    Gone,
 }
 
-/// Restores the parts of an archive, all at a time.
+impl OpenPart {
+    fn add(&mut self, bytes: Bytes) -> Result<()> {
+        match self {
+            Self::Catalogue(all) if all.len() + bytes.len() > catalogue_archive::MAX_BYTES => {
+                Err(Error::new(ErrorKind::TooLarge, "the catalogue in the archive is too large"))
+            }
+            Self::Catalogue(all) => {
+                all.extend_from_slice(&bytes);
+                Ok(())
+            }
+            // A restore that has failed says why when it is joined.
+            Self::Brick { bytes: to, .. } => to.send(bytes).map_err(|_| failed()),
+            Self::Gone => Ok(()),
+        }
+    }
+}
+
+/// The restores of the bricks.
+struct BrickRestores<'a> {
+    target: &'a mut RestoreTarget,
+    options: &'a Options,
+    increments: &'a Increments,
+    stopped: Arc<AtomicBool>,
+    /// The directories of the stores, with their numbers.
+    places: Vec<(u16, PathBuf)>,
+}
+
+impl BrickRestores<'_> {
+    fn begin(&mut self, name: PartName, has_base: bool) -> Result<OpenPart> {
+        let Some(increments) = self.increments.of_part(name, has_base)? else { return Ok(OpenPart::Gone) };
+        // The first brick has the catalogue: the order is that of the last archive. There are at most 4,096 parts.
+        let number = self.increments.order_of(name).unwrap_or(self.places.len()) as u16 + 1;
+        let place = self.target.place(&brick_directory_name(number));
+        self.places.push((number, place.clone()));
+        begin_brick(place, increments, has_base, self.options.clone(), self.stopped.clone())
+    }
+}
+
+/// Restores the parts of an archive, all at a time, each with its increments.
 fn restore_parts(
     target: &mut RestoreTarget,
-    from: &mut dyn Read,
+    mut reader: ClusterArchiveReader<impl Read>,
+    increments: &Increments,
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<RestoredParts> {
-    let mut reader = ClusterArchiveReader::after_magic(from);
     let stopped = Arc::new(AtomicBool::new(false));
-    let (mut open, mut places, mut catalogue) = (BTreeMap::new(), Vec::new(), None);
+    let mut bricks = BrickRestores { target, options, increments, stopped: stopped.clone(), places: Vec::new() };
+    let (mut open, mut catalogue) = (BTreeMap::new(), None);
+    let mut known = Vec::new();
     let read = (|| {
         while let Some(item) = reader.next_item()? {
             match item {
                 Item::Begin(part, PartName::Catalogue) => drop(open.insert(part, OpenPart::Catalogue(Vec::new()))),
-                Item::Begin(part, PartName::Brick(_)) => {
-                    // There are at most 4,096 parts.
-                    let place = target.place(&brick_directory_name(places.len() as u16 + 1));
-                    places.push(place.clone());
-                    open.insert(part, begin_brick(place, options.clone(), stopped.clone())?);
+                Item::Begin(part, name) => {
+                    known.push(name);
+                    open.insert(part, bricks.begin(name, true)?);
                 }
-                Item::Bytes(part, bytes) => match open.get_mut(&part).ok_or_else(not_open)? {
-                    OpenPart::Catalogue(all) if all.len() + bytes.len() > catalogue_archive::MAX_BYTES => {
-                        return Err(Error::new(ErrorKind::TooLarge, "the catalogue in the archive is too large"));
-                    }
-                    OpenPart::Catalogue(all) => all.extend_from_slice(&bytes),
-                    // A restore that has failed says why when it is joined.
-                    OpenPart::Brick { bytes: to, .. } => to.send(bytes).map_err(|_| failed())?,
-                },
+                Item::Bytes(part, bytes) => open.get_mut(&part).ok_or_else(not_open)?.add(bytes)?,
                 Item::End(part) => match open.remove(&part).ok_or_else(not_open)? {
                     OpenPart::Catalogue(all) => catalogue = Some(catalogue_archive::decode(&all)?),
                     OpenPart::Brick { bytes, restore } => {
                         drop(bytes);
                         join(restore)?;
                     }
+                    OpenPart::Gone => {}
                 },
             }
-            let amount = Amount { bytes: reader.bytes_read(), ..Amount::default() };
+            let amount = Amount { bytes: increments.bytes() + reader.bytes_read(), ..Amount::default() };
             if progress.report(amount).is_break() {
                 return Err(Error::new(ErrorKind::Unavailable, "the restore was stopped"));
+            }
+        }
+        // Bricks that joined after the first archive.
+        for name in increments.bricks().iter().filter(|name| !known.contains(name)) {
+            if let OpenPart::Brick { bytes, restore } = bricks.begin(*name, false)? {
+                drop(bytes);
+                join(restore)?;
             }
         }
         Ok(())
@@ -141,9 +218,15 @@ fn restore_parts(
         Err(error) if error.kind() == ErrorKind::Internal => of_parts.and(Err(error))?,
         read => read.and(of_parts)?,
     }
+    let mut places = bricks.places;
+    places.sort();
+    let places: Vec<PathBuf> = places.into_iter().map(|(_, place)| place).collect();
     match places.is_empty() {
         true => Err(Error::new(ErrorKind::Corrupt, "the archive has no brick")),
-        false => Ok(RestoredParts { bytes: reader.bytes_read(), places, catalogue }),
+        false => {
+            let bytes = increments.bytes() + reader.bytes_read();
+            Ok(RestoredParts { bytes, places, catalogue: increments.catalogue_or(catalogue)? })
+        }
     }
 }
 
@@ -160,46 +243,38 @@ fn not_open() -> Error {
     Error::new(ErrorKind::Internal, "the archive has bytes of a part that is not open")
 }
 
-/// Restores the store of a brick on a thread of its own.
-fn begin_brick(place: PathBuf, options: Options, stopped: Arc<AtomicBool>) -> Result<OpenPart> {
+/// Restores the store of a brick on a thread of its own: from the bytes that come, and from its increments. A brick that joined later has no bytes.
+fn begin_brick(
+    place: PathBuf,
+    increments: Vec<PathBuf>,
+    has_base: bool,
+    options: Options,
+    stopped: Arc<AtomicBool>,
+) -> Result<OpenPart> {
     let (bytes, pieces) = sync_channel(WAITING_PIECES);
     let run = move || {
         let progress = |_: Amount| match stopped.load(Ordering::Relaxed) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         };
-        let mut from = PartBytes { pieces, piece: Bytes::new() };
-        Store::restore(&place, &mut from, options, &progress).map(drop)
+        let mut archives: Vec<Box<dyn Read>> = Vec::new();
+        if has_base {
+            archives.push(Box::new(PartBytes::new(pieces)));
+        }
+        for increment in increments {
+            let file = File::open(&increment).map_err(|e| increments::unreadable(&increment, e))?;
+            archives.push(Box::new(BufReader::with_capacity(1 << 18, file)));
+        }
+        Store::restore_chain(&place, archives, options, &progress).map(drop)
     };
     let spawned = std::thread::Builder::new().name("mortar-restore".to_owned()).spawn(run);
     let restore = spawned.map_err(|e| Error::new(ErrorKind::Io, "a thread cannot be started").caused_by(e))?;
     Ok(OpenPart::Brick { bytes, restore })
 }
 
-/// The bytes of a part as they come.
-struct PartBytes {
-    pieces: Receiver<Bytes>,
-    piece: Bytes,
-}
-
-impl Read for PartBytes {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        while self.piece.is_empty() {
-            // A part that was used up frees its memory before the next one is waited for.
-            self.piece = Bytes::new();
-            let Ok(next) = self.pieces.recv() else { return Ok(0) };
-            self.piece = next;
-        }
-        let len = into.len().min(self.piece.len());
-        bytes::Buf::copy_to_slice(&mut self.piece, &mut into[..len]);
-        Ok(len)
-    }
-}
-
 /// Makes the restored stores a cluster of its own. Returns its number.
 fn begin_lineage(places: &[PathBuf], catalogue: Option<MetaSnapshot>, options: &Options) -> Result<String> {
-    let opened = places.iter().map(|place| Store::open(place, options.clone()));
-    let stores = opened.collect::<Result<Vec<_>>>()?;
+    let stores = open_stores(places, options)?;
     let [first, ..] = &stores[..] else { return Err(Error::new(ErrorKind::Internal, "no store was restored")) };
     if catalogue.is_none() && !Embedded::exists_in(first)? {
         return Err(Error::new(ErrorKind::Invalid, "the archive has no catalogue: it is not that of a cluster"));
@@ -214,6 +289,23 @@ fn begin_lineage(places: &[PathBuf], catalogue: Option<MetaSnapshot>, options: &
     drop(runtime);
     stores.into_iter().try_for_each(Store::close)?;
     Ok(cluster)
+}
+
+/// Opens stores, several at a time: each opening waits for its disk and reads its log.
+fn open_stores(places: &[PathBuf], options: &Options) -> Result<Vec<Store>> {
+    let mut stores = Vec::new();
+    for some in places.chunks(OPENED_AT_A_TIME) {
+        std::thread::scope(|scope| {
+            let opening: Vec<_> =
+                some.iter().map(|place| scope.spawn(move || Store::open(place, options.clone()))).collect();
+            for store in opening {
+                let panicked = |_| Err(Error::new(ErrorKind::Internal, "the opening of a store has panicked"));
+                stores.push(store.join().unwrap_or_else(panicked)?);
+            }
+            Ok::<_, Error>(())
+        })?;
+    }
+    Ok(stores)
 }
 
 async fn renumber(first: &Store, stores: &[Store]) -> Result<String> {

@@ -103,6 +103,8 @@ pub struct World {
     appends: Vec<ReportedAppend>,
     /// What clusters had that were restored from cuts.
     cuts: Vec<CutRead>,
+    /// The archives of each brick that were taken at cuts that count: a full one, and increments.
+    archives: BTreeMap<Pid, Vec<Vec<u8>>>,
     last_operation: u64,
     oracle: Oracle,
     count: RunCounters,
@@ -147,6 +149,7 @@ impl World {
             history: History::default(),
             appends: Vec::new(),
             cuts: Vec::new(),
+            archives: BTreeMap::new(),
             last_operation: 0,
             oracle: Oracle::default(),
             count: RunCounters::default(),

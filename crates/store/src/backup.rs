@@ -1,4 +1,4 @@
-//! Hot backup: one archive of everything in a snapshot, written while the store serves.
+//! Hot backup: one archive of everything in a snapshot, or of what has changed since an earlier one, written while the store serves.
 //!
 //! The archive contains the contents in the order of their identifiers, then the rows. It contains nothing of the internal
 //! representation: records of extents, unfinished uploads and garbage are omitted, and restoring creates the records again.
@@ -17,22 +17,30 @@ use crate::log::frame::StoreId;
 use crate::plant::{ContentBug, planted};
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
-use crate::read::layers::{Layers, StoredContent};
+use crate::read::layers::{FoundRow, Layers, StoredContent};
 use crate::read::rows;
 use crate::rows::key::{self, Key, content_of, index_of, table};
 use crate::rows::mob::Seq;
 use crate::rows::row::{CHUNK, Chunk, Extent, HEAD, RowError, check_blocks};
 
 pub(crate) mod archive;
+mod chain;
+mod increment;
 pub(crate) mod item;
+mod range;
 pub(crate) mod restore;
 
 #[cfg(test)]
+pub(crate) mod increment_tests;
+#[cfg(test)]
 pub(crate) mod tests;
 
-pub use archive::check_archive;
 use archive::{ArchiveCounts, ArchiveHeader, ArchiveWriter};
+pub use archive::{check_archive, read_archive_index};
+pub use increment::BaseIndex;
+use increment::Increment;
 use item::Item;
+use range::Position;
 
 /// Damaged pages of the B-tree that an error names at most.
 const MAX_NAMED: usize = 5;
@@ -67,24 +75,34 @@ impl BackupSummary {
     }
 }
 
-/// Writes an archive of what a snapshot of store `id` at position `version` shows.
+/// Writes an archive of what a snapshot of store `id` at position `version` shows; with the index of a base, of what has changed since.
 pub(crate) fn write(
     snapshot: &impl Readable,
     (store, version): (StoreId, Seq),
+    base: Option<&mut dyn BaseIndex>,
     out: &mut dyn Write,
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
     let state = snapshot.state();
     let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
-    let header = ArchiveHeader { store, version, time_us };
+    let header = ArchiveHeader { store, version, time_us, is_increment: base.is_some() };
     let total_bytes = state.engine.size() + state.files().map_or(0, |files| files.size());
+    // A state is read once.
+    let mut target = Some((base, out));
     snapshot.read_state(|layers| {
+        let Some((base, out)) = target.take() else { return Err(Error::new(ErrorKind::Internal, "a second reading")) };
         let out = ArchiveWriter::begin(out, &header)?;
+        let out = match base {
+            None => Output::Full(Box::new(out)),
+            Some(base) => Output::Increment(Box::new(Increment::begin(out, base)?)),
+        };
+        let extents = ExtentBytes { layers, buffer: vec![0; CHUNK] };
+        let archived_chunks = ChunkSet::default();
         let mut backup =
-            Backup { layers, out, progress, total_bytes, archived_chunks: ChunkSet::default(), buffer: vec![0; CHUNK] };
+            Backup { layers, out, extents, progress, total_bytes, done: 0, archived_chunks, buffer: vec![0; CHUNK] };
         let written = backup.incarnation().and_then(|()| backup.contents()).and_then(|()| backup.rows());
-        written.map_err(|error| name_damage(error, layers))?;
-        let (counts, bytes) = backup.out.end()?;
+        let ended = written.and_then(|()| backup.end());
+        let (counts, bytes) = ended.map_err(|error| name_damage(error, layers))?;
         Ok(BackupSummary::new(&header, &counts, bytes))
     })
 }
@@ -109,11 +127,68 @@ fn name_damage(error: Error, layers: &Layers<'_>) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{}{named}: {advice}", error.message()))
 }
 
+/// Where the items of a snapshot go.
+enum Output<'b> {
+    Full(Box<ArchiveWriter<'b>>),
+    Increment(Box<Increment<'b>>),
+}
+
+/// Reads chunks of blob files.
+struct ExtentBytes<'a> {
+    layers: &'a Layers<'a>,
+    buffer: Vec<u8>,
+}
+
+impl ExtentBytes<'_> {
+    /// The bytes of a chunk, verified.
+    fn read(&mut self, id: ContentId, index: u64, extent: &Extent) -> Result<&[u8]> {
+        let bytes = &mut self.buffer[..extent.len as usize];
+        self.layers.read_extent(extent, bytes, index * CHUNK as u64).map_err(|e| e.for_content(id))?;
+        Ok(bytes)
+    }
+}
+
+/// Writes a chunk of a blob file.
+fn write_extent(
+    out: &mut ArchiveWriter<'_>,
+    (position, id, index): (Position, ContentId, u64),
+    extent: &Extent,
+    extents: &mut ExtentBytes<'_>,
+) -> Result<()> {
+    let (file, offset, crc) = (extent.file, extent.offset, extent.crc);
+    let bytes = extents.read(id, index, extent)?;
+    out.write_extent(&Item::Extent { index, file, offset, crc, bytes }, extent.block_checksums(), || position)
+}
+
+impl<'b> Output<'b> {
+    fn writer(&self) -> &ArchiveWriter<'b> {
+        match self {
+            Self::Full(out) => out,
+            Self::Increment(out) => out.writer(),
+        }
+    }
+
+    fn add(
+        &mut self,
+        item: &Item<'_>,
+        extents: &mut ExtentBytes<'_>,
+        position: impl FnOnce() -> Position,
+    ) -> Result<()> {
+        match self {
+            Self::Full(out) => out.write_item(item, position),
+            Self::Increment(out) => out.add(position(), item, extents),
+        }
+    }
+}
+
 struct Backup<'a, 'b> {
     layers: &'a Layers<'a>,
-    out: ArchiveWriter<'b>,
+    out: Output<'b>,
+    extents: ExtentBytes<'a>,
     progress: &'a dyn Progress,
     total_bytes: u64,
+    /// Bytes of the items so far.
+    done: u64,
     /// Extents that are in the archive.
     archived_chunks: ChunkSet,
     buffer: Vec<u8>,
@@ -121,7 +196,7 @@ struct Backup<'a, 'b> {
 
 impl Backup<'_, '_> {
     fn report_progress(&self) -> Result<()> {
-        let (items, bytes) = (self.out.items(), self.out.bytes_written());
+        let (items, bytes) = (self.out.writer().items(), self.done);
         progress::report(self.progress, "backup", Amount { items, bytes, total_bytes: self.total_bytes })
     }
 
@@ -130,7 +205,10 @@ impl Backup<'_, '_> {
         let found = self.layers.find(&Key::system(key::INCARNATION))?;
         let times = found.value().and_then(|row| row.try_into().ok()).map(u32::from_be_bytes);
         let times = times.ok_or_else(|| corrupt_row("the count of openings", RowError::Short))?;
-        self.out.write_item(&Item::Incarnation { times })
+        match &mut self.out {
+            Output::Full(out) => out.write_outside(&Item::Incarnation { times }),
+            Output::Increment(out) => out.write_outside(&Item::Incarnation { times }),
+        }
     }
 
     fn contents(&mut self) -> Result<()> {
@@ -145,7 +223,7 @@ impl Backup<'_, '_> {
 
     fn content(&mut self, content: &StoredContent<'_>) -> Result<()> {
         let (id, size) = (content.id, content.head.size);
-        self.out.write_item(&Item::Content { id, size })?;
+        self.out.add(&Item::Content { id, size }, &mut self.extents, || Position::chunk(id, 0))?;
         let chunks = size.div_ceil(CHUNK as u64);
         if chunks > 0 {
             self.chunk(id, 0, content.row.value().map(|row| row.get(HEAD..).unwrap_or_default()))?;
@@ -172,10 +250,15 @@ impl Backup<'_, '_> {
             Some(Chunk::Empty) => Ok(()),
             Some(Chunk::Inline { blocks, bytes }) => {
                 check_blocks(blocks, 0, bytes, at).map_err(damaged)?;
-                self.out.write_item(&Item::Bytes { index, bytes })
+                self.add_bytes(id, index, bytes)
             }
             Some(Chunk::Extent(extent)) => self.extent(id, index, &extent),
         }
+    }
+
+    fn add_bytes(&mut self, id: ContentId, index: u64, bytes: &[u8]) -> Result<()> {
+        self.done += bytes.len() as u64;
+        self.out.add(&Item::Bytes { index, bytes }, &mut self.extents, || Position::chunk(id, index))
     }
 
     /// A chunk whose row is a patch, merged with its base.
@@ -184,32 +267,48 @@ impl Backup<'_, '_> {
         if planted(ContentBug::PatchesNotBackedUp) {
             return Ok(());
         }
-        self.layers.fill(&content, index, 0, &mut self.buffer)?;
-        let len = self.buffer.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
-        if len == 0 {
-            return Ok(());
-        }
-        self.out.write_item(&Item::Bytes { index, bytes: &self.buffer[..len] })
+        let mut buffer = std::mem::take(&mut self.buffer);
+        self.layers.fill(&content, index, 0, &mut buffer)?;
+        let len = buffer.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        let added = if len == 0 { Ok(()) } else { self.add_bytes(id, index, &buffer[..len]) };
+        self.buffer = buffer;
+        added
     }
 
     /// A chunk in a blob file. It is archived as plain bytes if the store is damaged and another chunk has the same position.
     fn extent(&mut self, id: ContentId, index: u64, extent: &Extent) -> Result<()> {
-        let at = index * CHUNK as u64;
-        let bytes = &mut self.buffer[..extent.len as usize];
-        self.layers.read_extent(extent, bytes, at).map_err(|e| e.for_content(id))?;
-        let (file, offset, crc) = (extent.file, extent.offset, extent.crc);
-        let bytes = &self.buffer[..extent.len as usize];
-        if bytes.len() < CHUNK || !is_chunk_position(file, offset) || !self.archived_chunks.insert(file, offset) {
-            return self.out.write_item(&Item::Bytes { index, bytes });
+        let (file, offset) = (extent.file, extent.offset);
+        let is_whole = extent.len as usize == CHUNK && is_chunk_position(file, offset);
+        if !is_whole || !self.archived_chunks.insert(file, offset) {
+            let bytes = self.extents.read(id, index, extent)?.to_vec();
+            return self.add_bytes(id, index, &bytes);
         }
-        self.out.write_item(&Item::Extent { index, file, offset, crc, bytes })
+        self.done += CHUNK as u64;
+        let at = (Position::chunk(id, index), id, index);
+        match &mut self.out {
+            Output::Full(out) => write_extent(out, at, extent, &mut self.extents),
+            Output::Increment(out) => out.add_extent(at, extent, &mut self.extents),
+        }
     }
 
     fn rows(&mut self) -> Result<()> {
+        let skips_buffer = matches!(self.out, Output::Increment(_)) && planted(ContentBug::BufferNotCompared);
         self.layers.for_each_row(&Key::table(table::ROW), |key, found| {
+            if skips_buffer && matches!(found, FoundRow::Row(..)) {
+                return Ok(());
+            }
             let value = rows::verify_value(key, found).map_err(|e| rows::damaged(key, e))?;
-            self.out.write_item(&Item::Row { key: &key[1..], value })?;
+            self.done += (key.len() + value.len()) as u64;
+            self.out.add(&Item::Row { key: &key[1..], value }, &mut self.extents, || Position::row(&key[1..]))?;
             self.report_progress()
         })
+    }
+
+    fn end(self) -> Result<(ArchiveCounts, u64)> {
+        let Self { out, mut extents, .. } = self;
+        match out {
+            Output::Full(out) => out.end(0),
+            Output::Increment(out) => out.end(&mut extents),
+        }
     }
 }

@@ -49,7 +49,7 @@ mod status;
 mod store;
 
 pub use backup::restore::RestoreTarget;
-pub use backup::{BackupSummary, check_archive};
+pub use backup::{BackupSummary, BaseIndex, check_archive, read_archive_index};
 pub use commit::contents::ContentChange;
 pub use commit::row_changes::{RowChanges, RowReply, RowSequence};
 pub use directory::{DirectoryContents, lock_owner, prepare_directory};

@@ -45,6 +45,10 @@ model::planted_bugs! {
         CutArchiveRestored "an archive that ends between two parts is restored"
         RestoredChunksNotForced "a restore ends before its chunks are forced"
         RestoredChunksNotUsed "a restore does not record that its chunks are used"
+        ChangedRangesOmitted "an increment takes a range for unchanged if its length is the same"
+        GoneRangesKept "an increment does not say that ranges of its base are gone"
+        BufferNotCompared "an increment omits rows that are not installed"
+        BaseNotChecked "a restore takes any archive for the base of an increment"
         ScrubTrustsChunks "a scrub does not read chunks of blob files"
         ScrubTrustsExtents "a scrub does not compare the records of used chunks with the chunks of contents"
     }

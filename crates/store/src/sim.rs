@@ -12,6 +12,7 @@
 //!    these force the log themselves.
 
 use std::fmt;
+use std::io::Read;
 use std::sync::Arc;
 
 use model::Result;
@@ -52,14 +53,15 @@ impl fmt::Debug for DiskImage {
 }
 
 impl DiskImage {
-    /// The disk of a store that is restored from an archive.
+    /// The disk of a store that is restored from a chain of archives.
     ///
     /// # Errors
-    /// As [`Store::restore`].
-    pub fn restore(mut archive: &[u8], options: Options) -> Result<Self> {
+    /// As [`Store::restore_chain`].
+    pub fn restore(chain: &[Vec<u8>], options: Options) -> Result<Self> {
         let image = Self::default();
         let disk: Arc<dyn Disk> = Arc::new(image.files.clone());
-        restore_on(&disk, &image.tree, STORE_ID, &options, &mut archive, &())?;
+        let archives = chain.iter().map(|archive| Box::new(&archive[..]) as Box<dyn Read + '_>).collect();
+        restore_on(&disk, &image.tree, STORE_ID, &options, archives, &())?;
         Ok(image)
     }
 

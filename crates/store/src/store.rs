@@ -10,7 +10,7 @@ use bytes::Bytes;
 use model::{ContentId, Error, ErrorKind, Result, UploadId};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::backup::{self, BackupSummary};
+use crate::backup::{self, BackupSummary, BaseIndex};
 use crate::commit::Core;
 use crate::commit::row_changes::{RowChanges, RowReply};
 use crate::engine::EnginePin;
@@ -235,7 +235,28 @@ impl Snapshot {
     /// # Errors
     /// As [`Store::backup`].
     pub fn backup(&self, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
-        backup::write(self, (self.store.core().id, self.version()), out, progress)
+        backup::write(self, (self.store.core().id, self.version()), None, out, progress)
+    }
+
+    /// About the bytes of an archive of the snapshot: those that the B-tree and the blob files have.
+    #[must_use]
+    pub fn estimated_archive_bytes(&self) -> u64 {
+        let state = self.state();
+        state.engine.size() + state.files().map_or(0, |files| files.size())
+    }
+
+    /// Writes an archive of what has changed since a base, which may be any archive; with the base it is restored by [`Store::restore_chain`].
+    /// All rows are read; chunks in blob files only if they are new.
+    ///
+    /// # Errors
+    /// As [`Store::backup`]; those of `base`.
+    pub fn backup_increment(
+        &self,
+        base: &mut dyn BaseIndex,
+        out: &mut dyn Write,
+        progress: &dyn Progress,
+    ) -> Result<BackupSummary> {
+        backup::write(self, (self.store.core().id, self.version()), Some(base), out, progress)
     }
 }
 
@@ -454,7 +475,20 @@ impl Store {
         options: Options,
         progress: &dyn Progress,
     ) -> Result<BackupSummary> {
-        backup::restore::restore(dir, from, &options, progress)
+        Self::restore_chain(dir, vec![Box::new(from)], options, progress)
+    }
+
+    /// As [`Store::restore`] for a chain of archives: a full one, and increments, each of which has the archive before it as its base.
+    ///
+    /// # Errors
+    /// As [`Store::restore`]; [`ErrorKind::Invalid`] if an archive is not the base of the next one, or if the first one is an increment.
+    pub fn restore_chain(
+        dir: &Path,
+        archives: Vec<Box<dyn Read + '_>>,
+        options: Options,
+        progress: &dyn Progress,
+    ) -> Result<BackupSummary> {
+        backup::restore::restore(dir, archives, &options, progress)
     }
 
     /// Reads and verifies the current state of the store while it serves, and lists all damage.

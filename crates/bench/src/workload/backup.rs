@@ -37,10 +37,14 @@ const FILL_BATCH: usize = 1000;
 /// How fast a backup and a restore have to be, beside a copy of as many bytes.
 const BACKUP: f64 = 0.7;
 const RESTORE: f64 = 0.5;
+/// One of so many objects is changed before an increment.
+const CHANGED: usize = 100;
 
 /// Measures both.
 pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
-    Ok(vec![under_load(run)?, throughput(run)?])
+    let mut figures = vec![under_load(run)?];
+    figures.extend(throughput(run)?);
+    Ok(figures)
 }
 
 // ------------------------------------------------------------------------------------------------ under load
@@ -169,7 +173,7 @@ async fn create_at(client: &Client, node: NodeId) -> Result<Oid> {
 // ------------------------------------------------------------------------------------------------ throughput
 
 /// Backup and restore beside a copy of the store's directory.
-fn throughput(run: &Run) -> Result<Figure> {
+fn throughput(run: &Run) -> Result<Vec<Figure>> {
     let objects = run.choose(1_000_000, 20_000);
     let cell = |case: &str, target| MetricSpec {
         case: case.to_owned(),
@@ -180,11 +184,32 @@ fn throughput(run: &Run) -> Result<Figure> {
         target_ratio: Some(target),
     };
     let cells = [cell("backup", BACKUP), cell("restore", RESTORE)];
-    let rows = match run.wants("backup-speed", &cells) {
-        true => speed_rows(run, objects, &cells)?,
-        false => Vec::new(),
+    let less = |case: &str, unit| MetricSpec {
+        panel: case.to_owned(),
+        unit,
+        better: Better::Lower,
+        target_ratio: None,
+        ..cell(case, 0.0)
     };
-    Ok(Figure {
+    let increment_cells = [less("time of an increment", "s"), less("bytes of an increment", "MiB")];
+    let (rows, increment_rows) =
+        match run.wants("backup-speed", &cells) || run.wants("backup-increment", &increment_cells) {
+            true => speed_rows(run, objects, &cells, &increment_cells)?,
+            false => (Vec::new(), Vec::new()),
+        };
+    let increment = Figure {
+        id: "backup-increment",
+        title: "increments",
+        about: format!(
+            "One of {CHANGED} of the same objects has been changed since a full backup. `mortar backup --since` writes what differs, beside another full backup."
+        ),
+        paper: "",
+        parameters: vec![format!("{objects} objects")],
+        shape: Shape::Bars,
+        rows: increment_rows,
+        skipped: Vec::new(),
+    };
+    let speed = Figure {
         id: "backup-speed",
         title: "backup and restore",
         about: format!(
@@ -197,18 +222,26 @@ fn throughput(run: &Run) -> Result<Figure> {
         shape: Shape::Bars,
         rows,
         skipped: Vec::new(),
-    })
+    };
+    Ok(vec![speed, increment])
 }
 
-fn speed_rows(run: &Run, objects: usize, cells: &[MetricSpec]) -> Result<Vec<Row>> {
+/// The rows of both figures.
+fn speed_rows(
+    run: &Run,
+    objects: usize,
+    cells: &[MetricSpec],
+    increment_cells: &[MetricSpec],
+) -> Result<(Vec<Row>, Vec<Row>)> {
     let served = MortarServer::start_with(run.directory("mortar")?, Engine::Durable, &bricks())?;
-    runtime()?.block_on(async {
+    let to_change = runtime()?.block_on(async {
         let client = served.connect().await?;
         let values: Vec<Bytes> = (0..FILL_BATCH).map(incompressible).collect();
+        let mut to_change = Vec::new();
         for _ in 0..objects.div_ceil(FILL_BATCH) {
-            commit_new(&client, &values).await?;
+            to_change.extend(commit_new(&client, &values).await?.into_iter().step_by(CHANGED));
         }
-        Ok::<_, crate::BoxedError>(())
+        Ok::<_, crate::BoxedError>(to_change)
     })?;
     let directory = run.directory("backups")?;
     let (archive, restored) = (directory.path().join("archive"), directory.path().join("restored"));
@@ -240,8 +273,45 @@ fn speed_rows(run: &Run, objects: usize, cells: &[MetricSpec]) -> Result<Vec<Row
             Ok(vec![rate(copy), rate(copy)])
         }),
     ];
-    let outcome = interleave("backup-speed", run.choose(Run::REPEATS, 1), &mut sides)?;
-    Ok(run.rows("backup-speed", &outcome, cells))
+    let repeats = run.choose(Run::REPEATS, 1);
+    let outcome = interleave("backup-speed", repeats, &mut sides)?;
+    let speed = run.rows("backup-speed", &outcome, cells);
+    runtime()?.block_on(change(&served, &to_change))?;
+    let changed = directory.path().join("increment");
+    let mib = |path: &Path| Ok::<_, crate::BoxedError>(path.metadata()?.len() as f64 / f64::from(1 << 20));
+    let full = directory.path().join("full");
+    let mut take = |options: &[&Path], out: &Path| {
+        let mut command = served.command()?;
+        command.arg("backup").arg("--overwrite").args(options).arg(out);
+        let time = timed(&directory, || run_quietly(&mut command))?;
+        Ok::<_, crate::BoxedError>(vec![time.as_secs_f64(), mib(out)?])
+    };
+    let take = RefCell::new(&mut take);
+    let mut sides = [
+        Side::new("Mortar", || take.borrow_mut()(&[Path::new("--since"), &archive], &changed)),
+        Side::new("a full backup", || take.borrow_mut()(&[], &full)),
+    ];
+    let outcome = interleave("backup-increment", repeats, &mut sides)?;
+    Ok((speed, run.rows("backup-increment", &outcome, increment_cells)))
+}
+
+/// Changes objects, each once.
+async fn change(served: &MortarServer, objects: &[Oid]) -> Result<()> {
+    let client = served.connect().await?;
+    for batch in objects.chunks(FILL_BATCH) {
+        client
+            .transact(|t| {
+                let batch = batch.to_vec();
+                async move {
+                    for (number, oid) in batch.into_iter().enumerate() {
+                        t.put(oid, Object::blob(incompressible(FILL_BATCH + number))).await?;
+                    }
+                    Ok(())
+                }
+            })
+            .await?;
+    }
+    Ok(())
 }
 
 /// Copies an archive to as many files as there are bricks.

@@ -1,9 +1,11 @@
 //! `mortar backup` and `mortar restore`: writes the whole cluster as one archive, and restores it.
 
+mod base;
 mod cluster;
 mod encryption;
+mod write_behind;
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,12 +20,16 @@ use client::AdminClient;
 use meta::catalog::BrickId;
 use model::ErrorKind;
 use node::cluster_archive::PartName;
+use node::restore::ArchiveInput;
 use serde::Serialize;
 use store::{Amount, Options};
 use tokio::signal;
 
+use self::base::Base;
 use self::encryption::{DecryptArgs, EncryptArgs, encrypted};
+use self::write_behind::WriteBehind;
 use super::dev::explain_open;
+use crate::allocator;
 use crate::connection::{CommandContext, DATA};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{HumanBytes, Output, Report};
@@ -34,6 +40,7 @@ Examples:
   mortar backup monday.mortar
   mortar backup - | zstd > monday.mortar.zst        through a pipe
   mortar backup - | ssh elsewhere 'cat > monday.mortar'
+  mortar backup --since monday.mortar tuesday.mortar only what has changed
   mortar backup --encrypt-to age1… monday.mortar    for the owner of a key: age-keygen -o KEY makes one";
 
 const RESTORE: &str = "\
@@ -41,6 +48,7 @@ Examples:
   mortar restore monday.mortar --data restored      then: mortar dev --data restored
                                                     and as many bricks more as are wanted: mortar node --role brick
   zstd -dc monday.mortar.zst | mortar restore - --data restored
+  mortar restore monday.mortar tuesday.mortar --data restored      a full archive and its increments
   mortar restore --identity KEY monday.mortar --data restored";
 
 /// Write a backup of a cluster, its catalogue included, while it serves: one consistent moment of all bricks
@@ -52,6 +60,12 @@ pub(crate) struct Backup {
     /// Replace an existing archive
     #[arg(long)]
     overwrite: bool,
+    /// Write only what has changed since this archive, its base. A restore needs both, and those before the base
+    #[arg(long, value_name = "ARCHIVE")]
+    since: Option<PathBuf>,
+    /// Decrypt the base with the secret keys in this file
+    #[arg(long, value_name = "FILE", requires = "since", conflicts_with = "passphrase_file")]
+    identity: Option<PathBuf>,
     #[command(flatten)]
     encryption: EncryptArgs,
 }
@@ -60,8 +74,9 @@ pub(crate) struct Backup {
 #[derive(Args)]
 #[command(after_help = RESTORE)]
 pub(crate) struct Restore {
-    /// The archive; - reads the standard input
-    file: PathBuf,
+    /// The archive; then the increments that were taken after it, in order. - reads one of them from the standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
     /// The data directory to make; it must be empty or not exist
     #[arg(long, value_name = "DIR", default_value = DATA)]
     data: PathBuf,
@@ -103,6 +118,10 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
             .hint("Choose another name, or replace it with --overwrite."));
     }
     let encryptor = args.encryption.encryptor()?;
+    let base = match &args.since {
+        Some(base) => Some(Base::open(base, &DecryptArgs::of_base(args.identity.clone(), &args.encryption))?),
+        None => None,
+    };
     let bricks = session.bricks().await?;
     let (numbers, clients): (Vec<Option<BrickId>>, Vec<AdminClient>) = bricks.into_iter().unzip();
     let names = numbers.iter().flatten().map(|brick| PartName::Brick(brick.0)).collect::<Vec<_>>();
@@ -113,10 +132,13 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
     }
     let progress = Progress::start("backing up", &session.output);
     let shown = progress.clone();
-    let report = move |bytes| shown.set_done(bytes, 0);
+    let report = move |bytes, total| {
+        shown.set_total(total, 0);
+        shown.set_done(bytes, 0);
+    };
     let (archive, part) = open_archive(&args.file)?;
     let archive = encrypted(archive, encryptor).map_err(|error| Failure::file("cannot write the archive", &error))?;
-    let done = cluster::backup(&names, &clients, archive, report).await;
+    let done = cluster::backup(&names, &clients, base, archive, report).await;
     progress.end();
     let bytes = done?;
     // What was moved to a brick that joined meanwhile may be in no part.
@@ -148,7 +170,7 @@ fn open_archive(path: &Path) -> Result<(Box<dyn Write + Send>, Option<PartFile>)
     options.write(true).create(true).truncate(true).mode(0o600);
     let file = options.open(&part.0);
     let file = file.map_err(|error| Failure::file(format!("cannot write {}", path.display()), &error))?;
-    Ok((Box::new(file), Some(part)))
+    Ok((Box::new(WriteBehind::new(file)), Some(part)))
 }
 
 /// A file that is removed unless it becomes the archive.
@@ -173,25 +195,38 @@ impl Drop for PartFile {
     }
 }
 
-/// Restores an archive into a directory, without a server.
+/// Opens an archive, decrypted.
+fn open_input(path: &Path, encryption: &DecryptArgs) -> Result<ArchiveInput<'static>> {
+    let bytes: Box<dyn Read + Send> = if is_stream(path) {
+        Box::new(io::stdin())
+    } else {
+        let file = File::open(path);
+        Box::new(file.map_err(|e| Failure::file(format!("cannot read {}", path.display()), &e))?)
+    };
+    Ok(ArchiveInput { name: path.display().to_string(), bytes: encryption.open(bytes)? })
+}
+
+/// Restores archives into a directory, without a server.
 ///
 /// Ctrl-C stops it and leaves the directory empty; a second one ends the process at once.
 pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
-    let archive: Box<dyn Read> = if is_stream(&args.file) {
-        Box::new(io::stdin().lock())
-    } else {
-        let file = File::open(&args.file);
-        Box::new(file.map_err(|e| Failure::file(format!("cannot read {}", args.file.display()), &e))?)
-    };
-    let mut archive = args.encryption.open(archive)?;
+    // Rows go from one thread to another by the million.
+    allocator::configure_for_batches();
+    let archives = args.files.iter().map(|file| open_input(file, &args.encryption)).collect::<Result<Vec<_>>>()?;
+    if args.files.iter().filter(|file| is_stream(file)).count() > 1 {
+        return Err(Failure::usage("only one archive can be the standard input"));
+    }
     let progress = Progress::start("restoring", output);
+    // A pipe does not say how much comes.
+    let lengths =
+        args.files.iter().map(|file| fs::metadata(file).ok().filter(Metadata::is_file).map(|file| file.len()));
+    progress.set_total(lengths.sum::<Option<u64>>().unwrap_or(0), 0);
     let stopped = watch_ctrl_c()?;
     let tell = |amount: Amount| {
-        progress.set_total(amount.total_bytes, 0);
         progress.set_done(amount.bytes, 0);
         if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let done = node::restore::restore(&args.data, &mut archive, &Options::default(), &tell);
+    let done = node::restore::restore(&args.data, archives, &Options::default(), &tell);
     progress.end();
     let summary = match done {
         Err(_) if stopped.load(Ordering::Relaxed) => {

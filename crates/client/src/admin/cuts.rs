@@ -9,6 +9,7 @@ use protocol::cut::{CutCoordinator, CutFailure, CutNumber, CutOutcome, CutOutput
 use protocol::lease::Ms;
 use tokio::task::JoinSet;
 use tokio::time::{self, Instant};
+use wire::link::Caller;
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -244,7 +245,18 @@ impl AdminClient {
     /// # Errors
     /// [`ErrorKind::NotFound`] if the brick does not keep the part any more; those of the brick.
     pub async fn read_part(&self, part: Option<CutPart>) -> Result<ArchiveStream> {
-        self.read_archive(proto::Backup { cut: part.map(|part| part.number), catalogue: false }).await
+        self.read_archive(proto::Backup { cut: part.map(|part| part.number), ..Default::default() }).await
+    }
+
+    /// As [`AdminClient::read_part`], but only what has changed since another archive, whose index the second result sends.
+    ///
+    /// # Errors
+    /// As [`AdminClient::read_part`].
+    pub async fn read_increment(&self, part: Option<CutPart>) -> Result<(ArchiveStream, BaseUpload)> {
+        let backup = proto::Backup { cut: part.map(|part| part.number), increment: true, ..Default::default() };
+        let stream = self.read_archive(backup).await?;
+        let upload = BaseUpload(stream.answers.caller());
+        Ok((stream, upload))
     }
 
     /// The catalogue of the cluster of this brick, as an archive.
@@ -252,7 +264,7 @@ impl AdminClient {
     /// # Errors
     /// Those of the brick and the meta-server.
     pub async fn read_catalogue(&self) -> Result<Vec<u8>> {
-        let mut stream = self.read_archive(proto::Backup { cut: None, catalogue: true }).await?;
+        let mut stream = self.read_archive(proto::Backup { catalogue: true, ..Default::default() }).await?;
         let mut archive = Vec::new();
         while let Some(piece) = stream.next().await? {
             archive.extend_from_slice(&piece);
@@ -261,16 +273,22 @@ impl AdminClient {
     }
 
     pub(super) async fn read_archive(&self, backup: proto::Backup) -> Result<ArchiveStream> {
-        Ok(ArchiveStream { answers: self.link.stream(Request::Backup(backup)).await? })
+        Ok(ArchiveStream { answers: self.link.stream(Request::Backup(backup)).await?, total: 0 })
     }
 }
 
 /// An archive as it comes, on a connection of its own, so that a slow reader delays no other call. Dropping it ends it.
 pub struct ArchiveStream {
     answers: OwnAnswers,
+    total: u64,
 }
 
 impl ArchiveStream {
+    /// About the bytes of the archive, from its first bytes on; 0 if that is not known.
+    pub fn estimated_bytes(&self) -> u64 {
+        self.total
+    }
+
     /// The next bytes; `None` at the end.
     ///
     /// # Errors
@@ -278,8 +296,28 @@ impl ArchiveStream {
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         let answer = self.answers.next().await?;
         match answer.response {
-            Response::BackupPiece(_) => Ok(Some(answer.raw)),
+            Response::BackupPiece(piece) => {
+                self.total = self.total.max(piece.total);
+                Ok(Some(answer.raw))
+            }
             Response::BackupDone(_) => Ok(None),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+}
+
+/// Sends the index of the base of an increment, while its [`ArchiveStream`] is read.
+pub struct BaseUpload(Caller);
+
+impl BaseUpload {
+    /// Sends the next piece, of at most 1 MiB. Returns when the brick has taken it.
+    ///
+    /// # Errors
+    /// Those of the brick; [`ErrorKind::Unavailable`] if the backup has ended.
+    pub async fn send(&self, piece: Bytes, is_last: bool) -> Result<()> {
+        let request = Request::BackupBase(proto::BackupBase { is_last });
+        match self.0.call(request, vec![piece]).await?.response {
+            Response::Done(_) => Ok(()),
             _ => Err(unexpected_answer_error()),
         }
     }

@@ -44,7 +44,14 @@ struct Session {
 /// A stream of answers on a separate connection.
 pub(crate) struct OwnAnswers {
     answers: AnswerStream,
-    _session: Session,
+    session: Session,
+}
+
+impl OwnAnswers {
+    /// Sends further requests on the connection.
+    pub(crate) fn caller(&self) -> Caller {
+        self.session.caller.clone()
+    }
 }
 
 impl Link {
@@ -139,7 +146,7 @@ impl Link {
     pub(crate) async fn stream(&self, request: Request) -> Result<OwnAnswers> {
         self.live()?;
         let (session, _) = Session::open(&self.url, &self.options).await?;
-        Ok(OwnAnswers { answers: session.caller.stream(request)?, _session: session })
+        Ok(OwnAnswers { answers: session.caller.stream(request)?, session })
     }
 
     pub(crate) fn close(&self) {

@@ -18,6 +18,7 @@ use wire::proto;
 use wire::proto::response::Response;
 
 use super::background_scrub::BackgroundScrub;
+use super::backup_base::ReceivedBase;
 use super::consistency::Remedy;
 use super::nodes::Nodes;
 use super::scrub::{NamedProblem, ScrubReport};
@@ -61,11 +62,17 @@ fn run(
     }
 }
 
-/// Streams an archive of a snapshot.
-pub(crate) fn backup(snapshot: Snapshot, places: &Arc<Semaphore>, reply: Responder<'_>) {
+/// Streams an archive of a snapshot; with the index of a base, of what has changed since.
+pub(crate) fn backup(snapshot: Snapshot, base: Option<ReceivedBase>, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("backup", places, reply, move |deferred| {
         let mut pieces = Pieces::new(deferred);
-        let summary = snapshot.backup(&mut pieces, &())?;
+        let summary = match base {
+            None => {
+                pieces.total = snapshot.estimated_archive_bytes();
+                snapshot.backup(&mut pieces, &())?
+            }
+            Some(mut base) => snapshot.backup_increment(&mut base, &mut pieces, &())?,
+        };
         pieces.flush().map_err(not_taken)?;
         Ok(Response::BackupDone(proto::BackupDone { bytes: summary.archive_bytes }))
     });
@@ -184,11 +191,13 @@ struct Pieces<'a> {
     piece: BytesMut,
     /// The memory of pieces that were sent, which is used again when they have left: a new mapping for each would cost more than the copy.
     sent: VecDeque<BytesMut>,
+    /// The estimate that the next piece has.
+    total: u64,
 }
 
 impl<'a> Pieces<'a> {
     fn new(deferred: &'a DeferredResponder) -> Self {
-        Self { deferred, piece: BytesMut::with_capacity(PIECE), sent: VecDeque::new() }
+        Self { deferred, piece: BytesMut::with_capacity(PIECE), sent: VecDeque::new(), total: 0 }
     }
 
     /// Memory for the next piece.
@@ -202,8 +211,9 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    fn send(&self, piece: Bytes) -> io::Result<()> {
-        let sent = self.deferred.send_more(Response::BackupPiece(proto::BackupPiece {}), vec![piece]);
+    fn send(&mut self, piece: Bytes) -> io::Result<()> {
+        let response = Response::BackupPiece(proto::BackupPiece { total: std::mem::take(&mut self.total) });
+        let sent = self.deferred.send_more(response, vec![piece]);
         if sent { Ok(()) } else { Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone")) }
     }
 }

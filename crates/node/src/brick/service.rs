@@ -24,6 +24,7 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
+use super::backup_base::{self, BaseSender};
 use super::content_reads::{FoundRange, RangeBytes};
 use super::cuts::NotHeld;
 use super::nodes::Nodes;
@@ -39,6 +40,8 @@ pub(crate) struct BrickConnection {
     pub(crate) thread: Arc<Thread<BrickRole>>,
     /// The way to whoever is connected.
     pub(crate) post: PeerHandle,
+    /// For the index of the base of the incremental backup that this connection takes.
+    pub(crate) base: Option<BaseSender>,
 }
 
 impl Service for BrickConnection {
@@ -94,6 +97,10 @@ impl Service for BrickConnection {
             }
             Request::CopyRows(copy) => self.copy_rows(copy, reply),
             Request::Backup(backup) => self.backup(&backup, reply),
+            Request::BackupBase(piece) => match &self.base {
+                Some(base) => base.send(raw.to_bytes(), piece.is_last, reply.defer()),
+                None => reply.fail(&Error::new(ErrorKind::Invalid, "this connection takes no incremental backup")),
+            },
             Request::Cut(cut) => self.take_cut(cut, reply),
             Request::ReleaseCut(release) => {
                 let HoldReport { run, lasted } = self.thread.server.role.cuts.release(CutNumber(release.number));
@@ -125,7 +132,7 @@ impl Service for BrickConnection {
 
 impl BrickConnection {
     /// Streams an archive of the store as it is, of the part of a cut, or of the catalogue.
-    fn backup(&self, backup: &proto::Backup, reply: Responder<'_>) {
+    fn backup(&mut self, backup: &proto::Backup, reply: Responder<'_>) {
         let role = &self.thread.server.role;
         if backup.catalogue {
             let store = self.nodes().cluster_view.editor().map(|editor| editor.store().clone());
@@ -144,7 +151,14 @@ impl BrickConnection {
             None => self.check_backup().and_then(|()| self.nodes().store.snapshot()),
         };
         match snapshot {
-            Ok(snapshot) => long_job::backup(snapshot, &role.long_jobs, reply),
+            Ok(snapshot) => {
+                let (base, received) = match backup.increment {
+                    true => Some(backup_base::channel()).unzip(),
+                    false => (None, None),
+                };
+                long_job::backup(snapshot, received, &role.long_jobs, reply);
+                self.base = base;
+            }
             Err(error) => reply.fail(&error),
         }
     }

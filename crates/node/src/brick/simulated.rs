@@ -26,7 +26,7 @@ use protocol::lease::Ms;
 use protocol::page_cache::PageImage;
 use protocol::plant::{Bug as ProtocolBug, planted as planted_in_protocol};
 use store::sim::{DiskImage, SimStore};
-use store::{Options, RowChanges};
+use store::{BaseIndex, Options, RowChanges};
 use wire::cluster::{
     EntriesOf, EntryList, ListEntries, ListEntriesOf, LookUp, LookedUp, Message, ReadContent, Scan, Scanned,
 };
@@ -83,12 +83,32 @@ impl SimulatedDisk {
         Ok(Self { image: machine.crash(0), appended: AppendedChanges::new() })
     }
 
-    /// The disk of a brick that is restored from an archive: see [`SimulatedBrick::archive`].
+    /// The disk of a brick that is restored from a chain of archives: see [`SimulatedBrick::archive`].
     ///
     /// # Errors
-    /// If the archive is damaged.
-    pub fn restore(archive: &[u8]) -> Result<Self> {
-        Ok(Self { image: DiskImage::restore(archive, options())?, appended: AppendedChanges::new() })
+    /// If an archive is damaged, or not the base of the next one.
+    pub fn restore(chain: &[Vec<u8>]) -> Result<Self> {
+        Ok(Self { image: DiskImage::restore(chain, options())?, appended: AppendedChanges::new() })
+    }
+}
+
+/// The index of an archive.
+struct IndexPieces(VecDeque<Bytes>);
+
+impl IndexPieces {
+    fn of(mut archive: &[u8]) -> Result<Self> {
+        let mut pieces = VecDeque::new();
+        store::read_archive_index(&mut archive, &mut |piece| {
+            pieces.push_back(Bytes::copy_from_slice(piece));
+            Ok(())
+        })?;
+        Ok(Self(pieces))
+    }
+}
+
+impl BaseIndex for IndexPieces {
+    fn next_piece(&mut self) -> Result<Option<Bytes>> {
+        Ok(self.0.pop_front())
     }
 }
 
@@ -380,13 +400,16 @@ impl<C: Clone> SimulatedBrick<C> {
         self.carry_out_managed();
     }
 
-    /// An archive of what is durable.
+    /// An archive of what is durable; with a base, of what has changed since.
     ///
     /// # Errors
-    /// If the store cannot be read.
-    pub fn archive(&self) -> Result<Vec<u8>> {
-        let mut archive = Vec::new();
-        self.effects.machine.store().backup(&mut archive, &())?;
+    /// If the store or the base cannot be read.
+    pub fn archive(&self, base: Option<&[u8]>) -> Result<Vec<u8>> {
+        let (mut archive, snapshot) = (Vec::new(), self.effects.machine.store().snapshot()?);
+        match base {
+            None => snapshot.backup(&mut archive, &())?,
+            Some(base) => snapshot.backup_increment(&mut IndexPieces::of(base)?, &mut archive, &())?,
+        };
         Ok(archive)
     }
 

@@ -256,6 +256,7 @@ impl Service for MetaConnection {
             Request::Backup(_)
             | Request::Cut(_)
             | Request::ReleaseCut(_)
+            | Request::BackupBase(_)
             | Request::Scrub(_)
             | Request::Up(_)
             | Request::Down(_)

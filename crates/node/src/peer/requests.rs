@@ -207,6 +207,7 @@ pub(super) fn row(request: Request) -> Row {
         | Request::Backup(_)
         | Request::Cut(_)
         | Request::ReleaseCut(_)
+        | Request::BackupBase(_)
         | Request::CopyRows(_)
         | Request::GetMoveIns(_)
         | Request::GetNodeUsages(_)

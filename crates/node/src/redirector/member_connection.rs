@@ -138,6 +138,7 @@ impl Service for MemberConnection {
             Request::Backup(_)
             | Request::Cut(_)
             | Request::ReleaseCut(_)
+            | Request::BackupBase(_)
             | Request::Scrub(_)
             | Request::MetaGetRun(_)
             | Request::MetaWatch(_) => {

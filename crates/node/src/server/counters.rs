@@ -40,6 +40,7 @@ kinds! {
     Scrub scrub,
     Cut cut,
     ReleaseCut release_cut,
+    BackupBase backup_base,
     Up up,
     Down down,
     Call call,

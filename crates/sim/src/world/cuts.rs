@@ -145,12 +145,14 @@ impl World {
     /// Takes the part of a cut if the brick is to hold and no force is under way.
     pub(super) fn take_asked_part(&mut self, pid: Pid) {
         let mut taken = None;
+        // The second backup that counts, and each later one, is an increment.
+        let base = self.archives.get(&pid).and_then(|chain| chain.last()).cloned();
         self.with_driven(pid, |driven, now| {
             let Some((to, number)) = driven.asked_cut.filter(|_| driven.is_still()) else { return };
             driven.asked_cut = None;
             driven.cuts.poll(now);
             if driven.cuts.holds(number) {
-                let part = driven.brick.archive().map(|part| driven.part = Some((number, part)));
+                let part = driven.brick.archive(base.as_deref()).map(|part| driven.part = Some((number, part)));
                 taken = Some(part.map(|()| (to, number, driven.cuts.run())));
             }
         });
@@ -209,7 +211,7 @@ impl World {
     /// Restores a cluster from a cut that counts, and keeps what it has for the checkers.
     fn restore_cut(&mut self, attempt: CutAttempt) {
         let CutAttempt { cut, began, moment, .. } = attempt;
-        let mut disks = BTreeMap::new();
+        let (mut disks, mut archives) = (BTreeMap::new(), BTreeMap::new());
         for pid in 0..self.processes.len() {
             if !matches!(self.processes[pid].place, ProcessName::Brick(_)) {
                 continue;
@@ -217,14 +219,20 @@ impl World {
             let Some(ProcessMachine::Driven(driven)) = &self.processes[pid].machine else { return };
             // A brick that was restarted since has no part any more, and there is no backup.
             let Some((_, part)) = driven.part.as_ref().filter(|(number, _)| *number == cut.number()) else { return };
-            match SimulatedDisk::restore(part) {
-                Ok(disk) => drop(disks.insert(pid, disk)),
+            let mut chain = self.archives.get(&pid).cloned().unwrap_or_default();
+            chain.push(part.clone());
+            match SimulatedDisk::restore(&chain) {
+                Ok(disk) => {
+                    disks.insert(pid, disk);
+                    archives.insert(pid, chain);
+                }
                 Err(error) => {
                     let place = self.processes[pid].place;
                     return self.oracle.report(format!("K1: the part of {place} cannot be restored: {error}"));
                 }
             }
         }
+        self.archives = archives;
         let Some(moment) = moment else {
             return self.oracle.report("K1: a cut counts, and its moment did not come".to_owned());
         };

@@ -1,15 +1,16 @@
 //! The framing of an archive: header, parts, trailer. `docs/format.md` has the byte layout.
 //!
 //! Each part has a number, and a checksum that includes the archive's header, so a part that is damaged, missing,
-//! misplaced or from another archive is detected. The trailer has counts and a digest of every byte before it. An
-//! archive without a valid trailer is incomplete.
+//! misplaced or from another archive is detected. Parts have items, or entries of the index of their ranges (`range`). The trailer has counts and
+//! the digest of the state. An archive without a valid trailer is incomplete.
 
 use std::io::{self, Read, Write};
 
-use crc_fast::{CrcAlgorithm, Digest};
 use model::{Error, ErrorKind, Result};
 
+use super::chain::Chain;
 use super::item::{self, Item, ItemError};
+use super::range::{Entries, Position, RANGE_BYTES, RangeDigest, RangeEntry, StateDigest, encode_entry};
 use crate::checksum::{crc32c, crc32c_parts};
 use crate::error;
 use crate::log::frame::StoreId;
@@ -17,9 +18,9 @@ use crate::plant::{ContentBug, planted};
 use crate::rows::mob::Seq;
 
 const MAGIC: &[u8; 8] = b"mortarbk";
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Bytes of the header.
-const HEADER: usize = 48;
+const HEADER: usize = 49;
 /// Bytes of a part before its items.
 const PART_HEADER: usize = 20;
 /// A part is written when it has at least this many bytes.
@@ -29,6 +30,7 @@ const PART_MAX: usize = 6 << 20;
 /// Kinds of parts.
 const ITEMS: u32 = 1;
 const END: u32 = 2;
+const INDEX: u32 = 3;
 
 /// The header of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub(crate) struct ArchiveHeader {
     pub(crate) version: Seq,
     /// When the backup began, in microseconds since 1970.
     pub(crate) time_us: i64,
+    /// Whether it has only what has changed since another archive, its base.
+    pub(crate) is_increment: bool,
 }
 
 /// The counts in the trailer.
@@ -53,7 +57,7 @@ pub(crate) struct ArchiveCounts {
 impl ArchiveCounts {
     pub(crate) fn count(&mut self, item: &Item<'_>) {
         match item {
-            Item::Incarnation { .. } => {}
+            Item::Incarnation { .. } | Item::RangeEnd { .. } | Item::Same { .. } | Item::Replaced { .. } => {}
             Item::Content { size, .. } => {
                 self.contents += 1;
                 self.content_bytes = self.content_bytes.saturating_add(*size);
@@ -81,12 +85,13 @@ impl ArchiveHeader {
         out[12..28].copy_from_slice(&self.store);
         out[28..36].copy_from_slice(&self.version.to_le_bytes());
         out[36..44].copy_from_slice(&self.time_us.to_le_bytes());
-        let crc = crc32c(&out[..44]);
-        out[44..].copy_from_slice(&crc.to_le_bytes());
+        out[44] = u8::from(self.is_increment);
+        let crc = crc32c(&out[..45]);
+        out[45..].copy_from_slice(&crc.to_le_bytes());
         out
     }
 
-    fn decode(bytes: &[u8; HEADER]) -> Result<Self> {
+    fn check_format(bytes: &[u8; HEADER]) -> Result<()> {
         if bytes[..8] != *MAGIC {
             return Err(Error::new(ErrorKind::Invalid, "this is not an archive of Mortar"));
         }
@@ -97,12 +102,17 @@ impl ArchiveHeader {
             );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        if crc32c(&bytes[..44]) != le32(bytes, 44) {
+        Ok(())
+    }
+
+    fn decode(bytes: &[u8; HEADER]) -> Result<Self> {
+        if crc32c(&bytes[..45]) != le32(bytes, 45) || bytes[44] > 1 {
             return Err(damaged("its header's checksum does not match"));
         }
         let mut store = [0; 16];
         store.copy_from_slice(&bytes[12..28]);
-        Ok(Self { store, version: le64(bytes, 28), time_us: le64(bytes, 36) as i64 })
+        let (version, time_us) = (le64(bytes, 28), le64(bytes, 36) as i64);
+        Ok(Self { store, version, time_us, is_increment: bytes[44] == 1 })
     }
 }
 
@@ -127,7 +137,14 @@ pub(crate) struct ArchiveWriter<'a> {
     number: u64,
     part: Vec<u8>,
     counts: ArchiveCounts,
-    digest: Digest,
+    /// The open range, where it begins, and where its items begin in `part` that the digest does not have yet.
+    range: RangeDigest,
+    start: Position,
+    undigested: usize,
+    /// Entries of the index that are not written yet, and the position of the last one.
+    index: Vec<u8>,
+    last_entry: Position,
+    state: StateDigest,
     bytes_written: u64,
 }
 
@@ -136,26 +153,99 @@ impl<'a> ArchiveWriter<'a> {
         let header = header.encode();
         let mut writer = Self {
             out,
-            salt: le32(&header, 44),
+            salt: le32(&header, 45),
             number: 0,
             part: vec![0; PART_HEADER],
             counts: ArchiveCounts::default(),
-            digest: Digest::new(CrcAlgorithm::Crc64Nvme),
+            range: RangeDigest::default(),
+            start: Position::default(),
+            undigested: PART_HEADER,
+            index: vec![0; PART_HEADER],
+            last_entry: Position::default(),
+            state: StateDigest::default(),
             bytes_written: 0,
         };
         writer.write(&header)?;
         Ok(writer)
     }
 
-    pub(crate) fn write_item(&mut self, item: &Item<'_>) -> Result<()> {
-        self.counts.count(item);
+    /// Writes an item that is in no range.
+    pub(crate) fn write_outside(&mut self, item: &Item<'_>) -> Result<()> {
+        self.digest_items();
         item::encode(&mut self.part, item);
-        if self.part.len() < PART { Ok(()) } else { self.write_part(ITEMS) }
+        self.undigested = self.part.len();
+        self.write_full_part()
     }
 
-    /// Bytes written so far.
-    pub(crate) fn bytes_written(&self) -> u64 {
-        self.bytes_written
+    /// Writes an item that is no chunk in a blob file. `position` is called if a range begins with it.
+    pub(crate) fn write_item(&mut self, item: &Item<'_>, position: impl FnOnce() -> Position) -> Result<()> {
+        self.begin_item(position)?;
+        self.counts.count(item);
+        item::encode(&mut self.part, item);
+        self.write_full_part()
+    }
+
+    /// Writes a chunk in a blob file; `blocks` are the checksums of its blocks.
+    pub(crate) fn write_extent(
+        &mut self,
+        item: &Item<'_>,
+        blocks: impl Iterator<Item = u32>,
+        position: impl FnOnce() -> Position,
+    ) -> Result<()> {
+        let Item::Extent { index, file, offset, .. } = item else { return self.write_item(item, position) };
+        self.begin_item(position)?;
+        self.counts.count(item);
+        self.digest_items();
+        item::encode(&mut self.part, item);
+        self.undigested = self.part.len();
+        self.range.add_extent(*index, (*file, *offset), blocks);
+        self.write_full_part()
+    }
+
+    /// Adds the items to the digest of the open range that it does not have yet.
+    fn digest_items(&mut self) {
+        self.range.add_encoded(&self.part[self.undigested..]);
+        self.undigested = self.part.len();
+    }
+
+    /// Bytes of the open range.
+    fn range_len(&self) -> u64 {
+        self.range.len() + (self.part.len() - self.undigested) as u64
+    }
+
+    fn begin_item(&mut self, position: impl FnOnce() -> Position) -> Result<()> {
+        if self.range_len() >= RANGE_BYTES as u64 {
+            self.end_range()?;
+        }
+        if self.range_len() == 0 {
+            self.start = position();
+        }
+        Ok(())
+    }
+
+    /// Ends the open range, if there is one.
+    pub(crate) fn end_range(&mut self) -> Result<()> {
+        self.digest_items();
+        let Some(entry) = self.range.end(std::mem::take(&mut self.start)) else { return Ok(()) };
+        item::encode(&mut self.part, &Item::RangeEnd { digest: entry.digest });
+        self.undigested = self.part.len();
+        self.write_entry(entry)
+    }
+
+    /// Adds a range to the index.
+    pub(crate) fn write_entry(&mut self, entry: RangeEntry) -> Result<()> {
+        encode_entry(&mut self.index, &self.last_entry, &entry);
+        self.state.add(&entry);
+        self.last_entry = entry.start;
+        if self.index.len() < PART { Ok(()) } else { self.write_index() }
+    }
+
+    fn write_index(&mut self) -> Result<()> {
+        self.last_entry = Position::default();
+        let mut index = std::mem::take(&mut self.index);
+        self.write_part(INDEX, &mut index)?;
+        self.index = index;
+        Ok(())
     }
 
     /// Rows and contents written so far.
@@ -163,22 +253,39 @@ impl<'a> ArchiveWriter<'a> {
         self.counts.items()
     }
 
-    /// Writes the trailer; returns the counts and the bytes of the archive.
-    pub(crate) fn end(mut self) -> Result<(ArchiveCounts, u64)> {
+    /// Writes the trailer, with the digest of the state of the base; returns the counts and the bytes of the archive.
+    pub(crate) fn end(mut self, base: u64) -> Result<(ArchiveCounts, u64)> {
+        self.end_range()?;
         if self.part.len() > PART_HEADER {
-            self.write_part(ITEMS)?;
+            self.write_items()?;
         }
-        let digest = self.digest.finalize();
-        for number in self.counts.to_array().into_iter().chain([digest]) {
-            self.part.extend_from_slice(&number.to_le_bytes());
+        if self.index.len() > PART_HEADER {
+            self.write_index()?;
         }
-        self.write_part(END)?;
+        let mut trailer = vec![0; PART_HEADER];
+        for number in self.counts.to_array().into_iter().chain([self.state.value(), base]) {
+            trailer.extend_from_slice(&number.to_le_bytes());
+        }
+        self.write_part(END, &mut trailer)?;
         self.out.flush().map_err(write_error)?;
         Ok((self.counts, self.bytes_written))
     }
 
-    fn write_part(&mut self, kind: u32) -> Result<()> {
+    fn write_full_part(&mut self) -> Result<()> {
+        if self.part.len() < PART { Ok(()) } else { self.write_items() }
+    }
+
+    fn write_items(&mut self) -> Result<()> {
+        self.digest_items();
+        self.undigested = PART_HEADER;
         let mut part = std::mem::take(&mut self.part);
+        self.write_part(ITEMS, &mut part)?;
+        self.part = part;
+        Ok(())
+    }
+
+    /// Writes a part, and empties it.
+    fn write_part(&mut self, kind: u32, part: &mut Vec<u8>) -> Result<()> {
         assert!(part.len() <= PART_MAX, "a part has at most PART_MAX bytes");
         let len = (part.len() - PART_HEADER) as u32;
         part[8..16].copy_from_slice(&self.number.to_le_bytes());
@@ -187,14 +294,12 @@ impl<'a> ArchiveWriter<'a> {
         part[..4].copy_from_slice(&len.to_le_bytes());
         part[4..8].copy_from_slice(&crc.to_le_bytes());
         self.number += 1;
-        self.write(&part)?;
+        self.write(part)?;
         part.truncate(PART_HEADER);
-        self.part = part;
         Ok(())
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.digest.update(bytes);
         self.bytes_written += bytes.len() as u64;
         self.out.write_all(bytes).map_err(write_error)
     }
@@ -206,25 +311,58 @@ fn write_error(error: io::Error) -> Error {
 
 /// Reads an archive part by part. Each part is verified before its items are passed on.
 pub(crate) struct ArchiveReader<'a> {
-    from: &'a mut dyn Read,
+    from: Box<dyn Read + 'a>,
     pub(crate) header: ArchiveHeader,
     salt: u32,
     number: u64,
     part: Vec<u8>,
+    /// Where the next item of the part begins.
+    at: usize,
     counts: ArchiveCounts,
-    digest: Digest,
+    /// The digest of the state, from the index.
+    indexed: StateDigest,
+    last_entry: Option<Position>,
     bytes_read: u64,
+    trailer: Option<Trailer>,
+}
+
+/// What a valid trailer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trailer {
+    /// The digest of the state.
+    pub(crate) state: u64,
+    /// The digest of the state of the base.
+    pub(crate) base: u64,
+}
+
+/// What a part has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartKind {
+    Items,
+    Index,
+    End,
 }
 
 impl<'a> ArchiveReader<'a> {
-    pub(crate) fn begin(from: &'a mut dyn Read) -> Result<Self> {
+    pub(crate) fn begin(mut from: Box<dyn Read + 'a>) -> Result<Self> {
         let mut bytes = [0; HEADER];
-        fill(from, &mut bytes, || "its header".to_owned())?;
-        let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
-        digest.update(&bytes);
-        let (header, salt) = (ArchiveHeader::decode(&bytes)?, le32(&bytes, 44));
-        let (part, counts) = (Vec::new(), ArchiveCounts::default());
-        Ok(Self { from, header, salt, number: 0, part, counts, digest, bytes_read: HEADER as u64 })
+        // The format is told even if the rest of a shorter header is missing.
+        fill(&mut *from, &mut bytes[..12], || "its header".to_owned())?;
+        ArchiveHeader::check_format(&bytes)?;
+        fill(&mut *from, &mut bytes[12..], || "its header".to_owned())?;
+        Ok(Self {
+            from,
+            header: ArchiveHeader::decode(&bytes)?,
+            salt: le32(&bytes, 45),
+            number: 0,
+            part: Vec::new(),
+            at: 0,
+            counts: ArchiveCounts::default(),
+            indexed: StateDigest::default(),
+            last_entry: None,
+            bytes_read: HEADER as u64,
+            trailer: None,
+        })
     }
 
     /// Bytes read so far.
@@ -232,18 +370,61 @@ impl<'a> ArchiveReader<'a> {
         self.bytes_read
     }
 
-    pub(crate) fn counts(&self) -> ArchiveCounts {
-        self.counts
+    /// The trailer, when all was read.
+    pub(crate) fn trailer(&self) -> Option<Trailer> {
+        self.trailer
     }
 
-    /// Calls `show` with the items of the next part. Returns `false` after a valid trailer.
-    pub(crate) fn read_part(&mut self, show: &mut dyn FnMut(Item<'_>) -> Result<()>) -> Result<bool> {
+    /// The next item, with its encoding; `None` after a valid trailer.
+    pub(crate) fn next_item(&mut self) -> Result<Option<(Item<'_>, &[u8])>> {
+        while self.at == self.part.len() {
+            match self.next_part()? {
+                PartKind::Items => {}
+                PartKind::Index => self.at = self.part.len(),
+                PartKind::End => return Ok(None),
+            }
+        }
+        let mut items = item::Items(&self.part[self.at..]);
+        let part = self.number - 1;
+        let found = items.next().map_err(|e| item_error(e, &format!("part {part}")))?;
+        let Some(found) = found else { return Err(damaged(format!("part {part} ends within an item"))) };
+        let encoded = &self.part[self.at..self.part.len() - items.0.len()];
+        self.at += encoded.len();
+        self.counts.count(&found);
+        Ok(Some((found, encoded)))
+    }
+
+    /// The bytes of the next part of the index; `None` after a valid trailer.
+    pub(crate) fn next_index(&mut self) -> Result<Option<&[u8]>> {
+        loop {
+            match self.next_part()? {
+                PartKind::Items => self.count_items()?,
+                PartKind::Index => return Ok(Some(&self.part)),
+                PartKind::End => return Ok(None),
+            }
+        }
+    }
+
+    fn count_items(&mut self) -> Result<()> {
+        let mut items = item::Items(&self.part);
+        while let Some(found) = items.next().map_err(|e| item_error(e, &format!("part {}", self.number - 1)))? {
+            self.counts.count(&found);
+        }
+        Ok(())
+    }
+
+    /// Reads and verifies the next part.
+    fn next_part(&mut self) -> Result<PartKind> {
+        if self.trailer.is_some() {
+            return Ok(PartKind::End);
+        }
         let (number, at) = (self.number, self.bytes_read);
         let place = || format!("part {number}, at byte {at}");
         let mut header = [0; PART_HEADER];
-        let filled = fill(self.from, &mut header, place);
+        let filled = fill(&mut *self.from, &mut header, place);
         if filled.is_err() && planted(ContentBug::CutArchiveRestored) {
-            return Ok(false);
+            self.trailer = Some(Trailer { state: self.indexed.value(), base: 0 });
+            return Ok(PartKind::End);
         }
         filled?;
         let len = le32(&header, 0) as usize;
@@ -251,7 +432,8 @@ impl<'a> ArchiveReader<'a> {
             return Err(damaged(format!("{} has {len} bytes", place())));
         }
         self.part.resize(len, 0);
-        fill(self.from, &mut self.part, place)?;
+        self.at = 0;
+        fill(&mut *self.from, &mut self.part, place)?;
         if crc32c_parts(&[&self.salt.to_le_bytes(), &header[8..], &self.part]) != le32(&header, 4) {
             return Err(damaged(format!("the checksum of {} does not match", place())));
         }
@@ -261,25 +443,30 @@ impl<'a> ArchiveReader<'a> {
         self.number += 1;
         self.bytes_read += (PART_HEADER + len) as u64;
         match le32(&header, 16) {
-            ITEMS => {}
+            ITEMS => Ok(PartKind::Items),
+            INDEX => self.note_entries().map(|()| PartKind::Index),
             END => {
-                self.check_end()?;
-                return self.check_nothing_follows().map(|()| false);
+                self.trailer = Some(self.check_end()?);
+                self.check_nothing_follows().map(|()| PartKind::End)
             }
             other => {
                 let message =
                     format!("{} of the archive is of kind {other}, which this version does not know", place());
-                return Err(Error::new(ErrorKind::Unsupported, message));
+                Err(Error::new(ErrorKind::Unsupported, message))
             }
         }
-        self.digest.update(&header);
-        self.digest.update(&self.part);
-        let mut items = item::Items(&self.part);
-        while let Some(item) = items.next().map_err(|e| item_error(e, &place()))? {
-            self.counts.count(&item);
-            show(item)?;
+    }
+
+    fn note_entries(&mut self) -> Result<()> {
+        let mut entries = Entries::new(&self.part);
+        while let Some(entry) = entries.next()? {
+            if self.last_entry.as_ref().is_some_and(|last| *last >= entry.start) {
+                return Err(damaged("the entries of its index are not in order"));
+            }
+            self.indexed.add(&entry);
+            self.last_entry = Some(entry.start);
         }
-        Ok(true)
+        Ok(())
     }
 
     fn check_nothing_follows(&mut self) -> Result<()> {
@@ -291,10 +478,15 @@ impl<'a> ArchiveReader<'a> {
         }
     }
 
-    fn check_end(&self) -> Result<()> {
+    fn check_end(&self) -> Result<Trailer> {
         let said: Vec<u64> = self.part.chunks_exact(8).map(|bytes| le64(bytes, 0)).collect();
-        let found: Vec<u64> = self.counts.to_array().into_iter().chain([self.digest.finalize()]).collect();
-        if said == found { Ok(()) } else { Err(damaged("its trailer does not match its parts")) }
+        let found: Vec<u64> = self.counts.to_array().into_iter().chain([self.indexed.value()]).collect();
+        match said.split_last() {
+            Some((base, rest)) if rest == found && self.part.len() == 8 * said.len() => {
+                Ok(Trailer { state: self.indexed.value(), base: *base })
+            }
+            _ => Err(damaged("its trailer does not match its parts")),
+        }
     }
 }
 
@@ -304,9 +496,9 @@ impl<'a> ArchiveReader<'a> {
 /// If an item differs from what its encoding decodes to.
 #[must_use]
 pub fn check_archive(bytes: &[u8]) -> bool {
-    let mut from = bytes;
-    let whole = ArchiveReader::begin(&mut from).and_then(|mut reader| {
-        while reader.read_part(&mut |_| Ok(()))? {}
+    let whole = Chain::begin(vec![Box::new(bytes)]).and_then(|mut chain| {
+        let mut range = Vec::new();
+        while chain.next_range(&mut range)?.is_some() {}
         Ok(())
     });
     let (mut items, mut rest) = (item::Items(bytes), bytes);
@@ -318,6 +510,18 @@ pub fn check_archive(bytes: &[u8]) -> bool {
         rest = behind;
     }
     whole.is_ok() || rest.is_empty()
+}
+
+/// Reads an archive for the index of its ranges: calls `show` with each piece, as a base of an increment needs them. All parts are verified.
+///
+/// # Errors
+/// Those of `show` and of reading; [`ErrorKind::Corrupt`] for a damaged or incomplete archive.
+pub fn read_archive_index(from: &mut dyn Read, show: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let mut reader = ArchiveReader::begin(Box::new(from))?;
+    while let Some(piece) = reader.next_index()? {
+        show(piece)?;
+    }
+    Ok(())
 }
 
 fn item_error(error: ItemError, place: &str) -> Error {

@@ -18,7 +18,16 @@ pub(crate) enum Item<'a> {
     Extent { index: u64, file: u32, offset: u64, crc: u32, bytes: &'a [u8] },
     /// A row of the store's user.
     Row { key: &'a [u8], value: &'a [u8] },
+    /// The items since the last one of these are a range with this digest (`range`).
+    RangeEnd { digest: u64 },
+    /// The next ranges of the base are unchanged. Only increments have it.
+    Same { ranges: u64 },
+    /// The next ranges of the base do not exist any more; what has replaced them comes next, or came before. Only increments have it.
+    Replaced { ranges: u64 },
 }
+
+/// Bytes of a chunk in a blob file in an archive.
+pub(crate) const EXTENT_BYTES: usize = 1 + 8 + 4 + 8 + 4 + CHUNK;
 
 /// The codes of the items. They never change.
 mod code {
@@ -27,6 +36,9 @@ mod code {
     pub(super) const BYTES: u8 = 3;
     pub(super) const EXTENT: u8 = 4;
     pub(super) const ROW: u8 = 5;
+    pub(super) const RANGE_END: u8 = 6;
+    pub(super) const SAME: u8 = 7;
+    pub(super) const REPLACED: u8 = 8;
 }
 
 /// Why bytes are not a valid item.
@@ -73,7 +85,15 @@ pub(crate) fn encode(out: &mut Vec<u8>, item: &Item<'_>) {
             out.extend_from_slice(&(value.len() as u32).to_le_bytes());
             out.extend_from_slice(value);
         }
+        Item::RangeEnd { digest } => put_number(out, code::RANGE_END, *digest),
+        Item::Same { ranges } => put_number(out, code::SAME, *ranges),
+        Item::Replaced { ranges } => put_number(out, code::REPLACED, *ranges),
     }
+}
+
+fn put_number(out: &mut Vec<u8>, code: u8, number: u64) {
+    out.push(code);
+    out.extend_from_slice(&number.to_le_bytes());
 }
 
 /// Decodes items from the front of bytes.
@@ -133,8 +153,15 @@ impl<'a> Items<'a> {
                 }
                 Item::Row { key, value: self.take(len)? }
             }
+            code::RANGE_END => Item::RangeEnd { digest: self.u64()? },
+            code::SAME => Item::Same { ranges: self.count()? },
+            code::REPLACED => Item::Replaced { ranges: self.count()? },
             other => return Err(ItemError::Kind(other)),
         }))
+    }
+
+    fn count(&mut self) -> Result<u64, ItemError> {
+        self.u64().and_then(|count| if count > 0 { Ok(count) } else { Err(ItemError::Value) })
     }
 
     fn extent(&mut self) -> Result<Item<'a>, ItemError> {

@@ -16,8 +16,9 @@ use hashbrown::HashMap;
 use model::{ContentId, Error, ErrorKind, Result, limits};
 
 use super::BackupSummary;
-use super::archive::{ArchiveReader, damaged};
-use super::item::Item;
+use super::archive::{ArchiveCounts, damaged};
+use super::chain::Chain;
+use super::item::{Item, Items};
 use crate::checksum::crc32c;
 use crate::content::blob_file;
 use crate::content::chunk_set::ChunkSet;
@@ -46,17 +47,17 @@ const OPEN_FILES: usize = 64;
 /// No store reaches this position. A larger one in an archive would leave no numbers for new contents.
 const LAST_VERSION: u64 = 1 << 46;
 
-/// Restores an archive into a directory.
+/// Restores a chain of archives, the full one first, into a directory.
 pub(crate) fn restore(
     dir: &Path,
-    from: &mut dyn Read,
+    archives: Vec<Box<dyn Read + '_>>,
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
     let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
     let _lock = begin_restoring(dir, options)?;
     let path = dir.join(RESTORING);
-    let restored = restore_into(dir, from, options, progress);
+    let restored = restore_into(dir, archives, options, progress);
     if restored.is_err() {
         // The directory was empty before the restore.
         for part in [directory::TREE_DIR, blob_file::DIR, crate::log::DIR] {
@@ -163,14 +164,19 @@ fn begin_restoring(dir: &Path, options: &Options) -> Result<File> {
     Ok(lock)
 }
 
-fn restore_into(dir: &Path, from: &mut dyn Read, options: &Options, progress: &dyn Progress) -> Result<BackupSummary> {
+fn restore_into(
+    dir: &Path,
+    archives: Vec<Box<dyn Read + '_>>,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<BackupSummary> {
     let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
     // A new identity: the history of this store differs from that of the archived one from here on.
     let id = directory::new_identity().map_err(fail)?;
     let summary = {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
         let engine = TreeEngine::open(&*disk, &id).into_model_result()?;
-        restore_on(&disk, &engine, id, options, from, progress)?
+        restore_on(&disk, &engine, id, options, archives, progress)?
     };
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail)?;
     directory::write_identity(dir, &id).map_err(fail)?;
@@ -188,28 +194,35 @@ fn check_empty(dir: &Path) -> Result<()> {
     Err(invalid(format!("{dir} is not empty: it contains {name:?}; restore into a new directory")))
 }
 
-/// Restores an archive onto an empty disk and engine. Everything is durable when this returns.
+/// Restores a chain of archives onto an empty disk and engine. Everything is durable when this returns.
 pub(crate) fn restore_on(
     disk: &Arc<dyn Disk>,
     engine: &dyn Engine,
     id: StoreId,
     options: &Options,
-    from: &mut dyn Read,
+    archives: Vec<Box<dyn Read + '_>>,
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
-    let mut reader = ArchiveReader::begin(from)?;
-    let header = reader.header;
+    let mut chain = Chain::begin(archives)?;
+    let header = chain.header();
     if header.version >= LAST_VERSION {
         return Err(damaged(format!("its header has the impossible position {}", header.version)));
     }
     let mut blobs = RestoredBlobFiles::new(Arc::clone(disk), id).map_err(blob_file_error)?;
+    let mut counts = ArchiveCounts::default();
     with_loader(engine, |batches| {
         let mut restore = Restore::new(batches, &mut blobs, header.version);
-        while reader.read_part(&mut |item| restore.item(&item))? {
-            let amount = Amount { items: reader.counts().items(), bytes: reader.bytes_read(), total_bytes: 0 };
+        let mut range = Vec::new();
+        while chain.next_range(&mut range)?.is_some() {
+            let mut items = Items(&range);
+            while let Some(item) = items.next().map_err(damaged)? {
+                counts.count(&item);
+                restore.item(&item)?;
+            }
+            let amount = Amount { items: counts.items(), bytes: chain.bytes_read(), total_bytes: 0 };
             progress::report(progress, "restore", amount)?;
         }
-        restore.end()
+        restore.end(chain.opened())
     })?;
     if !planted(ContentBug::RestoredChunksNotForced) {
         blobs.force().map_err(blob_file_error)?;
@@ -219,7 +232,7 @@ pub(crate) fn restore_on(
     let installed = (Key::system(key::INSTALLED), Some(Bytes::copy_from_slice(&installed.to_row())));
     // Makes the rows before it durable, too.
     engine.write(&mut std::iter::once(Ok(installed))).into_model_result()?;
-    Ok(BackupSummary::new(&header, &reader.counts(), reader.bytes_read()))
+    Ok(BackupSummary::new(&header, &counts, chain.bytes_read()))
 }
 
 /// Rows for the B-tree.
@@ -270,7 +283,6 @@ struct Restore<'a> {
     /// The last row of the store's user.
     last_row: Option<Key>,
     content_count: u64,
-    has_incarnation: bool,
 }
 
 impl<'a> Restore<'a> {
@@ -285,15 +297,13 @@ impl<'a> Restore<'a> {
             last_content: None,
             last_row: None,
             content_count: 0,
-            has_incarnation: false,
         }
     }
 
     fn item(&mut self, item: &Item<'_>) -> Result<()> {
         match item {
-            Item::Incarnation { times } => {
-                self.has_incarnation = true;
-                self.put(Key::system(key::INCARNATION), Bytes::copy_from_slice(&times.to_be_bytes()))
+            Item::Incarnation { .. } | Item::RangeEnd { .. } | Item::Same { .. } | Item::Replaced { .. } => {
+                Err(damaged("an item that is in no range"))
             }
             Item::Content { id, size } => self.begin_content(*id, *size),
             Item::Bytes { index, bytes } => self.chunk(*index, |row| put_inline(row, bytes)),
@@ -329,12 +339,11 @@ impl<'a> Restore<'a> {
         self.batches.send(std::mem::take(&mut self.rows)).map_err(|_| loader_has_ended())
     }
 
-    /// All items were shown.
-    fn end(mut self) -> Result<()> {
+    /// All items were shown; the store had been opened so often.
+    fn end(mut self, opened: Option<u32>) -> Result<()> {
         self.end_content()?;
-        if !self.has_incarnation {
-            return Err(damaged("it does not contain the count of openings"));
-        }
+        let times = opened.ok_or_else(|| damaged("it does not contain the count of openings"))?;
+        self.put(Key::system(key::INCARNATION), Bytes::copy_from_slice(&times.to_be_bytes()))?;
         self.load()
     }
 

@@ -19,7 +19,7 @@ use crate::{Amount, Options, RowChanges, Store};
 const CHUNK: usize = 64 << 10;
 
 /// All contents and rows of a store as text.
-fn everything(store: &Store) -> Vec<String> {
+pub(super) fn everything(store: &Store) -> Vec<String> {
     let snapshot = store.snapshot().unwrap();
     let mut all = Vec::new();
     for id in snapshot.contents(ContentId(0), ContentId(u128::MAX), 10_000).unwrap() {
@@ -70,7 +70,7 @@ fn archive(store: &Store) -> Vec<u8> {
     archive
 }
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options { threads: true, ..small_options() }
 }
 
@@ -201,10 +201,11 @@ fn every_flipped_bit_of_an_archive_is_noticed() {
     let archive = archive(&simulated.store);
     let disk = || std::sync::Arc::new(crate::disk::sim::SimDisk::new()) as std::sync::Arc<dyn crate::disk::Disk>;
     let engine = crate::engine::memory::MemoryEngine::default;
-    let restore =
-        |mut bytes: &[u8]| super::restore::restore_on(&disk(), &engine(), [1; 16], &small_options(), &mut bytes, &());
+    let restore = |bytes: &[u8]| {
+        super::restore::restore_on(&disk(), &engine(), [1; 16], &small_options(), vec![Box::new(bytes)], &())
+    };
     restore(&archive).unwrap();
-    let bits = (0..archive.len() * 8).step_by(4999).chain(0..68 * 8).chain((archive.len() - 80) * 8..archive.len() * 8);
+    let bits = (0..archive.len() * 8).step_by(4999).chain(0..69 * 8).chain((archive.len() - 80) * 8..archive.len() * 8);
     for bit in bits {
         let mut bytes = archive.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -226,8 +227,8 @@ fn parts_in_another_order_or_from_another_archive_are_refused() {
         .collect();
     let (a, b) = (archive(&stores[0]), archive(&stores[1]));
     let parts = |bytes: &[u8]| {
-        let mut parts = vec![bytes[..48].to_vec()];
-        let mut at = 48;
+        let mut parts = vec![bytes[..49].to_vec()];
+        let mut at = 49;
         while at < bytes.len() {
             let len = 20 + u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
             parts.push(bytes[at..at + len].to_vec());
@@ -326,9 +327,9 @@ fn other_bytes_and_archives_of_other_formats_are_refused_with_different_errors()
     assert_eq!(error.kind(), ErrorKind::Invalid);
     let mut newer = archive(&memory_store());
     newer[8] = 9;
-    for (archive, format) in [(&newer[..], 9), (FORMAT_1, 1), (FORMAT_2, 2)] {
+    for (archive, format) in [(&newer[..], 9), (FORMAT_1, 1), (FORMAT_2, 2), (FORMAT_3, 3)] {
         let error = restore(dir.path(), archive).err().unwrap();
-        let expected = format!("the archive has format {format}; this version reads format 3");
+        let expected = format!("the archive has format {format}; this version reads format 4");
         assert!(error.kind() == ErrorKind::Unsupported && error.message().starts_with(&expected), "{error}");
     }
 }
@@ -349,20 +350,31 @@ fn a_writer_that_fails_ends_the_backup() {
 
 #[test]
 fn the_inputs_for_fuzzing_are_archives_of_this_format() {
-    let header = ArchiveHeader { store: [7; 16], version: 9, time_us: -1 };
+    let header = ArchiveHeader { store: [7; 16], version: 9, time_us: -1, is_increment: false };
     let mut whole = Vec::new();
     let mut writer = ArchiveWriter::begin(&mut whole, &header).unwrap();
-    let mut inputs = Vec::new();
+    let (mut inputs, mut id) = (Vec::new(), ContentId(0));
     for (name, item) in &ITEMS {
-        writer.write_item(item).unwrap();
+        if let item::Item::Content { id: of, .. } = item {
+            id = *of;
+        }
+        let position = || super::range::position_of(item, id).unwrap();
+        match item {
+            item::Item::Incarnation { .. } => writer.write_outside(item).unwrap(),
+            item::Item::Extent { bytes, .. } => {
+                writer.write_extent(item, crate::rows::row::block_checksums(bytes), position).unwrap();
+            }
+            _ => writer.write_item(item, position).unwrap(),
+        }
         let mut bytes = Vec::new();
         item::encode(&mut bytes, item);
         inputs.push(((*name).to_owned(), bytes));
     }
-    writer.end().unwrap();
+    writer.end(0).unwrap();
     let engine = crate::engine::memory::MemoryEngine::default();
     let disk = std::sync::Arc::new(crate::disk::sim::SimDisk::new()) as std::sync::Arc<dyn crate::disk::Disk>;
-    let summary = super::restore::restore_on(&disk, &engine, [1; 16], &options(), &mut &whole[..], &()).unwrap();
+    let archives: Vec<Box<dyn io::Read>> = vec![Box::new(&whole[..])];
+    let summary = super::restore::restore_on(&disk, &engine, [1; 16], &options(), archives, &()).unwrap();
     assert_eq!((summary.version, summary.contents, summary.rows), (9, 1, 2));
     inputs.push(("whole".to_owned(), whole));
     check_corpus("archive", &inputs);
@@ -371,15 +383,16 @@ fn the_inputs_for_fuzzing_are_archives_of_this_format() {
 /// Archives that were written before the first release: of objects, and of objects and rows.
 const FORMAT_1: &[u8] = include_bytes!("fixtures/format-1.archive");
 const FORMAT_2: &[u8] = include_bytes!("fixtures/format-2.archive");
-/// An archive of contents and rows, and what it has.
 const FORMAT_3: &[u8] = include_bytes!("fixtures/format-3.archive");
-const FORMAT_3_CONTENTS: &str = include_str!("fixtures/format-3.contents");
+/// An archive of contents and rows, and what it has.
+const FORMAT_4: &[u8] = include_bytes!("fixtures/format-4.archive");
+const FORMAT_4_CONTENTS: &str = include_str!("fixtures/format-4.contents");
 
 #[test]
 fn archives_of_this_format_stay_readable() {
     let dir = tempfile::tempdir().unwrap();
-    let store = restore(dir.path(), FORMAT_3).unwrap();
-    assert_eq!(everything(&store).join("\n"), FORMAT_3_CONTENTS.trim_end());
+    let store = restore(dir.path(), FORMAT_4).unwrap();
+    assert_eq!(everything(&store).join("\n"), FORMAT_4_CONTENTS.trim_end());
     assert_eq!(store.status().blob_bytes, CHUNK as u64, "the whole chunk");
     assert!(store.scrub(&()).unwrap().is_clean());
 }
@@ -400,6 +413,6 @@ fn write_the_fixture_of_this_format() {
     changes.content(write(ContentId(7), 3 * CHUNK, "sparse"));
     store.commit_rows(changes).unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backup/fixtures");
-    std::fs::write(fixtures.join("format-3.archive"), archive(&store)).unwrap();
-    std::fs::write(fixtures.join("format-3.contents"), everything(&store).join("\n") + "\n").unwrap();
+    std::fs::write(fixtures.join("format-4.archive"), archive(&store)).unwrap();
+    std::fs::write(fixtures.join("format-4.contents"), everything(&store).join("\n") + "\n").unwrap();
 }

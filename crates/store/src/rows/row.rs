@@ -100,6 +100,13 @@ pub(crate) struct Extent {
     pub(crate) blocks: Bytes,
 }
 
+impl Extent {
+    /// The checksums of its blocks.
+    pub(crate) fn block_checksums(&self) -> impl Iterator<Item = u32> + '_ {
+        self.blocks.as_chunks::<4>().0.iter().map(|crc| u32::from_le_bytes(*crc))
+    }
+}
+
 /// A stored chunk. Bytes between its end and the end of the content are zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk<'a> {

@@ -8,6 +8,7 @@ use model::planted_bug::{PlantedBug, assert_noticed};
 use super::audit::{audit, check_leaks};
 use super::world::{SimulatedStore, small_options};
 use super::*;
+use crate::backup::increment_tests::INCREMENTS;
 use crate::backup::restore::restore_on;
 use crate::content::blob_file::file_name;
 use crate::disk::Disk;
@@ -20,8 +21,8 @@ use crate::rows::key::Key;
 const CHUNK: usize = 64 << 10;
 
 /// The bugs that the tests of this file and of `blob_file` name.
-const NAMED: [&[ContentBug]; 8] =
-    [&COMMITTED, &[ContentBug::FailedFileReused], &READ, &FREED, &SWEPT, &UPLOADED, &RESTORED, &SCRUBBED];
+const NAMED: [&[ContentBug]; 9] =
+    [&COMMITTED, &[ContentBug::FailedFileReused], &READ, &FREED, &SWEPT, &UPLOADED, &RESTORED, &INCREMENTS, &SCRUBBED];
 
 const COMMITTED: [ContentBug; 2] = [ContentBug::ChunksNotForced, ContentBug::BlobNameNotForced];
 const READ: [ContentBug; 1] = [ContentBug::ChunkNotChecked];
@@ -161,10 +162,10 @@ fn archived() -> (Vec<(ContentId, Vec<u8>)>, Vec<u8>) {
 }
 
 /// The store of an archive after a power failure right after the restore.
-fn restored(mut archive: &[u8], seed: u64) -> model::Result<SimulatedStore> {
+fn restored(archive: &[u8], seed: u64) -> model::Result<SimulatedStore> {
     let (disk, engine) = (SimDisk::new(), MemoryEngine::default());
     let on: Arc<dyn Disk> = Arc::new(disk.clone());
-    restore_on(&on, &engine, [7; 16], &small_options(), &mut archive, &())?;
+    restore_on(&on, &engine, [7; 16], &small_options(), vec![Box::new(archive)], &())?;
     SimulatedStore::open(disk.crash(seed), engine.image())
 }
 
@@ -181,7 +182,7 @@ fn a_restored_store_is_the_one_of_the_backup() {
             assert_eq!(world.store.scrub(&()).unwrap().damage, []);
         }
         // Every length at which a part ends.
-        let mut at = 48;
+        let mut at = 49;
         while at < archive.len() {
             assert!(restored(&archive[..at], 0).is_err(), "{at} of {} bytes are restored", archive.len());
             at += 20 + u32::from_le_bytes(archive[at..at + 4].try_into().unwrap()) as usize;

@@ -132,8 +132,10 @@ fn requests_are_unchanged() {
         ("backup", Request::Backup(proto::Backup::default())),
         ("scrub", Request::Scrub(proto::Scrub::default())),
         ("scrub-and-repair", Request::Scrub(proto::Scrub { repair: true, discard: true })),
-        ("backup-of-a-cut", Request::Backup(proto::Backup { cut: Some(7), catalogue: false })),
-        ("backup-of-the-catalogue", Request::Backup(proto::Backup { cut: None, catalogue: true })),
+        ("backup-of-a-cut", Request::Backup(proto::Backup { cut: Some(7), ..Default::default() })),
+        ("backup-of-changes", Request::Backup(proto::Backup { cut: Some(7), increment: true, ..Default::default() })),
+        ("backup-base", Request::BackupBase(proto::BackupBase { is_last: true })),
+        ("backup-of-the-catalogue", Request::Backup(proto::Backup { catalogue: true, ..Default::default() })),
         ("cut", Request::Cut(proto::Cut { number: 7, hold_ms: 2_000 })),
         ("release-cut", Request::ReleaseCut(proto::ReleaseCut { number: 7 })),
     ];
@@ -208,7 +210,7 @@ fn answers_are_unchanged() {
         let message = proto::Response { response: Some(response) };
         check(&format!("response-{name}"), Flags::RESPONSE, &message, raw);
     }
-    let piece = proto::Response { response: Some(Response::BackupPiece(proto::BackupPiece {})) };
+    let piece = proto::Response { response: Some(Response::BackupPiece(proto::BackupPiece { total: 0 })) };
     check("response-backup-piece", Flags::MORE, &piece, b"the next bytes");
 }
 

@@ -1,28 +1,36 @@
 //! The archive of a cluster: the parts of one cut, which come from all bricks at the same time.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::{AdminClient, Bytes, CutPart};
 use model::{Error, ErrorKind};
-use node::cluster_archive::{ClusterArchiveWriter, PartName};
+use node::cluster_archive::{ArchiveHeader, ClusterArchiveWriter, PartName};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::base::{Base, IndexPiece};
 use super::encryption::ArchiveOutput;
 use crate::failure::{Failure, Result};
 
 /// Pieces that wait until they are written, of all parts together. A piece has 256 KiB.
 const QUEUED_PIECES: usize = 64;
 
+/// Pieces of the index of a base that wait for a brick.
+const QUEUED_INDEX_PIECES: usize = 4;
+
 /// More bytes of the part with this place in the archive; `None`: it is complete.
 type Piece = (usize, Option<Bytes>);
 
-/// Writes the archive of a cluster with these bricks. Returns its bytes; tells them after each piece.
+/// Writes the archive of a cluster with these bricks. Returns its bytes; reports those so far, and about those of all (0 if that is not known).
 pub(super) async fn backup(
     names: &[PartName],
     clients: &[AdminClient],
+    base: Option<Base>,
     out: ArchiveOutput,
-    report: impl Fn(u64) + Send + 'static,
+    report: impl Fn(u64, u64) + Send + 'static,
 ) -> Result<u64> {
     let (parts, catalogue) = match take_cut(clients).await {
         Ok((parts, catalogue)) => (parts.into_iter().map(Some).collect(), catalogue),
@@ -39,13 +47,32 @@ pub(super) async fn backup(
     order.sort_by_key(|brick| !parts[*brick].is_some_and(|part: CutPart| part.has_catalogue));
     let names: Vec<PartName> = order.iter().map(|brick| names[*brick]).collect();
     let (pieces, queue) = mpsc::channel(QUEUED_PIECES);
-    let writing = tokio::task::spawn_blocking(move || write(out, &names, catalogue.as_deref(), queue, &report));
+    let total = Arc::new(AtomicU64::new(0));
+    let known_total = total.clone();
+    let report = move |bytes| report(bytes, known_total.load(Ordering::Relaxed));
+    let head = ArchiveHeader::new(base.as_ref().map(|base| base.id));
+    let parts_written = names.clone();
+    let writing =
+        tokio::task::spawn_blocking(move || write(out, &head, &parts_written, catalogue.as_deref(), queue, &report));
     let mut streams = JoinSet::new();
+    let mut wanted = BTreeMap::new();
     for (place, brick) in order.into_iter().enumerate() {
         let (client, part, pieces) = (clients[brick].clone(), parts[brick], pieces.clone());
-        streams.spawn(stream(client, part, place, pieces));
+        if base.is_none() {
+            streams.spawn(stream(client, part, place, pieces, total.clone()));
+            continue;
+        }
+        let (index, received) = mpsc::channel(QUEUED_INDEX_PIECES);
+        wanted.insert(names[place], index);
+        streams.spawn(stream_increment(client, part, received, place, pieces));
     }
     drop(pieces);
+    if let Some(base) = base {
+        streams.spawn(async move {
+            let read = tokio::task::spawn_blocking(move || base.read(wanted)).await;
+            read.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the reader of the base has panicked")))
+        });
+    }
     let mut streamed = Ok(());
     while let Some(ended) = streams.join_next().await {
         let panicked = |_| Err(Error::new(ErrorKind::Internal, "a part of the backup has panicked"));
@@ -76,24 +103,58 @@ async fn stream(
     part: Option<CutPart>,
     place: usize,
     pieces: mpsc::Sender<Piece>,
+    total: Arc<AtomicU64>,
 ) -> model::Result<()> {
     let mut archive = client.read_part(part).await?;
     let gone = |_| Error::new(ErrorKind::Io, "the archive is not written any more");
+    let mut known = 0;
     while let Some(bytes) = archive.next().await? {
+        let now = archive.estimated_bytes();
+        total.fetch_add(now - known, Ordering::Relaxed);
+        known = now;
         pieces.send((place, Some(bytes))).await.map_err(gone)?;
     }
     pieces.send((place, None)).await.map_err(gone)
 }
 
+/// Sends what has changed at a brick to the writer; `index` is that of its part in the base. A brick that the base does not have is sent whole.
+async fn stream_increment(
+    client: AdminClient,
+    part: Option<CutPart>,
+    mut index: mpsc::Receiver<IndexPiece>,
+    place: usize,
+    pieces: mpsc::Sender<Piece>,
+) -> model::Result<()> {
+    let (mut archive, upload) = client.read_increment(part).await?;
+    let send = async {
+        loop {
+            match index.recv().await {
+                Some(Some(piece)) => upload.send(piece, false).await?,
+                // The sender has gone without a piece: the base does not have the brick, or the reader of the base says what is wrong.
+                Some(None) | None => return upload.send(Bytes::new(), true).await,
+            }
+        }
+    };
+    let receive = async {
+        let gone = |_| Error::new(ErrorKind::Io, "the archive is not written any more");
+        while let Some(bytes) = archive.next().await? {
+            pieces.send((place, Some(bytes))).await.map_err(gone)?;
+        }
+        pieces.send((place, None)).await.map_err(gone)
+    };
+    tokio::try_join!(send, receive).map(|_| ())
+}
+
 /// Writes what comes. Returns the bytes of the archive; `None` if a part ended early.
 fn write(
     out: ArchiveOutput,
+    head: &ArchiveHeader,
     names: &[PartName],
     catalogue: Option<&[u8]>,
     mut queue: mpsc::Receiver<Piece>,
     report: &impl Fn(u64),
 ) -> io::Result<Option<u64>> {
-    let mut archive = ClusterArchiveWriter::begin(out)?;
+    let mut archive = ClusterArchiveWriter::begin(out, head)?;
     if let Some(catalogue) = catalogue {
         let part = archive.begin_part(PartName::Catalogue)?;
         archive.write(part, catalogue)?;

@@ -103,8 +103,13 @@ fn parse_recipient(text: &str) -> Result<age::x25519::Recipient> {
 }
 
 impl DecryptArgs {
+    /// For the base of a backup that is encrypted like it.
+    pub(super) fn of_base(identity: Option<PathBuf>, encryption: &EncryptArgs) -> Self {
+        Self { identity, passphrase_file: encryption.passphrase_file.clone() }
+    }
+
     /// The bytes of an archive, decrypted if it is encrypted.
-    pub(super) fn open<'r>(&self, mut archive: Box<dyn Read + 'r>) -> Result<Box<dyn Read + 'r>> {
+    pub(super) fn open(&self, mut archive: Box<dyn Read + Send>) -> Result<Box<dyn Read + Send>> {
         let mut head = Vec::new();
         let read = (&mut archive).take(MAGIC.len() as u64).read_to_end(&mut head);
         read.map_err(|error| Failure::file("cannot read the archive", &error))?;

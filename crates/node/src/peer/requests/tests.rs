@@ -14,7 +14,7 @@ macro_rules! requests {
 
 fn all() -> Vec<(&'static str, Request)> {
     Vec::from(requests![
-        Ping CreateSpace ListSpaces GetStatus Backup Cut ReleaseCut Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Time Reserve ReadObject
+        Ping CreateSpace ListSpaces GetStatus Backup BackupBase Cut ReleaseCut Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Time Reserve ReadObject
         GetNumbers GetSpace Scan BuildIndex SetSpace RemoveSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession MetaCompareClocks CopyRows GetMoveIns Move Administer
         GetNodeUsages GetSpaceUsages CheckEmpty RegisterRedirector GetGroups

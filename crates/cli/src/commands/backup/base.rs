@@ -1,0 +1,94 @@
+//! The base of an incremental backup: the archive whose index the bricks compare with what they have.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, ScopedJoinHandle};
+
+use client::Bytes;
+use model::{Error, ErrorKind};
+use node::cluster_archive::{ArchiveFormat, ArchiveId, ClusterArchiveReader, Item, Part, PartBytes, PartName};
+use tokio::sync::mpsc;
+
+use super::encryption::DecryptArgs;
+use crate::failure::{Failure, Result};
+
+/// Pieces of a part that wait until they are read, and of an index until they are sent. A piece has about 256 KiB.
+const WAITING_PIECES: usize = 4;
+
+/// A piece of the index of a part; `None`: it is complete.
+pub(super) type IndexPiece = Option<Bytes>;
+
+/// Where the bytes of a part go, and the thread that reads them.
+type OpenPart<'s> = (SyncSender<Bytes>, ScopedJoinHandle<'s, model::Result<()>>);
+
+/// An archive that is read for its index.
+pub(super) struct Base {
+    pub(super) id: ArchiveId,
+    reader: ClusterArchiveReader<Box<dyn Read + Send>>,
+}
+
+impl Base {
+    pub(super) fn open(path: &Path, decryption: &DecryptArgs) -> Result<Self> {
+        let file = File::open(path).map_err(|e| Failure::file(format!("cannot read {}", path.display()), &e))?;
+        let bytes = decryption.open(Box::new(file))?;
+        match ClusterArchiveReader::begin(bytes).map_err(Failure::local)? {
+            ArchiveFormat::Cluster(reader, header) => Ok(Self { id: header.id, reader }),
+            ArchiveFormat::Other(..) => {
+                Err(Failure::usage(format!("{} is not an archive of a cluster", path.display())))
+            }
+        }
+    }
+
+    /// Reads the archive to its end, on a thread that may block: sends the index of each part to the one who wants it.
+    ///
+    /// An error means that the archive is damaged. A part that nobody wants any more is skipped.
+    pub(super) fn read(self, wanted: BTreeMap<PartName, mpsc::Sender<IndexPiece>>) -> model::Result<()> {
+        let Self { mut reader, .. } = self;
+        thread::scope(|scope| {
+            let mut open: BTreeMap<Part, OpenPart<'_>> = BTreeMap::new();
+            while let Some(item) = reader.next_item()? {
+                match item {
+                    Item::Begin(part, name) => {
+                        let Some(index) = wanted.get(&name).cloned() else { continue };
+                        let (bytes, pieces) = sync_channel(WAITING_PIECES);
+                        open.insert(part, (bytes, scope.spawn(move || read_index(PartBytes::new(pieces), &index))));
+                    }
+                    Item::Bytes(part, bytes) => {
+                        if let Some((to, _)) = open.get(&part)
+                            && to.send(bytes).is_err()
+                            && let Some((_, reading)) = open.remove(&part)
+                        {
+                            join(reading)?;
+                        }
+                    }
+                    Item::End(part) => {
+                        if let Some((bytes, reading)) = open.remove(&part) {
+                            drop(bytes);
+                            join(reading)?;
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn join(reading: ScopedJoinHandle<'_, model::Result<()>>) -> model::Result<()> {
+    reading.join().unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the reader of the base has panicked")))
+}
+
+/// Sends the index in the archive of a brick.
+fn read_index(mut part: PartBytes, index: &mpsc::Sender<IndexPiece>) -> model::Result<()> {
+    let mut is_wanted = true;
+    store::read_archive_index(&mut part, &mut |piece| {
+        is_wanted = is_wanted && index.blocking_send(Some(Bytes::copy_from_slice(piece))).is_ok();
+        Ok(())
+    })?;
+    // All of it is right: only now the brick may rely on its end.
+    let _ = index.blocking_send(None);
+    Ok(())
+}
