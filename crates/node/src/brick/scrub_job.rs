@@ -121,7 +121,8 @@ impl Pacer {
         if unpaid < PIECE && rows < ROWS_BETWEEN_LOOKS {
             return ControlFlow::Continue(());
         }
-        (self.rows.set(0), self.taken.set(bytes.max(self.taken.get())));
+        self.rows.set(0);
+        self.taken.set(bytes.max(self.taken.get()));
         let mut bucket = self.bucket.borrow_mut();
         let now = || self.begun.elapsed().as_millis() as u64;
         bucket.take(unpaid, now());
