@@ -21,9 +21,9 @@ fn cluster_goes_on_without_a_member_of_etcd_and_a_meta_server() {
     let mut cluster = DataProcesses::start(dir.path(), &addresses, 2, 2);
     cluster.put("/before");
     let load = cluster.start_load(dir.path(), LOAD_SECONDS);
-    for lost in 0..2 {
+    for (lost, meta) in metas.iter_mut().enumerate() {
         etcd.kill(lost);
-        metas[lost].kill();
+        meta.kill();
         // Commits go on, and the catalogue can be changed: by processes that named the lost meta-server first, too.
         cluster.put(&format!("/during-{lost}"));
         cluster.run(&["space", "create", &format!("during-{lost}")]).ok();
@@ -34,7 +34,7 @@ fn cluster_goes_on_without_a_member_of_etcd_and_a_meta_server() {
         let named: Vec<&str> = named.iter().map(String::as_str).collect();
         drop(start(dir.path(), &format!("peer-new-{lost}"), "peer", &named));
         etcd.run(lost);
-        metas[lost].restart();
+        meta.restart();
         cluster.put(&format!("/after-{lost}"));
     }
     // A brick that starts reads its openings from the catalogue.

@@ -150,13 +150,13 @@ impl ScrubSummary {
 /// What a scrub has come to.
 enum Scrubbed {
     /// It was begun, and goes on.
-    Begun(JobView),
+    Begun(Box<JobView>),
     Ended(ScrubSummary),
 }
 
 pub(crate) async fn run(args: Scrub, session: &mut CommandContext) -> Result {
     let mut found = match scrub(&args, session).await? {
-        Scrubbed::Begun(job) => return session.output.print(&JobLine::of(job, false)),
+        Scrubbed::Begun(job) => return session.output.print(&JobLine::of(*job, false)),
         Scrubbed::Ended(found) => found,
     };
     if args.references {
@@ -190,7 +190,7 @@ async fn scrub(args: &Scrub, session: &mut CommandContext) -> Result<Scrubbed> {
     let rate = args.rate.as_ref().and_then(|rate| rate.0);
     let begun = job::ask_one(&client, &JobRequest::Scrub { bricks, rate }).await?;
     if args.detach {
-        return Ok(Scrubbed::Begun(begun));
+        return Ok(Scrubbed::Begun(Box::new(begun)));
     }
     let ended = job::follow(&client, session, begun.job, "scrubbing").await?;
     job::check_end(&ended)?;
