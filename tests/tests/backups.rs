@@ -376,7 +376,14 @@ fn a_chain_that_is_not_complete_or_not_in_order_is_refused_by_name() {
     fs::write(path("cut"), &whole[..whole.len() - 50]).unwrap();
     assert_eq!(restore(&["monday", "cut"]).code, 6);
     assert_eq!(server.run(&["backup", "--since", &path("cut"), &path("none")]).code, 6);
-    assert!(!dir.path().join("none").exists() && !dir.path().join("none.part").exists());
+    assert!(
+        !dir.path().join("none").exists()
+            && fs::read_dir(dir.path()).unwrap().all(|entry| !entry
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .ends_with(".part"))
+    );
     restore(&["monday", "tuesday", "wednesday"]).ok();
     let mut restored = Server::new(&[]);
     fs::rename(path("target"), restored.data()).unwrap();
@@ -386,4 +393,37 @@ fn a_chain_that_is_not_complete_or_not_in_order_is_refused_by_name() {
         assert_eq!(restored.run(&["get", name]).text(), text);
     }
     assert!(!restored.data().join("increments").exists());
+}
+
+/// Two backups to one name do not write into each other's file, and nothing else is replaced.
+#[test]
+fn an_archive_replaces_nothing_that_is_needed() {
+    let server = Server::start(&[]);
+    server.run_with_input(&["put", "-", "/large"], vec![7; 8 << 20]).ok();
+    let path = |name: &str| server.dir().join(name).to_str().unwrap().to_owned();
+    let (first, next) = (path("first"), path("next"));
+    std::thread::scope(|scope| {
+        let both = [0, 1].map(|_| scope.spawn(|| server.run(&["backup", &first]).code));
+        let mut codes = both.map(|one| one.join().unwrap());
+        codes.sort_unstable();
+        assert!(matches!(codes, [0, 4 | 5]), "{codes:?}");
+    });
+    drop(restored(Path::new(&first)));
+    let refused = server.run(&["backup", "--overwrite", "--since", &first, &first]);
+    assert!(refused.code == 2 && refused.stderr.contains("its base"), "{} {}", refused.code, refused.stderr);
+    let refused = server.run(&["backup", "--overwrite", "/dev/null"]);
+    assert!(refused.code == 2 && refused.stderr.contains("no file"), "{} {}", refused.code, refused.stderr);
+    // What a damaged base says comes before an increment is complete, on a pipe too.
+    let whole = fs::read(&first).unwrap();
+    fs::write(&next, &whole[..whole.len() - 5]).unwrap();
+    let refused = server.run(&["backup", "--since", &next, "-"]);
+    assert!(refused.code == 6 && refused.stderr.contains(&next), "{} {}", refused.code, refused.stderr);
+    fs::write(path("piped"), &refused.stdout).unwrap();
+    let mut restore = mortar(&["restore", "--data"]);
+    let refused = run(restore.arg(path("target")).args([&first, &path("piped")]));
+    assert!(refused.code == 6 && refused.stderr.contains("piped"), "{} {}", refused.code, refused.stderr);
+    for entry in fs::read_dir(server.dir()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(!name.ends_with(".part"), "{name} is left behind");
+    }
 }

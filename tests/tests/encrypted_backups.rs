@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use mortar_tests::{CommandOutput, Server, mortar, run, run_with_input};
@@ -25,10 +27,10 @@ impl World {
         server.run_with_input(&["put", "-", "/kept"], "a secret that nobody may read").ok();
         let world = Self { server, dir: tempfile::tempdir().unwrap() };
         for (name, identity) in [("key", IDENTITY), ("other", OTHER_IDENTITY)] {
-            fs::write(world.path(name), format!("# a comment, as age-keygen writes one\n{identity}\n")).unwrap();
+            write_secret(&world.path(name), &format!("# a comment, as age-keygen writes one\n{identity}\n"));
         }
         for (name, passphrase) in [("pass", "correct horse"), ("wrong", "horse")] {
-            fs::write(world.path(name), format!("{passphrase}\n")).unwrap();
+            write_secret(&world.path(name), &format!("{passphrase}\n"));
         }
         world
     }
@@ -46,6 +48,12 @@ impl World {
         command.arg(self.path(target)).args(archives.iter().map(|name| self.path(name))).args(options);
         run(&mut command)
     }
+}
+
+/// Writes a file that only its owner can read.
+fn write_secret(path: &Path, text: &str) {
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    file.unwrap().write_all(text.as_bytes()).unwrap();
 }
 
 fn is_empty(target: &Path) -> bool {
@@ -159,4 +167,33 @@ fn an_increment_of_an_encrypted_archive_needs_its_key() {
     server.launch();
     server.wait_ready();
     assert_eq!(server.run(&["get", "/later"]).text(), "more");
+}
+
+#[test]
+fn all_archives_of_a_chain_are_encrypted_or_none_is() {
+    let world = World::new();
+    let (plain, encrypted, next) = (world.text("plain"), world.text("encrypted"), world.text("next"));
+    world.server.run(&["backup", &plain]).ok();
+    world.server.run(&["backup", &encrypted, "--encrypt-to", RECIPIENT]).ok();
+    let identity = ["--identity", &world.text("key")];
+    for (base, options) in [(&plain, &["--encrypt-to", RECIPIENT][..]), (&encrypted, &identity)] {
+        let refused = world.server.run(&[&["backup", &next, "--since", base][..], options].concat());
+        assert!(refused.code == 2 && refused.stderr.contains(&**base), "{} {}", refused.code, refused.stderr);
+    }
+    assert!(!world.path("next").exists());
+}
+
+#[test]
+fn secrets_are_kept_from_others() {
+    let world = World::new();
+    fs::set_permissions(world.path("pass"), fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = world.server.run(&["backup", "-", "--passphrase-file", &world.text("pass")]);
+    assert!(refused.code == 2 && refused.stderr.contains("chmod 600"), "{} {}", refused.code, refused.stderr);
+    let refused = world.server.run(&["backup", "-", "--encrypt-to", IDENTITY]);
+    assert!(refused.code == 2 && !refused.stderr.contains(IDENTITY), "{} {}", refused.code, refused.stderr);
+    // A header without end costs nothing.
+    fs::write(world.path("endless"), [&b"age-encryption.org/v1\n"[..], &b"-> X25519 a\nb\n".repeat(100_000)].concat())
+        .unwrap();
+    let refused = world.restore(&["endless"], &["--identity", &world.text("key")], "target");
+    assert!(refused.code == 6 && refused.stderr.contains("too long"), "{} {}", refused.code, refused.stderr);
 }

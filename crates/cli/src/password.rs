@@ -48,16 +48,24 @@ fn validate(password: String) -> Result<String> {
 }
 
 fn read(file: &Path) -> Result<String> {
+    check_private(file, "the password")?;
     let cannot = |error| Failure::file(format!("the password in {} cannot be read", file.display()), &error);
-    // Only regular files are checked: other users cannot read others, such as a descriptor of the shell.
-    let about = fs::metadata(file).map_err(cannot)?;
-    if about.is_file() && about.mode() & 0o077 != 0 {
-        return Err(Failure::usage(format!("users other than the owner can read the password in {}", file.display()))
-            .hint("Run chmod 600 on it."));
-    }
     let mut line = String::new();
     File::open(file).and_then(|file| BufReader::new(file).read_line(&mut line)).map_err(cannot)?;
     Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// Checks that nobody but the owner can read a file with a secret.
+pub(crate) fn check_private(file: &Path, what: &str) -> Result {
+    let place = file.display();
+    let about = fs::metadata(file);
+    let about = about.map_err(|error| Failure::file(format!("{what} in {place} cannot be read"), &error))?;
+    // Only regular files are checked: other users cannot read others, such as a descriptor of the shell.
+    match about.is_file() && about.mode() & 0o077 != 0 {
+        true => Err(Failure::usage(format!("users other than the owner can read {what} in {place}"))
+            .hint("Run chmod 600 on it.")),
+        false => Ok(()),
+    }
 }
 
 /// Reads a password from the terminal without echo.

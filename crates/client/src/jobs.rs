@@ -297,7 +297,8 @@ impl PartWork {
     }
 }
 
-/// Whether an attempt may succeed later without any change: something is away, or busy.
+/// Whether an attempt may succeed later: something is away, busy or full.
 fn is_retryable(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Stopped)
+    use ErrorKind::{Full, QuotaExceeded, Stopped, Unavailable, Unknown};
+    matches!(error.kind(), Unavailable | Unknown | Stopped | Full | QuotaExceeded)
 }

@@ -19,7 +19,7 @@ mod history;
 mod rows;
 mod state;
 
-use crate::catalogue_move::CatalogueCopy;
+use crate::catalogue_move::{self, CatalogueCopy};
 use crate::{
     Expect, Key, KeyChange, MetaEntry, MetaSession, MetaSessionId, MetaSnapshot, MetaStore, Pending, Prefix, Revision,
     Watch, WatchEvent, WriteOutcome, meta_store,
@@ -83,7 +83,10 @@ impl Embedded {
         let mut changes = RowChanges::new();
         match state {
             Some(state) => {
-                let lasting = state.entries.iter().filter(|(_, entry)| entry.session.is_none());
+                // A catalogue that was read while it was moved is that of the original.
+                let moved = catalogue_move::seal_key()?;
+                let is_lasting = |key: &Key, entry: &MetaEntry| entry.session.is_none() && *key != moved;
+                let lasting = state.entries.iter().filter(|(key, entry)| is_lasting(key, entry));
                 put_all(&mut changes, lasting, state.revision, 0);
             }
             None => {

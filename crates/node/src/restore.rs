@@ -80,7 +80,7 @@ pub fn restore(
                 return Err(Error::new(ErrorKind::Invalid, what));
             }
             let increments = Increments::read(&mut target, (&first.name, head), increments, progress)?;
-            restore_parts(&mut target, reader, &increments, options, progress)?
+            restore_parts(&mut target, (&first.name, reader), &increments, options, progress)?
         }
         ArchiveFormat::Other(head, from) if increments.is_empty() => {
             let place = target.place(&first_place());
@@ -93,6 +93,11 @@ pub fn restore(
     increments::remove(dir)?;
     target.finish(&first_place())?;
     Ok(RestoreSummary { archive_bytes: restored.bytes, bricks: restored.places.len() as u64, cluster })
+}
+
+/// An error of reading the archive with this name.
+fn of_archive(name: &str, error: &Error) -> Error {
+    Error::new(error.kind(), format!("{name}: {error}"))
 }
 
 fn no_cluster_archive(name: &str) -> Error {
@@ -164,7 +169,7 @@ impl BrickRestores<'_> {
 /// Restores the parts of an archive, all at a time, each with its increments.
 fn restore_parts(
     target: &mut RestoreTarget,
-    mut reader: ClusterArchiveReader<impl Read>,
+    (name, mut reader): (&str, ClusterArchiveReader<impl Read>),
     increments: &Increments,
     options: &Options,
     progress: &dyn Progress,
@@ -174,7 +179,7 @@ fn restore_parts(
     let (mut open, mut catalogue) = (BTreeMap::new(), None);
     let mut known = Vec::new();
     let read = (|| {
-        while let Some(item) = reader.next_item()? {
+        while let Some(item) = reader.next_item().map_err(|error| of_archive(name, &error))? {
             match item {
                 Item::Begin(part, PartName::Catalogue) => drop(open.insert(part, OpenPart::Catalogue(Vec::new()))),
                 Item::Begin(part, name) => {

@@ -31,8 +31,6 @@ mod range;
 pub(crate) mod restore;
 
 #[cfg(test)]
-pub(crate) mod increment_tests;
-#[cfg(test)]
 pub(crate) mod tests;
 
 use archive::{ArchiveCounts, ArchiveHeader, ArchiveWriter};

@@ -97,10 +97,10 @@ fn cancelled_original_serves_until_a_process_has_seen_the_copy() {
     let mut original = serve(dir, "meta.toml");
     let cluster = DataProcesses::start(dir, &[original.address()], 1, 1);
     original.stop();
-    assert_eq!(move_catalogue(dir, &["--from", "meta.toml", "--cancel"]).code, 3, "nothing is moved");
+    assert_eq!(move_catalogue(dir, &["--from", "meta.toml", "--cancel", "--yes"]).code, 3, "nothing is moved");
     move_catalogue(dir, &["--from", "meta.toml", "--to", "etcd.toml", "--yes"]).ok();
     // No process has seen the copy.
-    move_catalogue(dir, &["--from", "meta.toml", "--cancel"]).ok();
+    move_catalogue(dir, &["--from", "meta.toml", "--cancel", "--yes"]).ok();
     original = serve(dir, "meta.toml");
     cluster.create_space("one");
     original.stop();
@@ -110,7 +110,7 @@ fn cancelled_original_serves_until_a_process_has_seen_the_copy() {
     let mut copy = serve(dir, "etcd.toml");
     cluster.create_space("two");
     copy.stop();
-    move_catalogue(dir, &["--from", "meta.toml", "--cancel"]).ok();
+    move_catalogue(dir, &["--from", "meta.toml", "--cancel", "--yes"]).ok();
     refused(dir, "meta.toml", "the catalogue went back in time");
     copy.restart();
     cluster.create_space("three");

@@ -8,7 +8,7 @@ mod write_behind;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +21,7 @@ use meta::catalog::BrickId;
 use model::ErrorKind;
 use node::cluster_archive::PartName;
 use node::restore::ArchiveInput;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use store::{Amount, Options};
 use tokio::signal;
@@ -112,14 +113,45 @@ fn is_stream(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result {
-    if !is_stream(&args.file) && !args.overwrite && args.file.exists() {
-        return Err(Failure::conflict(format!("{} exists", args.file.display()))
-            .hint("Choose another name, or replace it with --overwrite."));
+fn exists(path: &Path) -> Failure {
+    Failure::conflict(format!("{} exists", path.display())).hint("Choose another name, or replace it with --overwrite.")
+}
+
+/// Checks that an archive may get this name.
+fn check_target(args: &Backup) -> Result {
+    let Some(found) = fs::metadata(&args.file).ok().filter(|_| !is_stream(&args.file)) else { return Ok(()) };
+    if !args.overwrite {
+        return Err(exists(&args.file));
     }
+    if !found.is_file() {
+        return Err(Failure::usage(format!("{} is no file: - writes to a pipe or a device", args.file.display())));
+    }
+    let base = args.since.as_ref().and_then(|base| fs::metadata(base).ok());
+    match base.is_some_and(|base| (base.dev(), base.ino()) == (found.dev(), found.ino())) {
+        true => Err(Failure::usage("an increment cannot replace its base, which a restore needs before it")
+            .hint("Choose another name.")),
+        false => Ok(()),
+    }
+}
+
+/// Opens the base of an increment. The archives of a chain are all encrypted, or none is.
+fn open_base(path: &Path, args: &Backup, encrypts: bool) -> Result<Base> {
+    let (base, is_encrypted) = Base::open(path, &DecryptArgs::of_base(args.identity.clone(), &args.encryption))?;
+    let name = path.display();
+    match (is_encrypted, encrypts) {
+        (true, false) => Err(Failure::usage(format!("{name} is encrypted, and its increment would not be"))
+            .hint("Name --encrypt-to or --passphrase-file, too.")),
+        (false, true) => Err(Failure::usage(format!("{name} is not encrypted, and its increment would be"))
+            .hint("Begin a new chain with an encrypted full archive.")),
+        _ => Ok(base),
+    }
+}
+
+pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result {
+    check_target(&args)?;
     let encryptor = args.encryption.encryptor()?;
     let base = match &args.since {
-        Some(base) => Some(Base::open(base, &DecryptArgs::of_base(args.identity.clone(), &args.encryption))?),
+        Some(base) => Some(open_base(base, &args, encryptor.is_some())?),
         None => None,
     };
     let bricks = session.bricks().await?;
@@ -136,22 +168,25 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
         shown.set_total(total, 0);
         shown.set_done(bytes, 0);
     };
+    let confirm = async || {
+        // What was moved to a brick that joined meanwhile may be in no part.
+        if session.bricks().await?.iter().any(|(brick, _)| !numbers.contains(brick)) {
+            let what = "a brick joined the cluster during the backup, which may lack what was moved to it";
+            return Err(Failure::from(model::Error::new(ErrorKind::Unavailable, what)).hint("Begin the backup again."));
+        }
+        Ok(())
+    };
     let (archive, part) = open_archive(&args.file)?;
     let archive = encrypted(archive, encryptor).map_err(|error| Failure::file("cannot write the archive", &error))?;
-    let done = cluster::backup(&names, &clients, base, archive, report).await;
+    let done = cluster::backup(&names, &clients, base, archive, confirm, report).await;
     progress.end();
     let bytes = done?;
-    // What was moved to a brick that joined meanwhile may be in no part.
-    if session.bricks().await?.iter().any(|(brick, _)| !numbers.contains(brick)) {
-        let what = "a brick joined the cluster during the backup, which may lack what was moved to it";
-        return Err(Failure::from(model::Error::new(ErrorKind::Unavailable, what)).hint("Begin the backup again."));
-    }
     if is_stream(&args.file) {
         // The standard output is the archive and contains nothing else.
         return Ok(());
     }
     if let Some(part) = part {
-        part.appear_at(&args.file)?;
+        part.appear_at(&args.file, args.overwrite)?;
     }
     let (seconds, bricks) = (progress.elapsed().as_secs_f64(), clients.len() as u64);
     session.output.print(&ArchiveReport { action: "backed up", bytes, seconds, bricks })
@@ -162,29 +197,37 @@ fn open_archive(path: &Path) -> Result<(Box<dyn Write + Send>, Option<PartFile>)
     if is_stream(path) {
         return Ok((Box::new(io::stdout()), None));
     }
+    // Two backups to one name have a file each.
     let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let part = PartFile(PathBuf::from(part));
+    part.push(format!(".{:08x}.part", rand::random::<u32>()));
+    let part = PathBuf::from(part);
     let mut options = fs::OpenOptions::new();
     // An archive is as confidential as the data.
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let file = options.open(&part.0);
+    options.write(true).create_new(true).mode(0o600);
+    let file = options.open(&part);
     let file = file.map_err(|error| Failure::file(format!("cannot write {}", path.display()), &error))?;
-    Ok((Box::new(WriteBehind::new(file)), Some(part)))
+    Ok((Box::new(WriteBehind::new(file)), Some(PartFile(part))))
 }
 
 /// A file that is removed unless it becomes the archive.
 struct PartFile(PathBuf);
 
 impl PartFile {
-    fn appear_at(self, path: &Path) -> Result {
+    fn appear_at(self, path: &Path, overwrite: bool) -> Result {
         let appear = || {
             File::open(&self.0)?.sync_all()?;
-            fs::rename(&self.0, path)?;
+            match overwrite {
+                true => fs::rename(&self.0, path)?,
+                // A link is made only if there is nothing. The part is removed after it.
+                false => fs::hard_link(&self.0, path)?,
+            }
             let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(directory)?.sync_all()
         };
-        appear().map_err(|error| Failure::file(format!("cannot write {}", path.display()), &error))
+        appear().map_err(|error: io::Error| match error.kind() {
+            io::ErrorKind::AlreadyExists => exists(path),
+            _ => Failure::file(format!("cannot write {}", path.display()), &error),
+        })
     }
 }
 
@@ -203,7 +246,9 @@ fn open_input(path: &Path, encryption: &DecryptArgs) -> Result<ArchiveInput<'sta
         let file = File::open(path);
         Box::new(file.map_err(|e| Failure::file(format!("cannot read {}", path.display()), &e))?)
     };
-    Ok(ArchiveInput { name: path.display().to_string(), bytes: encryption.open(bytes)? })
+    let name = path.display().to_string();
+    let opened = encryption.open(bytes).map_err(|failure| failure.context(&name))?;
+    Ok(ArchiveInput { bytes: opened.bytes, name })
 }
 
 /// Restores archives into a directory, without a server.
@@ -212,10 +257,11 @@ fn open_input(path: &Path, encryption: &DecryptArgs) -> Result<ArchiveInput<'sta
 pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     // Rows go from one thread to another by the million.
     allocator::configure_for_batches();
-    let archives = args.files.iter().map(|file| open_input(file, &args.encryption)).collect::<Result<Vec<_>>>()?;
     if args.files.iter().filter(|file| is_stream(file)).count() > 1 {
         return Err(Failure::usage("only one archive can be the standard input"));
     }
+    raise_file_limit();
+    let archives = args.files.iter().map(|file| open_input(file, &args.encryption)).collect::<Result<Vec<_>>>()?;
     let progress = Progress::start("restoring", output);
     // A pipe does not say how much comes.
     let lengths =
@@ -241,6 +287,13 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
         seconds: progress.elapsed().as_secs_f64(),
         bricks: summary.bricks,
     })
+}
+
+/// Lets this process open as many files as it may: each brick reads its parts of all increments at the same time.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // If that fails, a long chain does, and says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// A flag that the first Ctrl-C sets.

@@ -98,6 +98,11 @@ impl FoundProblem {
         !self.dangling && !matches!(self.repair, "done" | "not_needed")
     }
 
+    /// Whether it still leads nowhere.
+    fn is_dangling(&self) -> bool {
+        self.dangling && !matches!(self.repair, "done" | "not_needed")
+    }
+
     /// What a person is told about its repair.
     fn repair_note(&self) -> &'static str {
         match self.repair {
@@ -130,7 +135,7 @@ impl Report for ScrubSummary {
             "checked {}, {}: {}",
             pluralize(self.objects, "object", "objects"),
             HumanBytes(self.bytes),
-            match (self.places(), self.problems.iter().filter(|problem| problem.dangling).count()) {
+            match (self.places(), self.problems.iter().filter(|problem| problem.is_dangling()).count()) {
                 (0, 0) => "all is well".to_owned(),
                 (0, dangling) => format!("no damage, {dangling} that lead nowhere"),
                 (damaged, _) => format!("{damaged} damaged"),
@@ -159,20 +164,25 @@ pub(crate) async fn run(args: Scrub, session: &mut CommandContext) -> Result {
         Scrubbed::Begun(job) => return session.output.print(&JobLine::of(*job, false)),
         Scrubbed::Ended(found) => found,
     };
-    if args.references {
-        let cluster = session.cluster().await?;
-        let progress = Progress::start("following references", &session.output);
-        let references = references::check(&cluster, args.yes, &progress).await;
-        progress.end();
-        let references = references?;
-        found.problems.extend(references.problems);
-        found.unlisted_dangling += references.unlisted;
-    }
+    let followed = if args.references { follow_references(&args, session, &mut found).await } else { Ok(()) };
+    // What was found, and perhaps put right, is not lost with the references.
     session.output.print(&found)?;
+    followed?;
     match found.places() {
         0 => Ok(()),
         damaged => Err(Failure::corrupt(format!("the store is damaged in {}", pluralize(damaged, "place", "places")))),
     }
+}
+
+async fn follow_references(args: &Scrub, session: &mut CommandContext, found: &mut ScrubSummary) -> Result {
+    let cluster = session.cluster().await?;
+    let progress = Progress::start("following references", &session.output);
+    let references = references::check(&cluster, args.yes, &progress).await;
+    progress.end();
+    let references = references?;
+    found.problems.extend(references.problems);
+    found.unlisted_dangling += references.unlisted;
+    Ok(())
 }
 
 /// Scrubs the cluster by a job, or bricks one after the other if they are to be repaired or one was connected to.

@@ -1,5 +1,6 @@
 //! The etcd that keeps the catalogue of a meta-server: its members, and how they are reached.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use meta::{EtcdConfig, EtcdUser};
@@ -27,6 +28,13 @@ pub(crate) struct EtcdSettings {
 const EXAMPLE_MEMBER: &str = "http://127.0.0.1:2379";
 /// The default prefix of all keys.
 const NAMESPACE: &str = "mortar";
+
+/// Whether the host of a URL is this machine.
+fn is_on_loopback(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = rest.rsplit_once(':').map_or(rest, |(host, _)| host).trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
 
 impl EtcdSettings {
     /// The given settings of etcd; `None` without any.
@@ -56,6 +64,19 @@ impl EtcdSettings {
         if !members.iter().any(is_secure) && (etcd_ca.is_some() || etcd_cert.is_some()) {
             return Err(Failure::usage(
                 "etcd_ca and etcd_cert have no effect: no member of etcd has an address with https://",
+            ));
+        }
+        let is_exposed = |url: &String| !is_secure(url) && !is_on_loopback(url);
+        if etcd_user.is_some() && members.iter().any(is_exposed) && !given.insecure.unwrap_or(false) {
+            return Err(Failure::usage("the password of etcd would go over the network in clear text")
+                .hint("Use https:// for members on other machines, or allow it with --insecure."));
+        }
+        if (etcd_user.is_some() || etcd_cert.is_some())
+            && members.iter().any(is_secure)
+            && !members.iter().all(is_secure)
+        {
+            return Err(Failure::usage(
+                "some members of etcd have https:// and others http://: credentials need one of them for all",
             ));
         }
         let identity = etcd_cert.clone().zip(etcd_key.clone());

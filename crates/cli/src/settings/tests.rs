@@ -81,6 +81,8 @@ fn invalid_settings_are_refused() {
         "role = 'meta'\netcd = ['https://h:1']\netcd_ca = 'x'\netcd_cert = 'y'",
         "role = 'meta'\netcd = ['http://h:1']\netcd_user = 'x'",
         "role = 'meta'\netcd = ['http://h:1']\netcd_password_file = 'x'",
+        "role = 'meta'\netcd = ['http://h:1']\netcd_user = 'x'\netcd_password_file = 'x'",
+        "role = 'meta'\netcd = ['http://[::1]:1', 'https://h:1']\netcd_ca = 'x'\netcd_user = 'x'\netcd_password_file = 'x'",
     ] {
         assert!(parse(wrong).is_err(), "{wrong}");
     }

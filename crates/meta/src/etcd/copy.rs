@@ -80,21 +80,18 @@ impl Inner {
         let offset = copy.revision.0.saturating_sub(revision.to_u64());
         let record = OriginRecord::new(offset, copy.opening, rand::random());
         let before = found.map_or(JsonInt64(0), |found| found.mod_revision);
-        let at = self.replace_record(before, &record, Vec::new()).await?;
-        let filling = Filling { inner: self, record, at };
+        // What an interrupted copy has left goes in the same step, which happens once: a late repetition of a step of its own would empty this copy.
         let (key, range_end) = self.namespace.range(&Prefix::all());
-        match known {
-            // A meta-server has begun a catalogue here meanwhile.
-            None if self.has_keys().await? => {
-                filling.write(vec![Op::DeleteRange(DeleteRange::key(self.namespace.origin()))]).await?;
-                Err(exists())
-            }
-            None => Ok(filling),
-            Some(_) => {
-                filling.write(vec![Op::DeleteRange(DeleteRange { key, range_end })]).await?;
-                Ok(filling)
-            }
+        let left =
+            known.iter().map(|_| Op::DeleteRange(DeleteRange { key: key.clone(), range_end: range_end.clone() }));
+        let at = self.replace_record(before, &record, left.collect()).await?;
+        let filling = Filling { inner: self, record, at };
+        // A meta-server has begun a catalogue here meanwhile.
+        if known.is_none() && self.has_keys().await? {
+            filling.write(vec![Op::DeleteRange(DeleteRange::key(self.namespace.origin()))]).await?;
+            return Err(exists());
         }
+        Ok(filling)
     }
 
     /// Replaces the record if it has this revision, and makes further changes. Returns the revision of the new record.

@@ -344,10 +344,14 @@ impl BackgroundScrub {
     /// Does what is due. Returns how long to rest.
     fn turn(&self, nodes: &Nodes, saved_at: &mut Instant) -> Duration {
         let (now_s, started) = (now_s(), Instant::now());
+        let early = self.settings.delay.saturating_sub(self.opened_at.elapsed());
+        // A round that was interrupted goes on when the logical nodes are served again.
+        if !early.is_zero() || nodes.served_epochs().is_empty() {
+            return if early.is_zero() { LONGEST_PAUSE } else { early.min(LONGEST_PAUSE) };
+        }
         let mut scrubber = self.lock();
         if let Some(due) = scrubber.due(self.settings.period) {
             let pause = Duration::from_secs(due.saturating_sub(now_s));
-            let pause = pause.max(self.settings.delay.saturating_sub(self.opened_at.elapsed()));
             if !pause.is_zero() {
                 return pause.min(LONGEST_PAUSE);
             }

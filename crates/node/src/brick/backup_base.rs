@@ -9,6 +9,8 @@ use wire::link::DeferredResponder;
 
 use super::service::done;
 
+/// Most bytes of a piece. A part of an archive has fewer, unless one of its items is long.
+const MAX_PIECE: usize = 1 << 20;
 /// Pieces that a connection may send ahead.
 const WAITING_PIECES: usize = 4;
 
@@ -37,6 +39,10 @@ pub(crate) fn channel() -> (BaseSender, ReceivedBase) {
 impl BaseSender {
     /// Passes a piece on.
     pub(crate) fn send(&self, bytes: Bytes, is_last: bool, taken: DeferredResponder) {
+        if bytes.len() > MAX_PIECE {
+            let what = format!("a piece of an index has at most {MAX_PIECE} bytes, not {}", bytes.len());
+            return taken.fail(&Error::new(ErrorKind::TooLarge, what));
+        }
         let (why, piece) = match self.0.try_send(BasePiece { bytes, is_last, taken }) {
             Ok(()) => return,
             Err(TrySendError::Full(piece)) => {

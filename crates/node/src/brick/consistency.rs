@@ -216,6 +216,12 @@ impl Reading<'_> {
         }
     }
 
+    /// Whether there is a row with this key; `None` if that cannot be read, which is a problem.
+    fn has_row(&mut self, key: &[u8]) -> Result<Option<bool>> {
+        let found = page_rows::Rows::get(self.state, key).map(|row| row.is_some());
+        self.accept(found)
+    }
+
     /// The next rows, at most a portion of them.
     fn rows(&mut self, from: &[u8], to: &[u8]) -> Result<Vec<Row>> {
         let (mut rows, mut bytes) = (Vec::new(), 0);
@@ -267,6 +273,6 @@ fn behind(key: &[u8]) -> Vec<u8> {
 }
 
 /// Whether an error says that stored bytes are wrong.
-fn is_damage(error: &Error) -> bool {
+pub(super) fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::Unsupported | ErrorKind::TooLarge)
 }

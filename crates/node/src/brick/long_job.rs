@@ -116,7 +116,9 @@ pub(crate) fn scrub(
         let report = nodes.scrub(&progress)?;
         report.log();
         for miscount in &report.miscounts {
-            nodes.correct_usage(miscount)?;
+            if let Err(error) = nodes.correct_usage(miscount) {
+                warn!(%error, "a wrong count is not corrected now");
+            }
         }
         let problems =
             if asked.repair { nodes.repair_all(&report.problems, asked.discard)? } else { unrepaired(&report) };

@@ -587,7 +587,7 @@ pub(crate) fn list_objects(store: &impl Rows, wanted: &ListNodeObjects) -> Resul
 /// If rows cannot be read.
 pub(crate) fn each_object(
     store: &impl Rows,
-    mut visit: impl FnMut(Oid, Result<Summary>) -> ControlFlow<()>,
+    mut visit: impl FnMut(Oid, usize, Result<Summary>) -> ControlFlow<()>,
 ) -> Result<()> {
     store.each(b"P", b"Q", |key, row| {
         let Some((page, Some(slot))) = parse_key(key) else { return ControlFlow::Continue(()) };
@@ -599,7 +599,7 @@ pub(crate) fn each_object(
             }
             stored.summary(page)
         });
-        visit(Oid::new(class, page, slot), checked)
+        visit(Oid::new(class, page, slot), row.len(), checked)
     })
 }
 

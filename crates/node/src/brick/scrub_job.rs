@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meta::catalog::{CatalogEditor, Job, JobId, JobKind, JobPart, JobProgress, JobState, JobWorker};
+use meta::catalog::{CatalogEditor, Edited, Job, JobId, JobKind, JobPart, JobProgress, JobState, JobWorker};
 use model::{Error, ErrorKind, Result};
 use protocol::token_bucket::TokenBucket;
 use store::{Amount, Progress, Store};
@@ -163,12 +163,17 @@ fn check(store: &Store, serving: &Serving<'_>, is_store_checked: bool, shared: &
         let found = below.damage.iter().map(ToString::to_string).collect();
         *shared.lock_below() = Some(found);
     }
-    let mut report = scrub::check_objects(store, serving, below, &mut |objects| {
+    // Objects are read once more, too; that is not part of the progress.
+    let paid = pacer.taken.get();
+    let mut report = scrub::check_objects(store, serving, below, &mut |objects, bytes| {
         shared.objects.store(objects, Ordering::Relaxed);
-        pacer.advance(0)
+        pacer.advance(paid + bytes)
     })?;
-    let (bytes, total_bytes) = (shared.bytes.load(Ordering::Relaxed), shared.total_bytes.load(Ordering::Relaxed));
-    let compared = |read: u64| pacer.report(Amount { bytes: bytes + read, total_bytes, ..Amount::default() });
+    let (paid, bytes) = (pacer.taken.get(), shared.bytes.load(Ordering::Relaxed));
+    let compared = |read: u64| {
+        shared.bytes.store(bytes + read, Ordering::Relaxed);
+        pacer.advance(paid + read)
+    };
     scrub::compare_rows(store, serving, &compared, &mut report)?;
     Ok(report)
 }
@@ -251,9 +256,12 @@ async fn work_on(nodes: &Arc<Nodes>, background: &BackgroundScrub, id: JobId, wo
     let recorded = match checked {
         Ok(report) => {
             correct(nodes, &report);
-            let first = work.end(&report).findings.into_iter().nth(report.miscounts.len());
-            background.report_whole(&nodes.store, report.damaged + report.contradictions, report.dangling, first);
-            editor.end_job_part(part, worker, work.end(&report)).await?
+            let ended = work.end(&report);
+            // With what an earlier process has found of this part.
+            let damage = ended.found - report.miscounts.len() as u64;
+            let first = ended.findings.first().filter(|_| damage > 0).cloned();
+            background.report_whole(&nodes.store, damage, report.dangling, first);
+            end_part(editor, part, worker, &ended).await?
         }
         Err(_) if is_stopped => editor.release_job_part(part, worker, place, progress).await?,
         Err(error) if error.kind() == ErrorKind::Unavailable => {
@@ -266,6 +274,24 @@ async fn work_on(nodes: &Arc<Nodes>, background: &BackgroundScrub, id: JobId, wo
         }
     };
     view.wait_for_revision(recorded.revision).await.map(drop)
+}
+
+/// Records the end of a part, when the catalogue can be reached.
+async fn end_part(
+    editor: &CatalogEditor,
+    part: (JobId, u32),
+    worker: JobWorker,
+    progress: &JobProgress,
+) -> Result<Edited<Job>> {
+    loop {
+        match editor.end_job_part(part, worker, progress.clone()).await.map_err(Error::from) {
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
+                debug!(%error, "the end of a scrub is not recorded now");
+                time::sleep(RECORD_INTERVAL).await;
+            }
+            ended => return ended,
+        }
+    }
 }
 
 /// Corrects wrong counts of objects, and logs damage.

@@ -66,9 +66,9 @@ impl Increments {
         progress: &dyn Progress,
     ) -> Result<()> {
         let number = self.archives.len();
-        let mut parts = IncrementParts { name, bricks: Vec::new(), files: BTreeMap::new() };
+        let mut parts = IncrementParts { name: name.clone(), bricks: Vec::new(), files: BTreeMap::new() };
         let mut open: BTreeMap<Part, (PathBuf, File)> = BTreeMap::new();
-        while let Some(item) = reader.next_item()? {
+        while let Some(item) = reader.next_item().map_err(|error| super::of_archive(&name, &error))? {
             match item {
                 Item::Begin(part, name) => {
                     let path = dir.join(format!("{number}-{name}"));

@@ -16,6 +16,8 @@ use crate::tests::{
 };
 use crate::{Amount, Options, RowChanges, Store};
 
+pub(crate) mod increments;
+
 const CHUNK: usize = 64 << 10;
 
 /// All contents and rows of a store as text.

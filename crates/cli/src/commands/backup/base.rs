@@ -27,18 +27,20 @@ type OpenPart<'s> = (SyncSender<Bytes>, ScopedJoinHandle<'s, model::Result<()>>)
 /// An archive that is read for its index.
 pub(super) struct Base {
     pub(super) id: ArchiveId,
+    name: String,
     reader: ClusterArchiveReader<Box<dyn Read + Send>>,
 }
 
 impl Base {
-    pub(super) fn open(path: &Path, decryption: &DecryptArgs) -> Result<Self> {
+    /// Opens an archive, and says whether it is encrypted.
+    pub(super) fn open(path: &Path, decryption: &DecryptArgs) -> Result<(Self, bool)> {
         let file = File::open(path).map_err(|e| Failure::file(format!("cannot read {}", path.display()), &e))?;
-        let bytes = decryption.open(Box::new(file))?;
-        match ClusterArchiveReader::begin(bytes).map_err(Failure::local)? {
-            ArchiveFormat::Cluster(reader, header) => Ok(Self { id: header.id, reader }),
-            ArchiveFormat::Other(..) => {
-                Err(Failure::usage(format!("{} is not an archive of a cluster", path.display())))
-            }
+        let name = path.display().to_string();
+        let opened = decryption.open(Box::new(file)).map_err(|failure| failure.context(&name))?;
+        let begun = ClusterArchiveReader::begin(opened.bytes);
+        match begun.map_err(|error| Failure::local(error).context(&name))? {
+            ArchiveFormat::Cluster(reader, header) => Ok((Self { id: header.id, name, reader }, opened.is_encrypted)),
+            ArchiveFormat::Other(..) => Err(Failure::usage(format!("{name} is not an archive of a cluster"))),
         }
     }
 
@@ -46,8 +48,8 @@ impl Base {
     ///
     /// An error means that the archive is damaged. A part that nobody wants any more is skipped.
     pub(super) fn read(self, wanted: BTreeMap<PartName, mpsc::Sender<IndexPiece>>) -> model::Result<()> {
-        let Self { mut reader, .. } = self;
-        thread::scope(|scope| {
+        let Self { mut reader, name, .. } = self;
+        let read = thread::scope(|scope| {
             let mut open: BTreeMap<Part, OpenPart<'_>> = BTreeMap::new();
             while let Some(item) = reader.next_item()? {
                 match item {
@@ -73,7 +75,8 @@ impl Base {
                 }
             }
             Ok(())
-        })
+        });
+        read.map_err(|error: Error| Error::new(error.kind(), format!("the base, {name}: {error}")))
     }
 }
 

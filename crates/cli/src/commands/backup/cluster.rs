@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use client::{AdminClient, Bytes, CutPart};
 use model::{Error, ErrorKind};
 use node::cluster_archive::{ArchiveHeader, ClusterArchiveWriter, PartName};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::base::{Base, IndexPiece};
@@ -24,12 +24,13 @@ const QUEUED_INDEX_PIECES: usize = 4;
 /// More bytes of the part with this place in the archive; `None`: it is complete.
 type Piece = (usize, Option<Bytes>);
 
-/// Writes the archive of a cluster with these bricks. Returns its bytes; reports those so far, and about those of all (0 if that is not known).
+/// Writes the archive of a cluster with these bricks. It becomes complete only if `confirm` agrees after all parts were read. Returns its bytes; reports those so far, and about those of all (0 if that is not known).
 pub(super) async fn backup(
     names: &[PartName],
     clients: &[AdminClient],
     base: Option<Base>,
     out: ArchiveOutput,
+    confirm: impl AsyncFnOnce() -> Result,
     report: impl Fn(u64, u64) + Send + 'static,
 ) -> Result<u64> {
     let (parts, catalogue) = match take_cut(clients).await {
@@ -40,7 +41,7 @@ pub(super) async fn backup(
             let hint = "Bricks in memory keep nothing; a cluster of several can be backed up only if all are on disk.";
             return Err(Failure::from(error).hint(hint));
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(broken_off(error)),
     };
     // The first brick of an archive gets the catalogue at its restore.
     let mut order: Vec<usize> = (0..clients.len()).collect();
@@ -52,8 +53,10 @@ pub(super) async fn backup(
     let report = move |bytes| report(bytes, known_total.load(Ordering::Relaxed));
     let head = ArchiveHeader::new(base.as_ref().map(|base| base.id));
     let parts_written = names.clone();
+    let (complete, confirmed) = oneshot::channel();
+    let come = Incoming { queue, confirmed };
     let writing =
-        tokio::task::spawn_blocking(move || write(out, &head, &parts_written, catalogue.as_deref(), queue, &report));
+        tokio::task::spawn_blocking(move || write(out, &head, &parts_written, catalogue.as_deref(), come, &report));
     let mut streams = JoinSet::new();
     let mut wanted = BTreeMap::new();
     for (place, brick) in order.into_iter().enumerate() {
@@ -81,11 +84,29 @@ pub(super) async fn backup(
             streams.abort_all();
         }
     }
+    let streamed = match streamed {
+        Ok(()) => confirm().await,
+        Err(error) => Err(broken_off(error)),
+    };
+    // Without this word the archive stays incomplete. A writer that has failed says why below.
+    match streamed.is_ok() {
+        true => drop(complete.send(())),
+        false => drop(complete),
+    }
     let written = writing.await.unwrap_or_else(|_| Err(io::Error::other("the writer of the archive has panicked")));
     // If the writer fails, the streams of the parts fail, too: its error is the cause.
     let written = written.map_err(|error| Failure::file("cannot write the archive", &error))?;
     streamed?;
     written.ok_or_else(|| Error::new(ErrorKind::Internal, "a part of the archive is not complete").into())
+}
+
+/// Why a backup failed. Whether a brick has got a request does not matter: a backup changes nothing there.
+fn broken_off(error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Unknown => Failure::from(Error::new(ErrorKind::Unavailable, error.to_string()))
+            .hint("Begin the backup again. It changes nothing at the cluster."),
+        _ => error.into(),
+    }
 }
 
 /// Takes a cut, and reads the catalogue at its moment unless a brick's part has it.
@@ -145,13 +166,19 @@ async fn stream_increment(
     tokio::try_join!(send, receive).map(|_| ())
 }
 
-/// Writes what comes. Returns the bytes of the archive; `None` if a part ended early.
+/// What the writer gets: the bytes of the parts, and then the word that the archive is to be completed.
+struct Incoming {
+    queue: mpsc::Receiver<Piece>,
+    confirmed: oneshot::Receiver<()>,
+}
+
+/// Writes what comes. Returns the bytes of the archive; `None` if it is not to be completed.
 fn write(
     out: ArchiveOutput,
     head: &ArchiveHeader,
     names: &[PartName],
     catalogue: Option<&[u8]>,
-    mut queue: mpsc::Receiver<Piece>,
+    mut come: Incoming,
     report: &impl Fn(u64),
 ) -> io::Result<Option<u64>> {
     let mut archive = ClusterArchiveWriter::begin(out, head)?;
@@ -162,7 +189,7 @@ fn write(
     }
     let parts = names.iter().map(|name| archive.begin_part(*name)).collect::<io::Result<Vec<_>>>()?;
     let mut open = parts.len();
-    while let Some((place, bytes)) = queue.blocking_recv() {
+    while let Some((place, bytes)) = come.queue.blocking_recv() {
         match bytes {
             Some(bytes) => archive.write(parts[place], &bytes)?,
             None => {
@@ -172,7 +199,7 @@ fn write(
         }
         report(archive.bytes());
     }
-    if open > 0 {
+    if open > 0 || come.confirmed.blocking_recv().is_err() {
         return Ok(None);
     }
     let (bytes, out) = archive.end()?;

@@ -2,7 +2,7 @@
 //! end. docs/decisions/encrypted-backups.md says why.
 
 use std::fs;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use age::secrecy::SecretString;
@@ -11,9 +11,15 @@ use clap::Args;
 use model::{Error, ErrorKind};
 
 use crate::failure::{Exit, Failure, Result};
+use crate::password;
 
 /// The first bytes of an encrypted archive.
 const MAGIC: &[u8] = b"age-encryption.org/";
+/// How the last line of its header begins, and most bytes of the header.
+const LAST_LINE: &[u8] = b"--- ";
+const MAX_HEADER: u64 = 64 << 10;
+/// How a secret key begins, which is no recipient.
+const SECRET_KEY: &str = "AGE-SECRET-KEY";
 /// Most bytes of a file with keys or a passphrase.
 const MAX_KEY_FILE: u64 = 64 << 10;
 
@@ -95,6 +101,13 @@ pub(super) fn encrypted(out: Box<dyn Write + Send>, encryptor: Option<Encryptor>
 }
 
 fn parse_recipient(text: &str) -> Result<age::x25519::Recipient> {
+    if text.to_ascii_uppercase().starts_with(SECRET_KEY) {
+        // It is not shown: errors are logged and sent by mail.
+        return Err(Failure::usage(
+            "--encrypt-to: this is a secret key, and anybody who can see the command line knows it now",
+        )
+        .hint("Make another key. --encrypt-to takes its public key, which begins with age1."));
+    }
     text.parse().map_err(|why: &str| {
         Failure::usage(format!("--encrypt-to {text}: {why}")).hint(
             "A recipient is a public key of age, which begins with age1: `age-keygen -o KEY` makes a pair of keys.",
@@ -109,23 +122,26 @@ impl DecryptArgs {
     }
 
     /// The bytes of an archive, decrypted if it is encrypted.
-    pub(super) fn open(&self, mut archive: Box<dyn Read + Send>) -> Result<Box<dyn Read + Send>> {
+    pub(super) fn open(&self, mut archive: Box<dyn Read + Send>) -> Result<OpenedArchive> {
         let mut head = Vec::new();
         let read = (&mut archive).take(MAGIC.len() as u64).read_to_end(&mut head);
         read.map_err(|error| Failure::file("cannot read the archive", &error))?;
         let is_encrypted = head == MAGIC;
         let archive = io::Cursor::new(head).chain(archive);
         match (is_encrypted, self.identities()?) {
-            (false, None) => Ok(Box::new(archive)),
+            (false, None) => Ok(OpenedArchive { bytes: Box::new(archive), is_encrypted }),
             (true, None) => Err(Failure::with(Exit::Denied, "denied", "the archive is encrypted")
                 .hint("Name the file with the secret key with --identity, or that with the passphrase with --passphrase-file.")),
             // Who names a key expects that nobody without it has written the archive.
             (false, Some(_)) => Err(Failure::usage("the archive is not encrypted, and a key for it was given")
                 .hint("Restore it without a key if it is the right one.")),
             (true, Some(identities)) => {
-                let decryptor = Decryptor::new_buffered(BufReader::with_capacity(1 << 18, archive)).map_err(explain)?;
+                let mut archive = BufReader::with_capacity(1 << 18, archive);
+                let header = read_header(&mut archive).map_err(|error| explain(DecryptError::Io(error)))?;
+                let archive = io::Cursor::new(header).chain(archive);
+                let decryptor = Decryptor::new_buffered(archive).map_err(explain)?;
                 let bytes = decryptor.decrypt(identities.iter().map(|identity| &**identity)).map_err(explain)?;
-                Ok(Box::new(Authenticated(bytes)))
+                Ok(OpenedArchive { bytes: Box::new(Authenticated(bytes)), is_encrypted })
             }
         }
     }
@@ -142,6 +158,29 @@ impl DecryptArgs {
         match identities.is_empty() {
             true => Err(refuse("it has no secret key of age (AGE-SECRET-KEY-1…)".to_owned())),
             false => Ok(Some(identities)),
+        }
+    }
+}
+
+/// The bytes of an archive, and whether they were encrypted.
+pub(super) struct OpenedArchive {
+    pub(super) bytes: Box<dyn Read + Send>,
+    pub(super) is_encrypted: bool,
+}
+
+/// Reads the header of an encrypted archive up to its last line, or as much of it as an archive may have: its parser has no limit of its own.
+fn read_header(archive: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut header = Vec::new();
+    loop {
+        let line = header.len();
+        let room = MAX_HEADER.saturating_sub(line as u64);
+        let read = archive.by_ref().take(room).read_until(b'\n', &mut header)?;
+        if read == 0 && room == 0 {
+            let what = "the archive is damaged: the header of its encryption is too long";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        if read == 0 || header[line..].starts_with(LAST_LINE) {
+            return Ok(header);
         }
     }
 }
@@ -183,6 +222,7 @@ fn explain(error: DecryptError) -> Failure {
 }
 
 fn read_key_file(path: &Path) -> Result<String> {
+    password::check_private(path, "the key or passphrase")?;
     let read = || {
         let mut text = String::new();
         fs::File::open(path)?.take(MAX_KEY_FILE + 1).read_to_string(&mut text)?;

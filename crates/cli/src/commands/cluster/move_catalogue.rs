@@ -31,7 +31,7 @@ from the beginning of the move on, the original refuses every change. Bricks, pe
 ended, start the meta-server with the file of --to, at the same address.
 
 The target must be empty: a new directory, or a namespace of etcd that was never used. Repeat the command if it was interrupted. --cancel
-is for a move that cannot be finished. If a process has seen the copy already, it refuses the original.";
+--yes is for a move that cannot be finished. If a process has seen the copy already, it refuses the original.";
 
 /// Where the catalogue is, and where it goes.
 #[derive(Args)]
@@ -45,8 +45,8 @@ pub(super) struct MoveCatalogue {
     /// Do it; without this, only say what it does
     #[arg(long)]
     yes: bool,
-    /// Serve the original again
-    #[arg(long, conflicts_with = "yes")]
+    /// Serve the original again, with --yes; the copy must never have served
+    #[arg(long)]
     cancel: bool,
 }
 
@@ -111,6 +111,10 @@ async fn run_from(source: &Source, args: &MoveCatalogue, output: &mut Output) ->
         brick_directory: source.is_whole(),
     };
     let Some(to) = &args.to else {
+        if !args.yes {
+            let what = "a cancelled original can be served again, and must not be once its copy has served";
+            return Err(Failure::usage(what).hint("Make sure that no meta-server has served the copy, and add --yes."));
+        }
         catalogue_move::cancel(catalogue).await?;
         output.print(&report)?;
         return Ok(false);

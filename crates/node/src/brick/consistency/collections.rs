@@ -86,7 +86,7 @@ fn check_entry(reading: &mut Reading<'_>, collection: Oid, row: &[u8], value: &B
         return Ok(());
     }
     let entry = Entry { collection, key };
-    if reading.state.get(&rows::reverse_key(target, &entry))?.is_none() {
+    if reading.has_row(&rows::reverse_key(target, &entry))? == Some(false) {
         reading.report(Problem::ReverseMissing { entry: entry.clone(), target });
     }
     if target.page().node == reading.node() && !exists(reading, target)? {
@@ -96,12 +96,13 @@ fn check_entry(reading: &mut Reading<'_>, collection: Oid, row: &[u8], value: &B
 }
 
 /// Whether an object of this logical node exists. Root directories always do.
-fn exists(reading: &Reading<'_>, oid: Oid) -> Result<bool> {
+fn exists(reading: &mut Reading<'_>, oid: Oid) -> Result<bool> {
     if oid.page().number >= FIRST_COMPUTED_PAGE {
         return Ok(true);
     }
     let key = page_rows::object_key(oid.page(), oid.slot());
-    let class = reading.state.get_with(&key, page_rows::class_in_row)?;
+    let class = reading.state.get_with(&key, page_rows::class_in_row);
+    let Some(class) = reading.accept(class)? else { return Ok(true) };
     Ok(class.is_some_and(|class| class.is_none_or(|class| class == oid.class())))
 }
 

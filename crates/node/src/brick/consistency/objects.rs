@@ -33,7 +33,7 @@ pub(super) fn check_objects(reading: &mut Reading<'_>, from: Vec<u8>, to: &[u8])
             return Ok(());
         };
         if current.as_ref().is_none_or(|known| known.page != page) {
-            let has_head = slot.is_none() || reading.state.get(&rows::head_key(page))?.is_some();
+            let has_head = slot.is_none() || reading.has_row(&rows::head_key(page))?.unwrap_or(true);
             let next_page = rows::read_number(reading.state, &rows::free_key(node, page.space));
             let next_page = reading.accept(next_page)?.unwrap_or(u64::MAX);
             current = Some(CurrentPage { page, has_head, next_page });
@@ -50,7 +50,8 @@ pub(super) fn check_objects(reading: &mut Reading<'_>, from: Vec<u8>, to: &[u8])
         }
         check_content(reading, oid, &object)?;
         if oid.class() != ClassId::NONE {
-            if !planted(Bug::SkipsExtents) && reading.state.get(&rows::extent_key(oid.class(), page, slot))?.is_none() {
+            let has_extent = reading.has_row(&rows::extent_key(oid.class(), page, slot))?.unwrap_or(true);
+            if !planted(Bug::SkipsExtents) && !has_extent {
                 reading.report(Problem::ExtentMissing { oid });
             }
             check_index_entries(reading, &indexes, oid, &object)?;
@@ -99,7 +100,7 @@ fn check_content(reading: &mut Reading<'_>, oid: Oid, object: &Object) -> Result
 fn check_index_entries(reading: &mut Reading<'_>, indexes: &NodeIndexes, oid: Oid, object: &Object) -> Result<()> {
     for (index, key) in indexes.complete_entries(oid.space(), object) {
         let row = index_rows::entry_key(index, &key, oid.page(), oid.slot());
-        if reading.state.get(&row)?.is_none() {
+        if reading.has_row(&row)? == Some(false) {
             reading.report(Problem::IndexEntryMissing { oid, index });
         }
     }
@@ -115,7 +116,8 @@ pub(super) fn check_extents(reading: &mut Reading<'_>, from: Vec<u8>, to: &[u8])
     reading.each(&from, to, |reading, key, _| {
         let Some(oid) = reading.accept(rows::parse_extent(node, key))? else { return Ok(()) };
         // A damaged object is reported where objects are walked.
-        let class = reading.state.get_with(&rows::object_key(oid.page(), oid.slot()), rows::class_in_row)?;
+        let class = reading.state.get_with(&rows::object_key(oid.page(), oid.slot()), rows::class_in_row);
+        let Some(class) = reading.accept(class)? else { return Ok(()) };
         if class.is_none_or(|class| class.is_some_and(|class| class != oid.class())) {
             reading.report(Problem::ExtentStray { oid });
         }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use meta::catalog::IndexState;
 use model::{Error, ErrorKind, Result, SpaceId};
 use store::Progress;
-use tracing::info;
+use tracing::{info, warn};
 use wire::proto;
 use wire::proto::ProblemRepair;
 
 use super::Nodes;
-use crate::brick::consistency::{Problem, Remedy, Severity};
+use crate::brick::consistency::{Problem, Remedy, Severity, is_damage};
 use crate::brick::node_driver::Repaired;
 use crate::brick::scrub::{self, NamedProblem, ScrubReport, Serving};
 
@@ -65,7 +65,10 @@ impl Nodes {
             let repair = match named.problem.remedy() {
                 Remedy::None => ProblemRepair::Impossible,
                 Remedy::Loses if !discards => ProblemRepair::Loses,
-                Remedy::Loses | Remedy::Lossless => self.repair(&named.problem)?,
+                Remedy::Loses | Remedy::Lossless => self.repair(&named.problem).unwrap_or_else(|error| {
+                    warn!(problem = %named, %error, "a problem cannot be put right");
+                    if is_damage(&error) { ProblemRepair::Impossible } else { ProblemRepair::Busy }
+                }),
             };
             if repair == ProblemRepair::Done {
                 info!(problem = %named, "a scrub has put something right");

@@ -320,7 +320,7 @@ fn rows_with_changes_on_their_way_are_not_repaired() {
     let mut world = with_everything();
     commit(&world.store, |changes| changes.remove(&rows::extent_key(PERSON, page(2), 2)));
     let problem = Problem::ExtentMissing { oid: oid(PERSON, 2) };
-    assert_eq!(problems(&world.store), [problem.clone()]);
+    assert_eq!(problems(&world.store), std::slice::from_ref(&problem));
     let txn = world.next_txn();
     let writes = [(oid(PERSON, 2), ObjectState::Absent)].into();
     let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
