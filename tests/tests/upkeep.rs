@@ -218,9 +218,22 @@ fn repair_leaves_a_directory_alone_that_is_no_store() {
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
 }
 
+/// Opens the store of a server that was stopped. A process that another test has just forked has a copy of the lock until it executes its program.
+fn open_store(server: &Server) -> Store {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Store::open(&server.data(), Options::default()) {
+            Err(error) if error.kind() == model::ErrorKind::Unavailable && Instant::now() < until => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            store => return store.unwrap(),
+        }
+    }
+}
+
 /// Removes the first row with such a key from the store of a server that was stopped.
 fn remove_row(server: &Server, from: &[u8], is_wanted: impl Fn(&[u8]) -> bool) {
-    let store = Store::open(&server.data(), Options::default()).unwrap();
+    let store = open_store(server);
     let to = [from[0] + 1];
     let mut found = None;
     store

@@ -137,7 +137,7 @@ impl DecryptArgs {
                 .hint("Restore it without a key if it is the right one.")),
             (true, Some(identities)) => {
                 let mut archive = BufReader::with_capacity(1 << 18, archive);
-                let header = read_header(&mut archive).map_err(|error| explain(DecryptError::Io(error)))?;
+                let header = read_header(&mut archive)?;
                 let archive = io::Cursor::new(header).chain(archive);
                 let decryptor = Decryptor::new_buffered(archive).map_err(explain)?;
                 let bytes = decryptor.decrypt(identities.iter().map(|identity| &**identity)).map_err(explain)?;
@@ -169,15 +169,16 @@ pub(super) struct OpenedArchive {
 }
 
 /// Reads the header of an encrypted archive up to its last line, or as much of it as an archive may have: its parser has no limit of its own.
-fn read_header(archive: &mut impl BufRead) -> io::Result<Vec<u8>> {
+fn read_header(archive: &mut impl BufRead) -> Result<Vec<u8>> {
     let mut header = Vec::new();
     loop {
         let line = header.len();
         let room = MAX_HEADER.saturating_sub(line as u64);
-        let read = archive.by_ref().take(room).read_until(b'\n', &mut header)?;
+        let read = archive.by_ref().take(room).read_until(b'\n', &mut header);
+        let read = read.map_err(|error| explain(DecryptError::Io(error)))?;
         if read == 0 && room == 0 {
-            let what = "the archive is damaged: the header of its encryption is too long";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            let what = "the archive is damaged: the header of its encryption is too long; use another backup";
+            return Err(Failure::local(Error::new(ErrorKind::Corrupt, what)));
         }
         if read == 0 || header[line..].starts_with(LAST_LINE) {
             return Ok(header);
