@@ -123,6 +123,7 @@ fn consistency_holds_while_logical_nodes_move_and_servers_are_killed() {
 }
 
 #[test]
+#[ignore = "takes long: `script/nightly cuts` runs it"]
 fn backups_are_one_moment_while_everything_fails() {
     let faults = &[
         Fault::Backup,

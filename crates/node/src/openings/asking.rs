@@ -32,6 +32,8 @@ pub(super) struct Member {
     pub(super) address: Address,
     /// The number of the brick that it is, if it is one.
     brick: Option<BrickId>,
+    /// The number of its cluster. At its address may be a process of the cluster from which this one was restored, which is not asked (K2).
+    cluster: String,
 }
 
 /// What a process answers.
@@ -57,7 +59,8 @@ pub(super) fn members(catalog: &Catalog, brick: BrickId) -> Vec<Member> {
     let peers = peers.map(|(one, _)| (format!("peer server {}", one.id), &one.addresses, None));
     let member = |(name, addresses, brick): (String, &Vec<String>, Option<BrickId>)| {
         let address = addresses.iter().find_map(|address| address.parse::<Address>().ok())?;
-        Some(Member { name: format!("{name} at {address}"), address, brick })
+        let cluster = catalog.parameters().map(|parameters| parameters.cluster.clone()).unwrap_or_default();
+        Some(Member { name: format!("{name} at {address}"), address, brick, cluster })
     };
     bricks.chain(peers).filter_map(member).collect()
 }
@@ -106,6 +109,10 @@ impl Member {
         claimed: Option<cluster::Witnessed>,
     ) -> Result<Asked> {
         let (stream, terms) = credentials.dial(&self.address, Role::Brick).await?;
+        let are_known = !terms.cluster.is_empty() && !self.cluster.is_empty();
+        if are_known && terms.cluster != self.cluster {
+            return Ok(Asked::Ended);
+        }
         if brick != NO_BRICK && terms.brick == brick.0 && claimed.is_none() {
             return Ok(Asked::IsTheBrick);
         }
