@@ -24,7 +24,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let server = Server::start(&[]);
-        server.run_with_input(&["put", "-", "/kept"], "a secret that nobody may read").ok();
+        server.run_with_input(&["put", "-", "/kept"], "a secret that others may not read").ok();
         let world = Self { server, dir: tempfile::tempdir().unwrap() };
         for (name, identity) in [("key", IDENTITY), ("other", OTHER_IDENTITY)] {
             write_secret(&world.path(name), &format!("# a comment, as age-keygen writes one\n{identity}\n"));
@@ -82,9 +82,9 @@ fn an_archive_is_restored_with_one_of_its_keys_only() {
         fs::rename(world.path(target), server.data()).unwrap();
         server.launch();
         server.wait_ready();
-        assert_eq!(server.run(&["get", "/kept"]).text(), "a secret that nobody may read");
+        assert_eq!(server.run(&["get", "/kept"]).text(), "a secret that others may not read");
     }
-    // Who expects an encrypted archive does not take another one.
+    // With a key, an archive that is not encrypted is refused.
     let plain = world.text("plain");
     world.server.run(&["backup", &plain]).ok();
     let refused = world.restore(&["plain"], &["--identity", &world.text("key")], "plain-target");

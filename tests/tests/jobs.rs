@@ -161,6 +161,11 @@ fn wrong_requests_about_jobs_are_refused() {
         let refused = cluster.run(change);
         assert!(refused.code == 4 && refused.stderr.contains("job 1 is done"), "{}", refused.stderr);
     }
+    // The last part of a class's name is enough.
+    cluster.run(&["class", "define", "io.mortar.Note", "--field", "text:string"]).ok();
+    let evolved = cluster.run(&["evolve", "Note", "--json"]);
+    evolved.ok();
+    assert_eq!(evolved.json()[0]["class"], "io.mortar.Note");
 }
 
 #[test]

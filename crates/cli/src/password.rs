@@ -55,7 +55,7 @@ fn read(file: &Path) -> Result<String> {
     Ok(line.trim_end_matches(['\n', '\r']).to_owned())
 }
 
-/// Checks that nobody but the owner can read a file with a secret.
+/// Checks that only its owner can read a file with a secret.
 pub(crate) fn check_private(file: &Path, what: &str) -> Result {
     let place = file.display();
     let about = fs::metadata(file);

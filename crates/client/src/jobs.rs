@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use meta::catalog::{BrickId, Catalog, CatalogEditor, Job, JobId, JobKind, JobPart, JobProgress, JobState, JobWorker};
+use meta::catalog::{
+    BrickId, Catalog, CatalogEditor, Edited, Job, JobId, JobKind, JobPart, JobProgress, JobState, JobWorker, PartReport,
+};
 use model::{Error, ErrorKind, Result};
 use node::process::{JobHost, PeerProcess};
 use protocol::token_bucket::TokenBucket;
@@ -202,7 +204,8 @@ impl PartWork {
     fn goes_on(&mut self) -> bool {
         let catalog = self.host.view.catalog().unwrap_or_default();
         let Some(job) = catalog.job(self.job).filter(|job| job.state == JobState::Running) else { return false };
-        self.bucket.set_rate(job.rate, self.begun.elapsed().as_millis() as u64);
+        let now = self.now_ms();
+        self.bucket.set_rate(job.rate, now);
         !self.is_lost && !*self.stopped.borrow()
     }
 
@@ -238,21 +241,20 @@ impl PartWork {
             return;
         }
         self.count_time();
-        let (part, state) = ((self.job, 0), (self.place.clone(), self.progress.clone()));
-        let recorded = self.editor.record_job_progress(part, self.host.worker, state.0, state.1).await;
-        self.note(recorded.map(drop).map_err(Error::from));
-    }
-
-    /// Notes whether the part is lost. While the catalogue is away, the work goes on.
-    fn note(&mut self, recorded: Result<()>) {
-        match recorded {
+        match self.report(PartReport::Continues).await {
+            // While the catalogue is away, the work goes on.
             Err(error) if is_retryable(&error) => debug!(job = self.job.0, %error, "progress cannot be recorded now"),
             Err(error) => {
                 info!(job = self.job.0, %error, "the work on a job ends here");
                 self.is_lost = true;
             }
-            Ok(()) => {}
+            Ok(_) => {}
         }
+    }
+
+    async fn report(&self, report: PartReport) -> Result<Edited<Job>> {
+        let state = (self.place.clone(), self.progress.clone());
+        Ok(self.editor.report_job_part((self.job, 0), self.host.worker, state, report).await?)
     }
 
     /// Waits before an attempt that something prevents. Returns whether to try again.
@@ -276,15 +278,13 @@ impl PartWork {
         }
         self.count_time();
         self.progress.problem = None;
+        let report = match done {
+            Ok(WorkEnd::Complete) => PartReport::Complete,
+            Ok(WorkEnd::Interrupted) => PartReport::Released,
+            Err(error) => PartReport::Failed(error.to_string()),
+        };
         loop {
-            let (part, worker) = ((self.job, 0), self.host.worker);
-            let (place, progress) = (self.place.clone(), self.progress.clone());
-            let recorded = match &done {
-                Ok(WorkEnd::Complete) => self.editor.end_job_part(part, worker, progress).await,
-                Ok(WorkEnd::Interrupted) => self.editor.release_job_part(part, worker, place, progress).await,
-                Err(error) => self.editor.fail_job_part(part, worker, (place, progress), &error.to_string()).await,
-            };
-            match recorded.map_err(Error::from) {
+            match self.report(report.clone()).await {
                 Ok(recorded) => {
                     self.host.view.wait_for_revision(recorded.revision).await?;
                     info!(job = self.job.0, state = recorded.value.state.word(), "the work on a job has ended");

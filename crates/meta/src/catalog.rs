@@ -48,7 +48,7 @@ pub use evolution::{EvolutionError, EvolutionStep};
 pub use follower::{Follower, check_went_back};
 pub use ident::{BrickId, Epoch, IndexId, JobId, PeerId, StartNumber};
 pub use index::{Index, IndexState};
-pub use job::{ClassCounts, Job, JobAccess, JobKind, JobPart, JobProgress, JobState, JobWorker};
+pub use job::{ClassCounts, Job, JobAccess, JobKind, JobPart, JobProgress, JobState, JobWorker, PartReport};
 pub use job_request::{JobAnswer, JobPartView, JobRate, JobRequest, JobView};
 pub use member::{BrickOpening, BrickRecord, Liveness, PeerRecord, Storage};
 pub use member_request::{BrickEntry, MemberAnswer, MemberRequest, PeerEntry};

@@ -86,7 +86,7 @@ pub(crate) fn sealed_error(value: &[u8]) -> Error {
 /// # Errors
 /// [`ErrorKind::NotFound`] without a catalogue, [`ErrorKind::Conflict`] if it was moved to another place; those of the store.
 pub async fn seal(source: &dyn MetaStore, to: &str) -> Result<CatalogueMove> {
-    let [seal, openings, parameters] = [Path::Moved.key()?, Path::CatalogueOpenings.key()?, Path::Parameters.key()?];
+    let [seal, openings, parameters] = [seal_key()?, Path::CatalogueOpenings.key()?, Path::Parameters.key()?];
     loop {
         let known = source.get(vec![seal.clone(), openings.clone(), parameters.clone()]).await?;
         if known.entry(&parameters).is_none() {
@@ -148,7 +148,7 @@ impl CatalogueCopy {
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is not sealed; damaged entries.
     pub fn of(source: &MetaSnapshot) -> Result<Self> {
-        let [seal, openings] = [Path::Moved.key()?, Path::CatalogueOpenings.key()?];
+        let [seal, openings] = [seal_key()?, Path::CatalogueOpenings.key()?];
         let not_sealed =
             || Error::new(ErrorKind::Invalid, "the catalogue is not sealed, so a copy of it could be incomplete");
         let moved: CatalogueMove = entry::decode(&seal, &source.entry(&seal).ok_or_else(not_sealed)?.value)?;
@@ -233,7 +233,7 @@ impl MoveTarget<'_> {
 
 /// Moves a catalogue to a target that is empty, or goes on with a move to it that was interrupted. Returns the copy.
 ///
-/// `on_sealed` is told the bytes and entries to copy, `on_copied` those that were copied.
+/// `on_sealed` gets the bytes and entries to copy, `on_copied` those that were copied.
 ///
 /// # Errors
 /// [`ErrorKind::Exists`] if the target has another catalogue; as [`seal`]; those of both stores.

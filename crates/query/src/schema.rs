@@ -140,6 +140,21 @@ impl Schema {
         self.classes.get(&id).map(|entry| Arc::clone(&entry.family)).unwrap_or_default()
     }
 
+    /// The classes of these names with all that extend them, by number; every class without a name.
+    ///
+    /// # Errors
+    /// As [`Schema::class_named`].
+    pub fn families(&self, names: &[String]) -> Result<BTreeSet<ClassId>> {
+        if names.is_empty() {
+            return Ok(self.classes().map(|class| class.id).collect());
+        }
+        let mut classes = BTreeSet::new();
+        for name in names {
+            classes.extend(self.family(self.class_named(name)?.id).iter().copied());
+        }
+        Ok(classes)
+    }
+
     /// The fields of a class and of those it extends, by number.
     #[must_use]
     pub fn fields(&self, id: ClassId) -> &[Field] {

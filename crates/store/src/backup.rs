@@ -265,10 +265,24 @@ impl Backup<'_, '_> {
         if planted(ContentBug::PatchesNotBackedUp) {
             return Ok(());
         }
+        self.add_read(id, index, |layers, buffer| {
+            layers.fill(&content, index, 0, buffer)?;
+            Ok(buffer.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1))
+        })
+    }
+
+    /// Adds the first bytes of a chunk, as many as `read` says that it has read, if there are any.
+    fn add_read(
+        &mut self,
+        id: ContentId,
+        index: u64,
+        read: impl FnOnce(&Layers<'_>, &mut [u8]) -> Result<usize>,
+    ) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        self.layers.fill(&content, index, 0, &mut buffer)?;
-        let len = buffer.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
-        let added = if len == 0 { Ok(()) } else { self.add_bytes(id, index, &buffer[..len]) };
+        let added = read(self.layers, &mut buffer).and_then(|len| match len {
+            0 => Ok(()),
+            len => self.add_bytes(id, index, &buffer[..len]),
+        });
         self.buffer = buffer;
         added
     }
@@ -278,8 +292,11 @@ impl Backup<'_, '_> {
         let (file, offset) = (extent.file, extent.offset);
         let is_whole = extent.len as usize == CHUNK && is_chunk_position(file, offset);
         if !is_whole || !self.archived_chunks.insert(file, offset) {
-            let bytes = self.extents.read(id, index, extent)?.to_vec();
-            return self.add_bytes(id, index, &bytes);
+            return self.add_read(id, index, |layers, buffer| {
+                let len = extent.len as usize;
+                let read = layers.read_extent(extent, &mut buffer[..len], index * CHUNK as u64);
+                read.map(|()| len).map_err(|e| e.for_content(id))
+            });
         }
         self.done += CHUNK as u64;
         let at = (Position::chunk(id, index), id, index);

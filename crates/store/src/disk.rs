@@ -60,6 +60,14 @@ pub(crate) struct RealDisk {
     root: PathBuf,
 }
 
+/// Asks the kernel to start writing a range of a file to the disk, so that less is left for a later force. That writes the rest and reports errors.
+#[allow(unsafe_code)]
+pub fn begin_write_back(file: &File, offset: u64, len: u64) {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the descriptor is open, and the call only asks the kernel to start writing. Its result does not matter.
+    unsafe { libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE) };
+}
+
 struct RealFile(Arc<File>);
 
 impl RealDisk {
@@ -131,14 +139,8 @@ impl DiskFile for RealFile {
         self.0.set_len(len)
     }
 
-    #[allow(unsafe_code)]
     fn begin_write_back(&self, offset: u64, len: u64) {
-        use std::os::fd::AsRawFd;
-        // SAFETY: the descriptor is open, and the call only asks the kernel to start writing. Its result does not
-        // matter, because `force` writes the rest and reports errors.
-        unsafe {
-            libc::sync_file_range(self.0.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE);
-        }
+        begin_write_back(&self.0, offset, len);
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -173,7 +175,7 @@ pub(crate) fn private_file() -> OpenOptions {
 }
 
 /// Renames a file, unless there is one with the new name.
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use rustix::io::Errno;
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {

@@ -53,6 +53,7 @@ pub use backup::{BackupSummary, BaseIndex, check_archive, read_archive_index};
 pub use commit::contents::ContentChange;
 pub use commit::row_changes::{RowChanges, RowReply, RowSequence};
 pub use directory::{DirectoryContents, lock_owner, prepare_directory};
+pub use disk::{begin_write_back, rename_new};
 pub use open::check_log_payload;
 pub use options::{Options, machine_memory, share_of_memory};
 pub use progress::{Amount, Progress};

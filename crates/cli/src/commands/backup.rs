@@ -218,8 +218,7 @@ impl PartFile {
             File::open(&self.0)?.sync_all()?;
             match overwrite {
                 true => fs::rename(&self.0, path)?,
-                // A link is made only if there is nothing. The part is removed after it.
-                false => fs::hard_link(&self.0, path)?,
+                false => store::rename_new(&self.0, path)?,
             }
             let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(directory)?.sync_all()

@@ -3,7 +3,6 @@
 //! Reading does not need it: old records are read through the newest class. It makes them smaller and faster to read,
 //! brings defaults into indexes, and removes what removed fields have left.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use clap::Args;
@@ -76,7 +75,7 @@ pub(crate) async fn run(args: Evolve, session: &mut CommandContext) -> Result {
         return count_old(&args.classes, session).await;
     }
     let client = session.connect().await?;
-    let (space, classes) = (client.url().space.clone(), args.classes);
+    let (space, classes) = (client.url().space.clone(), full_names(&args.classes, session).await?);
     let rate = args.rate.and_then(|rate| rate.0);
     let begun = job::ask_one(&client, &JobRequest::Evolve { space, classes, rate }).await?;
     if args.detach {
@@ -84,6 +83,15 @@ pub(crate) async fn run(args: Evolve, session: &mut CommandContext) -> Result {
     }
     let ended = job::follow(&client, session, begun.job, "evolving").await?;
     report(&ended, session)
+}
+
+/// The full names of classes: the last part of a name may be given.
+async fn full_names(given: &[String], session: &mut CommandContext) -> Result<Vec<String>> {
+    if given.is_empty() {
+        return Ok(Vec::new());
+    }
+    let schema = class::schema(&session.cluster().await?).await?;
+    given.iter().map(|name| Ok(schema.class_named(name)?.name.clone())).collect()
 }
 
 /// Prints what a job has done.
@@ -107,13 +115,7 @@ fn report(ended: &JobView, session: &mut CommandContext) -> Result {
 async fn count_old(wanted: &[String], session: &mut CommandContext) -> Result {
     let cluster = session.cluster().await?;
     let schema = class::schema(&cluster).await?;
-    let mut classes = BTreeSet::new();
-    for name in wanted {
-        classes.extend(schema.family(schema.class_named(name)?.id).iter().copied());
-    }
-    if wanted.is_empty() {
-        classes.extend(schema.classes().map(|class| class.id));
-    }
+    let classes = schema.families(wanted)?;
     let progress = Progress::start("counting", &session.output);
     let mut total = 0;
     for class in &classes {

@@ -214,7 +214,7 @@ async fn build(client: &AdminClient, session: &mut CommandContext, index: Index,
 /// Shows the progress of the job that builds an index.
 ///
 /// # Errors
-/// If it was cancelled. What else goes wrong is reported by those who wait.
+/// If it was cancelled. The caller, which waits for the index, reports other failures.
 async fn show_progress(client: &AdminClient, index: &Index, progress: &Progress) -> Result {
     let Some(job) = index.job else { return Ok(()) };
     if let Ok(view) = job::ask_one(client, &JobRequest::Show { job }).await {

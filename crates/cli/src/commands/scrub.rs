@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use clap::Args;
 use client::{AdminClient, ProblemRepair, ScrubOptions, ScrubProblem};
 use meta::catalog::{BrickId, JobRequest, JobView};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::job::{self, JobLine, Rate, parse_rate};
 use crate::connection::CommandContext;
@@ -76,42 +76,41 @@ struct FoundProblem {
     kind: String,
     what: String,
     dangling: bool,
-    repair: &'static str,
+    #[serde(serialize_with = "write_repair")]
+    repair: ProblemRepair,
+}
+
+fn write_repair<S: Serializer>(repair: &ProblemRepair, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(match repair {
+        ProblemRepair::Impossible => "impossible",
+        ProblemRepair::Possible => "possible",
+        ProblemRepair::Loses => "loses",
+        ProblemRepair::Done => "done",
+        ProblemRepair::NotNeeded => "not_needed",
+        ProblemRepair::Busy => "busy",
+    })
 }
 
 impl FoundProblem {
     fn new(brick: Option<BrickId>, problem: ScrubProblem) -> Self {
-        let repair = match problem.repair {
-            ProblemRepair::Impossible => "impossible",
-            ProblemRepair::Possible => "possible",
-            ProblemRepair::Loses => "loses",
-            ProblemRepair::Done => "done",
-            ProblemRepair::NotNeeded => "not_needed",
-            ProblemRepair::Busy => "busy",
-        };
-        let ScrubProblem { kind, what, dangling, .. } = problem;
+        let ScrubProblem { kind, what, dangling, repair } = problem;
         Self { brick: brick.map(|brick| brick.0), kind, what, dangling, repair }
     }
 
-    /// Whether it is damage that is still there.
-    fn is_damage(&self) -> bool {
-        !self.dangling && !matches!(self.repair, "done" | "not_needed")
+    /// Whether it is still there.
+    fn is_left(&self) -> bool {
+        !matches!(self.repair, ProblemRepair::Done | ProblemRepair::NotNeeded)
     }
 
-    /// Whether it still leads nowhere.
-    fn is_dangling(&self) -> bool {
-        self.dangling && !matches!(self.repair, "done" | "not_needed")
-    }
-
-    /// What a person is told about its repair.
+    /// The note about its repair in the output for people.
     fn repair_note(&self) -> &'static str {
         match self.repair {
-            "possible" => " [--repair puts it right]",
-            "loses" => " [--repair --yes gives it up]",
-            "done" => " [put right]",
-            "not_needed" => " [gone]",
-            "busy" => " [not put right, because it was changing all the time: try again]",
-            _ => "",
+            ProblemRepair::Impossible => "",
+            ProblemRepair::Possible => " [--repair puts it right]",
+            ProblemRepair::Loses => " [--repair --yes gives it up]",
+            ProblemRepair::Done => " [put right]",
+            ProblemRepair::NotNeeded => " [gone]",
+            ProblemRepair::Busy => " [not put right, because it was changing all the time: try again]",
         }
     }
 }
@@ -135,7 +134,7 @@ impl Report for ScrubSummary {
             "checked {}, {}: {}",
             pluralize(self.objects, "object", "objects"),
             HumanBytes(self.bytes),
-            match (self.places(), self.problems.iter().filter(|problem| problem.is_dangling()).count()) {
+            match (self.places(), self.left().filter(|problem| problem.dangling).count()) {
                 (0, 0) => "all is well".to_owned(),
                 (0, dangling) => format!("no damage, {dangling} that lead nowhere"),
                 (damaged, _) => format!("{damaged} damaged"),
@@ -145,9 +144,14 @@ impl Report for ScrubSummary {
 }
 
 impl ScrubSummary {
+    /// The problems that are still there.
+    fn left(&self) -> impl Iterator<Item = &FoundProblem> {
+        self.problems.iter().filter(|problem| problem.is_left())
+    }
+
     /// How many places are damaged.
     fn places(&self) -> u64 {
-        let listed = self.damaged.len() + self.problems.iter().filter(|problem| problem.is_damage()).count();
+        let listed = self.damaged.len() + self.left().filter(|problem| !problem.dangling).count();
         listed as u64 + self.unlisted
     }
 }

@@ -102,10 +102,29 @@ impl Place {
 /// Rewrites the objects of some classes of a space.
 pub(super) async fn run(work: &mut PartWork, space: SpaceId, classes: &[String]) -> Result<WorkEnd> {
     let Some(client) = connect(work, space).await? else { return Ok(WorkEnd::Interrupted) };
-    let done =
-        Evolution { client: &client, schema: &Schema::default(), classes: BTreeMap::new() }.run(work, classes).await;
+    let done = evolve(work, &client, classes).await;
     client.core.close();
     done
+}
+
+async fn evolve(work: &mut PartWork, client: &Client, wanted: &[String]) -> Result<WorkEnd> {
+    let core = &client.core;
+    while let Err(error) = core.refresh_classes().await {
+        if !is_retryable(&error) {
+            return Err(error);
+        }
+        if !work.wait_for(&error).await {
+            return Ok(WorkEnd::Interrupted);
+        }
+    }
+    let schema = core.classes.schema();
+    let named = |id| Some((id, schema.class(id)?.name.clone()));
+    let classes = schema.families(wanted)?.into_iter().filter_map(named).collect();
+    let evolution = Evolution { client, schema: &schema, classes };
+    if work.progress.total == 0 && !evolution.count(work).await? {
+        return Ok(WorkEnd::Interrupted);
+    }
+    evolution.rewrite_all(work).await
 }
 
 /// A client of this peer server; `None` if the work is not to go on.
@@ -138,30 +157,6 @@ struct Evolution<'a> {
 }
 
 impl Evolution<'_> {
-    async fn run(&self, work: &mut PartWork, wanted: &[String]) -> Result<WorkEnd> {
-        let core = &self.client.core;
-        while let Err(error) = core.refresh_classes().await {
-            if !is_retryable(&error) || !work.wait_for(&error).await {
-                return if is_retryable(&error) { Ok(WorkEnd::Interrupted) } else { Err(error) };
-            }
-        }
-        let schema = core.classes.schema();
-        let mut classes = BTreeMap::new();
-        for name in wanted {
-            for class in schema.family(schema.class_named(name)?.id).iter().filter_map(|class| schema.class(*class)) {
-                classes.insert(class.id, class.name.clone());
-            }
-        }
-        if wanted.is_empty() {
-            classes.extend(schema.classes().map(|class| (class.id, class.name.clone())));
-        }
-        let this = Evolution { client: self.client, schema: &schema, classes };
-        if work.progress.total == 0 && !this.count(work).await? {
-            return Ok(WorkEnd::Interrupted);
-        }
-        this.rewrite_all(work).await
-    }
-
     /// Counts the objects. Returns whether to go on.
     async fn count(&self, work: &mut PartWork) -> Result<bool> {
         let mut total = 0;

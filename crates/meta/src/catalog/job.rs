@@ -1,7 +1,7 @@
 //! Jobs: work that a cluster does in the background. They survive the end of every process.
 //!
 //! ```text
-//!             claim, record, release (workers)
+//!             claim, report (workers)
 //!                  ┌───┐
 //!   begin ──▶ running ─┴──── pause ──▶ paused
 //!              │  ▲ └──────── resume ────┘│
@@ -203,6 +203,19 @@ pub struct JobPart {
     pub ended: bool,
 }
 
+/// What a worker says when it records its progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartReport {
+    /// It goes on.
+    Continues,
+    /// It does not go on, and any process may.
+    Released,
+    /// Nothing is left to do. The last part ends the job.
+    Complete,
+    /// It cannot be completed, for this reason: the job fails.
+    Failed(String),
+}
+
 /// What was done of a part of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -357,59 +370,33 @@ impl Job {
         Ok(())
     }
 
-    /// Checks that a worker has a part of a job that has not ended.
-    fn check_worker(&self, part: &JobPart, worker: JobWorker) -> Result<()> {
-        self.check_open()?;
-        match part.worker == Some(worker) || planted(Bug::LostPartRecorded) {
-            true => Ok(()),
-            false => Err(self.wrong_state("another process has taken over this part")),
-        }
-    }
-
-    /// Records what a worker has done.
+    /// A worker says how far it is with its part, and whether it goes on.
     ///
     /// # Errors
     /// [`CatalogError::WrongJobState`] if the job has ended, or the worker has lost the part.
-    pub(super) fn record(
-        &self,
-        part: &mut JobPart,
-        worker: JobWorker,
-        state: (Option<String>, JobProgress),
-    ) -> Result<()> {
-        self.check_worker(part, worker)?;
-        (part.place, part.progress) = state;
-        Ok(())
-    }
-
-    /// Records what a worker has done, and that it does not go on.
-    ///
-    /// # Errors
-    /// As [`Job::record`].
-    pub(super) fn release(
-        &self,
-        part: &mut JobPart,
-        worker: JobWorker,
-        state: (Option<String>, JobProgress),
-    ) -> Result<()> {
-        self.record(part, worker, state)?;
-        part.worker = None;
-        Ok(())
-    }
-
-    /// A worker has done all of its part. The last one ends the job.
-    ///
-    /// # Errors
-    /// As [`Job::record`].
-    pub(super) fn end_part(
+    pub(super) fn report(
         &mut self,
         (number, part): (u32, &mut JobPart),
         worker: JobWorker,
-        progress: JobProgress,
-        now_ms: u64,
+        (place, progress): (Option<String>, JobProgress),
+        (report, now_ms): (&PartReport, u64),
     ) -> Result<()> {
-        self.record(part, worker, (None, progress))?;
-        (part.worker, part.ended) = (None, true);
-        self.drop_part(number, now_ms)
+        self.check_open()?;
+        if part.worker != Some(worker) && !planted(Bug::LostPartRecorded) {
+            return Err(self.wrong_state("another process has taken over this part"));
+        }
+        (part.place, part.progress) = (place, progress);
+        if *report != PartReport::Continues {
+            part.worker = None;
+        }
+        match report {
+            PartReport::Continues | PartReport::Released => Ok(()),
+            PartReport::Complete => {
+                (part.place, part.ended) = (None, true);
+                self.drop_part(number, now_ms)
+            }
+            PartReport::Failed(why) => self.end(JobState::Failed, Some(why), now_ms),
+        }
     }
 
     /// A part needs no more work. The last one ends the job.
@@ -423,21 +410,6 @@ impl Job {
             true => self.end(JobState::Done, None, now_ms),
             false => Ok(()),
         }
-    }
-
-    /// A worker cannot complete its part: the job fails.
-    ///
-    /// # Errors
-    /// As [`Job::record`].
-    pub(super) fn fail_part(
-        &mut self,
-        part: &mut JobPart,
-        worker: JobWorker,
-        state: (Option<String>, JobProgress),
-        (why, now_ms): (&str, u64),
-    ) -> Result<()> {
-        self.release(part, worker, state)?;
-        self.end(JobState::Failed, Some(why), now_ms)
     }
 
     /// Whether it is kept no longer, if so many have ended after it.

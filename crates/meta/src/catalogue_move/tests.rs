@@ -91,7 +91,7 @@ pub(crate) fn original_is_not_believed_after_its_copy() {
         let (original, copy, before) = moved().await;
         let of_copy = seen(&copy).await;
         assert!(of_copy.opening.number > before.opening.number);
-        // Somebody cancels the move although the copy is in use.
+        // The move is cancelled although the copy is in use.
         cancel(&original).await.unwrap();
         let editor = CatalogEditor::new(Arc::new(original.clone()));
         let history = editor.add_own_opening(9).await.unwrap();

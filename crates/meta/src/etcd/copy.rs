@@ -1,7 +1,7 @@
 //! Fills a namespace of etcd with the copy of a catalogue.
 //!
 //! ```text
-//!   record (incomplete) ─▶ remove what an interrupted copy has left ─▶ entries ─▶ compare ─▶ openings, and the record (complete)
+//!   record (incomplete), without what an interrupted copy has left ─▶ entries ─▶ compare ─▶ openings, and the record (complete)
 //! ```
 //!
 //! Every step expects the record of this attempt. So a repeated step changes nothing, a delayed one of an earlier attempt has no
@@ -30,7 +30,7 @@ impl Etcd {
         })
     }
 
-    /// Writes a copy to this namespace, which must be empty or have an interrupted copy. `on_copied` is told bytes and entries.
+    /// Writes a copy to this namespace, which must be empty or have an interrupted copy. `on_copied` gets bytes and entries.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`] if it has a catalogue, [`ErrorKind::Conflict`] if another process makes a copy here; those of etcd.
@@ -80,7 +80,8 @@ impl Inner {
         let offset = copy.revision.0.saturating_sub(revision.to_u64());
         let record = OriginRecord::new(offset, copy.opening, rand::random());
         let before = found.map_or(JsonInt64(0), |found| found.mod_revision);
-        // What an interrupted copy has left goes in the same step, which happens once: a late repetition of a step of its own would empty this copy.
+        // What an interrupted copy has left is removed in the same step, which happens once: a removal of its own could be repeated late, and
+        // would empty this copy.
         let (key, range_end) = self.namespace.range(&Prefix::all());
         let left =
             known.iter().map(|_| Op::DeleteRange(DeleteRange { key: key.clone(), range_end: range_end.clone() }));

@@ -5,7 +5,7 @@
 //!
 //! 1. Each write expects the record at the revision that its process has read, so no process writes with another origin.
 //! 2. A record whose copy is not complete refuses every use of the namespace.
-//! 3. History before the record is that of the copy and not of the catalogue: watches from before it are told to read again.
+//! 3. History before the record is that of the copy and not of the catalogue: watches that began before it have to read everything again.
 
 use model::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};

@@ -49,7 +49,7 @@ pub struct ScrubSettings {
     pub mib_s: u32,
     /// The time from the beginning of a round to that of the next one.
     pub period: Duration,
-    /// How long the process has run before a round begins. A round that a restart has interrupted continues at once.
+    /// How long the process has run before a round begins, or goes on.
     pub delay: Duration,
 }
 
@@ -190,11 +190,28 @@ impl Scrubber {
         format!("{:?}", self.kept)
     }
 
-    /// What was found last: in the round that runs, else in the last one.
-    fn found(&self) -> &Found {
-        let running = self.kept.running.as_ref().map(|round| &round.found);
-        running.filter(|found| found.damage > 0).unwrap_or(&self.kept.last.found)
+    /// What others see of it.
+    fn shown(&self) -> Shown {
+        let Kept { last, running, .. } = &self.kept;
+        // What was found last: in the round that runs, else in the last one.
+        let found = running.as_ref().map(|round| &round.found).filter(|found| found.damage > 0).unwrap_or(&last.found);
+        Shown {
+            found: found.clone(),
+            is_running: running.is_some(),
+            bytes: running.as_ref().map_or(last.bytes, |round| round.bytes),
+            ended_s: last.ended_s,
+        }
     }
+}
+
+/// What the status and the metrics of a brick show of its scrub.
+#[derive(Clone, Debug, Default)]
+struct Shown {
+    found: Found,
+    is_running: bool,
+    /// Bytes that the running round has read, else the last one.
+    bytes: u64,
+    ended_s: u64,
 }
 
 impl Found {
@@ -282,11 +299,14 @@ fn take_bytes<'a>(row: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-/// The scrub of a brick, for its thread and for those who ask.
+/// The scrub of a brick, for its thread, the status and the metrics.
 pub(crate) struct BackgroundScrub {
     settings: ScrubSettings,
     opened_at: Instant,
+    /// Locked for as long as a portion takes.
     scrubber: Mutex<Scrubber>,
+    /// As of the last portion: the status and the metrics do not wait for the next one.
+    shown: Mutex<Shown>,
     stopped: Mutex<bool>,
     stop: Condvar,
 }
@@ -304,8 +324,9 @@ impl BackgroundScrub {
             warn!(%error, "the place of the scrub cannot be read: it begins anew");
             Scrubber::default()
         });
-        let (scrubber, stopped, stop) = (Mutex::new(scrubber), Mutex::new(false), Condvar::new());
-        Arc::new(Self { settings, opened_at: Instant::now(), scrubber, stopped, stop })
+        let (shown, scrubber) = (Mutex::new(scrubber.shown()), Mutex::new(scrubber));
+        let (opened_at, stopped, stop) = (Instant::now(), Mutex::new(false), Condvar::new());
+        Arc::new(Self { settings, opened_at, scrubber, shown, stopped, stop })
     }
 
     /// Starts the thread. A brick in memory, or without a rate, has none.
@@ -323,6 +344,14 @@ impl BackgroundScrub {
 
     fn lock(&self) -> MutexGuard<'_, Scrubber> {
         self.scrubber.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, scrubber: &Scrubber) {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = scrubber.shown();
+    }
+
+    fn shown(&self) -> Shown {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn run(&self, nodes: &Weak<Nodes>) {
@@ -357,7 +386,12 @@ impl BackgroundScrub {
             }
             scrubber.begin(now_s);
         }
-        match scrubber.step(nodes) {
+        let stepped = scrubber.step(nodes);
+        if let Ok(None) = stepped {
+            scrubber.finish(now_s);
+        }
+        self.show(&scrubber);
+        match stepped {
             Ok(Some(bytes)) => {
                 if saved_at.elapsed() >= SAVE_INTERVAL {
                     scrubber.save(&nodes.store);
@@ -366,7 +400,6 @@ impl BackgroundScrub {
                 self.rest(bytes, started.elapsed())
             }
             Ok(None) => {
-                scrubber.finish(now_s);
                 scrubber.save(&nodes.store);
                 Duration::ZERO
             }
@@ -390,7 +423,7 @@ impl BackgroundScrub {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// A whole scrub that was asked for has found this many damages: that counts from now on.
+    /// A whole scrub that was asked for has found this many damages: that counts from now on. It waits for the portion that is being read.
     pub(crate) fn report_whole(&self, store: &Store, damage: u64, dangling: u64, first: Option<String>) {
         let mut scrubber = self.lock();
         let found =
@@ -403,36 +436,27 @@ impl BackgroundScrub {
             round.found = found.clone();
         }
         scrubber.kept.last.found = found;
+        self.show(&scrubber);
         scrubber.save(store);
     }
 
     /// What is wrong, in words, if something is.
     pub(crate) fn health_problem(&self) -> Option<String> {
-        let scrubber = self.lock();
-        let found = scrubber.found();
-        (found.damage > 0).then(|| {
-            let Found { damage, first, .. } = found;
-            format!("a scrub found {damage} damaged: `mortar scrub` lists them; the first is {first}")
-        })
+        let Found { damage, first, .. } = self.shown().found;
+        (damage > 0).then(|| format!("a scrub found {damage} damaged: `mortar scrub` lists them; the first is {first}"))
     }
 
     /// The metrics of the scrub.
     pub(crate) fn metrics(&self) -> [Metric; 5] {
-        let scrubber = self.lock();
-        let (kept, found) = (&scrubber.kept, scrubber.found());
-        let running = kept.running.as_ref();
+        let Shown { found, is_running, bytes, ended_s } = self.shown();
         [
-            Metric::gauge("scrub_running", u64::from(running.is_some()), "Whether the brick is scrubbing itself now."),
+            Metric::gauge("scrub_running", u64::from(is_running), "Whether the brick is scrubbing itself now."),
             Metric::gauge(
                 "scrub_bytes",
-                running.map_or(kept.last.bytes, |round| round.bytes),
+                bytes,
                 "Bytes that the running round of the scrub has read, else the last one.",
             ),
-            Metric::gauge(
-                "scrub_ended_seconds",
-                kept.last.ended_s,
-                "When the last round ended, in seconds since 1970.",
-            ),
+            Metric::gauge("scrub_ended_seconds", ended_s, "When the last round ended, in seconds since 1970."),
             Metric::gauge("scrub_damage", found.damage, "Damage that the scrub has found and no later one found gone."),
             Metric::gauge("scrub_dangling", found.dangling, "Entries that lead to objects that do not exist."),
         ]

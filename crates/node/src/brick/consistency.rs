@@ -16,7 +16,7 @@
 //! 2. A content is named by one object from the transaction that takes it until it is freed. So a content that is in two snapshots, not
 //!    staged in the first one, is named in every snapshot between them. Contents are compared with objects in such a walk.
 //! 3. A problem of a portion counts only if the logical node was served all the time: else its rows may be an incomplete copy. The caller
-//!    sees to that.
+//!    checks that.
 
 mod collections;
 mod contents;
@@ -81,7 +81,6 @@ impl Place {
 /// What a portion of a check has read and found.
 #[derive(Debug, Default)]
 pub(crate) struct Portion {
-    pub(crate) rows: u64,
     pub(crate) bytes: u64,
     pub(crate) problems: Vec<Problem>,
     /// Where the check continues; `None` at the end.
@@ -117,25 +116,36 @@ impl Walk {
     /// If rows cannot be read for another reason than damage.
     pub(crate) fn step(&mut self, check: &NodeCheck<'_>) -> Result<Option<Portion>> {
         let Some(place) = self.place.clone() else { return Ok(None) };
-        let mut portion = match place.table {
-            b'X' => {
-                let walk = match &mut self.contents {
-                    Some(walk) => walk,
-                    None => self.contents.insert(ContentWalk::begin(check, &place)?),
-                };
-                let portion = walk.step(check, &place)?;
-                if portion.next.as_ref() != Some(&place) {
-                    self.contents = None;
-                }
-                portion
+        let mut portion = match self.portion(check, &place) {
+            // What is behind a damaged page of the table cannot be walked.
+            Err(error) if is_damage(&error) => {
+                self.contents = None;
+                Portion { problems: vec![row_damaged(check.node, &error)], ..Portion::default() }
             }
-            b'Y' if check.reads_contents => contents::read_bytes(check, &place)?,
-            b'Y' => Portion::default(),
-            _ => check.portion(&place)?,
+            portion => portion?,
         };
         portion.next = portion.next.or_else(|| place.next_table());
         self.place = portion.next.clone();
         Ok(Some(portion))
+    }
+
+    fn portion(&mut self, check: &NodeCheck<'_>, place: &Place) -> Result<Portion> {
+        match place.table {
+            b'X' => {
+                let walk = match &mut self.contents {
+                    Some(walk) => walk,
+                    None => self.contents.insert(ContentWalk::begin(check, place)?),
+                };
+                let portion = walk.step(check, place)?;
+                if portion.next.as_ref() != Some(place) {
+                    self.contents = None;
+                }
+                Ok(portion)
+            }
+            b'Y' if check.reads_contents => contents::read_bytes(check, place),
+            b'Y' => Ok(Portion::default()),
+            _ => check.portion(place),
+        }
     }
 }
 
@@ -208,8 +218,7 @@ impl Reading<'_> {
         match read {
             Ok(value) => Ok(Some(value)),
             Err(error) if is_damage(&error) => {
-                let (node, what) = (self.node(), error.message().to_owned());
-                self.report(Problem::RowDamaged { node, what });
+                self.report(row_damaged(self.node(), &error));
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -233,7 +242,6 @@ impl Reading<'_> {
         });
         // What is behind a damaged page of the table cannot be walked.
         self.accept(read)?;
-        self.portion.rows += rows.len() as u64;
         self.portion.bytes += bytes as u64;
         Ok(rows)
     }
@@ -270,6 +278,10 @@ fn is_end(rows: &[Row]) -> bool {
 /// The least key behind a key.
 fn behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
+}
+
+fn row_damaged(node: NodeId, error: &Error) -> Problem {
+    Problem::RowDamaged { node, what: error.message().to_owned() }
 }
 
 /// Whether an error says that stored bytes are wrong.

@@ -120,7 +120,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What a scrub asks of those who serve the store.
+/// What a scrub needs to know from the logical nodes of the store.
 pub(crate) struct Serving<'a> {
     /// The logical nodes that are served now, with their epochs: the rows of others may be incomplete copies or leftovers.
     pub(crate) served: &'a dyn Fn() -> BTreeSet<(NodeId, u64)>,
@@ -239,20 +239,17 @@ pub(crate) fn compare_rows(
     for (node, epoch) in (serving.served)() {
         let check = NodeCheck { store, node, is_unique: serving.is_unique, reads_contents: false };
         let mut is_stopped = false;
-        let checked = check.run(Place::first(), |portion| {
+        check.run(Place::first(), |portion| {
             if !(serving.served)().contains(&(node, epoch)) {
                 return ControlFlow::Break(());
             }
             read += portion.bytes;
             for problem in portion.problems.into_iter().filter(|problem| !is_known(problem)) {
-                match problem.severity() {
-                    Severity::Damage => report.contradictions += 1,
-                    Severity::Dangling => report.dangling += 1,
-                }
-                let listed = match problem.severity() {
-                    Severity::Damage => &mut problems,
-                    Severity::Dangling => &mut dangling,
+                let (count, listed) = match problem.severity() {
+                    Severity::Damage => (&mut report.contradictions, &mut problems),
+                    Severity::Dangling => (&mut report.dangling, &mut dangling),
                 };
+                *count += 1;
                 if listed.len() < MAX_LISTED {
                     listed.push(problem);
                 }
@@ -260,14 +257,7 @@ pub(crate) fn compare_rows(
             let flow = progress(read);
             is_stopped = flow.is_break();
             flow
-        });
-        match checked {
-            Err(error) if is_damage(&error) => {
-                report.contradictions += 1;
-                problems.push(Problem::RowDamaged { node, what: error.message().to_owned() });
-            }
-            checked => checked.map(drop)?,
-        }
+        })?;
         if is_stopped {
             return Err(Error::new(ErrorKind::Unavailable, "the scrub was stopped"));
         }

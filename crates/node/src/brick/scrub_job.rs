@@ -10,13 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meta::catalog::{CatalogEditor, Edited, Job, JobId, JobKind, JobPart, JobProgress, JobState, JobWorker};
+use meta::catalog::{
+    CatalogEditor, Edited, Job, JobId, JobKind, JobPart, JobProgress, JobState, JobWorker, PartReport,
+};
 use model::{Error, ErrorKind, Result};
 use protocol::token_bucket::TokenBucket;
 use store::{Amount, Progress, Store};
 use tokio::sync::oneshot;
-use tokio::time;
-use tracing::{debug, info};
+use tokio::{task, time};
+use tracing::{debug, info, warn};
 
 use super::background_scrub::BackgroundScrub;
 use super::nodes::Nodes;
@@ -154,12 +156,10 @@ fn check(store: &Store, serving: &Serving<'_>, is_store_checked: bool, shared: &
     let pacer = Pacer::new(shared.clone());
     // The rows are read once more, to be compared with each other.
     let rows_bytes = store.status().tree_bytes;
-    let below = match is_store_checked {
-        true => store::ScrubReport::default(),
-        false => store
-            .scrub(&|amount: Amount| pacer.report(Amount { total_bytes: amount.total_bytes + rows_bytes, ..amount }))?,
-    };
+    let mut below = store::ScrubReport::default();
     if !is_store_checked {
+        let progress = |amount: Amount| pacer.report(Amount { total_bytes: amount.total_bytes + rows_bytes, ..amount });
+        below = store.scrub(&progress)?;
         let found = below.damage.iter().map(ToString::to_string).collect();
         *shared.lock_below() = Some(found);
     }
@@ -222,16 +222,18 @@ impl Work {
         }
         let miscounts = report.miscounts.iter().map(ToString::to_string);
         let damage = report.damage.iter().map(ToString::to_string);
-        let contradictions: Vec<String> = report.listed_contradictions().map(ToString::to_string).collect();
-        let listed = (report.damage.len() + contradictions.len()) as u64;
-        miscounts.chain(damage).chain(contradictions).for_each(|text| progress.add_finding(&text));
-        progress.found += (report.damaged + report.contradictions).saturating_sub(listed);
+        let contradictions = report.listed_contradictions().map(ToString::to_string);
+        let before = progress.found;
+        damage.chain(contradictions).for_each(|text| progress.add_finding(&text));
+        // Some may not be listed.
+        progress.found = before + report.damaged + report.contradictions;
+        miscounts.for_each(|text| progress.add_finding(&text));
         progress
     }
 }
 
 /// Claims the part of this brick, and works on it.
-async fn work_on(nodes: &Arc<Nodes>, background: &BackgroundScrub, id: JobId, worker: JobWorker) -> Result<()> {
+async fn work_on(nodes: &Arc<Nodes>, background: &Arc<BackgroundScrub>, id: JobId, worker: JobWorker) -> Result<()> {
     let (view, part) = (&nodes.cluster_view, (id, nodes.id.0));
     let editor = view.editor()?;
     let claimed = editor.claim_job_part(id, part.1, worker).await?;
@@ -252,41 +254,45 @@ async fn work_on(nodes: &Arc<Nodes>, background: &BackgroundScrub, id: JobId, wo
         Err(error) => Err(Error::new(ErrorKind::Unavailable, "the system grants no thread").caused_by(error)),
     };
     let is_stopped = work.shared.is_stopped.load(Ordering::Relaxed);
-    let (place, progress) = work.state();
-    let recorded = match checked {
+    let (state, report) = match checked {
         Ok(report) => {
             correct(nodes, &report);
             let ended = work.end(&report);
             // With what an earlier process has found of this part.
             let damage = ended.found - report.miscounts.len() as u64;
             let first = ended.findings.first().filter(|_| damage > 0).cloned();
-            background.report_whole(&nodes.store, damage, report.dangling, first);
-            end_part(editor, part, worker, &ended).await?
+            let (reporting, background) = (nodes.clone(), background.clone());
+            let report = move || background.report_whole(&reporting.store, damage, report.dangling, first);
+            if let Err(error) = task::spawn_blocking(report).await {
+                warn!(%error, "what the scrub found is not in the status of the brick");
+            }
+            ((None, ended), PartReport::Complete)
         }
-        Err(_) if is_stopped => editor.release_job_part(part, worker, place, progress).await?,
-        Err(error) if error.kind() == ErrorKind::Unavailable => {
-            editor.release_job_part(part, worker, place, progress).await?;
-            return Err(error);
+        Err(error) if is_stopped || error.kind() == ErrorKind::Unavailable => {
+            debug!(%error, "a scrub is released");
+            if !is_stopped {
+                time::sleep(LOOK_INTERVAL).await;
+            }
+            (work.state(), PartReport::Released)
         }
-        Err(error) => {
-            let why = format!("brick {}: {error}", nodes.id.0);
-            editor.fail_job_part(part, worker, (place, progress), &why).await?
-        }
+        Err(error) => (work.state(), PartReport::Failed(format!("brick {}: {error}", nodes.id.0))),
     };
+    let recorded = record_end(editor, part, worker, state, report).await?;
     view.wait_for_revision(recorded.revision).await.map(drop)
 }
 
-/// Records the end of a part, when the catalogue can be reached.
-async fn end_part(
+/// Records the end of the work on a part, when the catalogue can be reached.
+async fn record_end(
     editor: &CatalogEditor,
     part: (JobId, u32),
     worker: JobWorker,
-    progress: &JobProgress,
+    state: (Option<String>, JobProgress),
+    report: PartReport,
 ) -> Result<Edited<Job>> {
     loop {
-        match editor.end_job_part(part, worker, progress.clone()).await.map_err(Error::from) {
+        match editor.report_job_part(part, worker, state.clone(), report.clone()).await.map_err(Error::from) {
             Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
-                debug!(%error, "the end of a scrub is not recorded now");
+                debug!(%error, "the end of the work on a scrub is not recorded now");
                 time::sleep(RECORD_INTERVAL).await;
             }
             ended => return ended,
@@ -333,8 +339,7 @@ async fn watch(
 
 /// Records the progress. While the catalogue is away, the work goes on.
 async fn record(editor: &CatalogEditor, part: (JobId, u32), worker: JobWorker, work: &Work) {
-    let (place, progress) = work.state();
-    if let Err(error) = editor.record_job_progress(part, worker, place, progress).await {
+    if let Err(error) = editor.report_job_part(part, worker, work.state(), PartReport::Continues).await {
         match error.kind() {
             ErrorKind::Unavailable | ErrorKind::Unknown => {
                 debug!(%error, "the progress of a scrub is not recorded now")

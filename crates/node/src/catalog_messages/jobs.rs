@@ -74,11 +74,11 @@ pub fn job_request_from_proto(message: &proto::JobRequest) -> Result<JobRequest>
 
 /// The message of an answer.
 #[must_use]
-pub fn job_answer_to_proto(answer: &JobAnswer) -> proto::JobAnswer {
-    proto::JobAnswer { jobs: answer.jobs.iter().map(job_to_proto).collect() }
+pub fn job_answer_to_proto(answer: JobAnswer) -> proto::JobAnswer {
+    proto::JobAnswer { jobs: answer.jobs.into_iter().map(job_to_proto).collect() }
 }
 
-fn job_to_proto(view: &JobView) -> proto::Job {
+fn job_to_proto(view: JobView) -> proto::Job {
     let state = match view.state {
         JobState::Running => proto::State::Running,
         JobState::Paused => proto::State::Paused,
@@ -86,32 +86,31 @@ fn job_to_proto(view: &JobView) -> proto::Job {
         JobState::Failed => proto::State::Failed,
         JobState::Cancelled => proto::State::Cancelled,
     };
-    let part = |part: &JobPartView| {
-        let JobPartView { part, worker, done, total, changed, ended } = part.clone();
+    let part = |part: JobPartView| {
+        let JobPartView { part, worker, done, total, changed, ended } = part;
         proto::Part { part, worker, done, total, changed, ended }
     };
-    let JobView { kind, space, subjects, begun_by, unit, error, problems, findings, .. } = view.clone();
     proto::Job {
         job: view.job.0,
-        kind,
-        space,
-        subjects,
+        kind: view.kind,
+        space: view.space,
+        subjects: view.subjects,
         state: state.into(),
-        begun_by,
+        begun_by: view.begun_by,
         begun_ms: view.begun_ms,
         ended_ms: view.ended_ms,
         rate: view.rate,
-        unit,
+        unit: view.unit,
         done: view.done,
         total: view.total,
         worked_ms: view.worked_ms,
         objects: view.objects,
         changed: view.changed,
         found: view.found,
-        error,
-        problems,
-        parts: view.parts.iter().map(part).collect(),
-        findings,
+        error: view.error,
+        problems: view.problems,
+        parts: view.parts.into_iter().map(part).collect(),
+        findings: view.findings,
     }
 }
 
@@ -212,7 +211,7 @@ mod tests {
         let states = [JobState::Running, JobState::Paused, JobState::Done, JobState::Failed, JobState::Cancelled];
         let jobs = states.into_iter().flat_map(|state| [view(state, None), view(state, Some("main"))]).collect();
         let answer = JobAnswer { jobs };
-        assert_eq!(job_answer_from_proto(job_answer_to_proto(&answer)).unwrap(), answer);
+        assert_eq!(job_answer_from_proto(job_answer_to_proto(answer.clone())).unwrap(), answer);
     }
 
     #[test]

@@ -237,7 +237,7 @@ impl Service for MetaConnection {
                 let who = self.principal.clone();
                 spawn_reply(reply, async move {
                     let answer = cluster_view::jobs::handle_job_request(&editor, &follower, &who, &asked).await?;
-                    Ok(Response::JobAnswer(job_answer_to_proto(&answer)))
+                    Ok(Response::JobAnswer(job_answer_to_proto(answer)))
                 });
             }
             Request::Administer(wanted) => {

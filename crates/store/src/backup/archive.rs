@@ -346,7 +346,7 @@ pub(crate) enum PartKind {
 impl<'a> ArchiveReader<'a> {
     pub(crate) fn begin(mut from: Box<dyn Read + 'a>) -> Result<Self> {
         let mut bytes = [0; HEADER];
-        // The format is told even if the rest of a shorter header is missing.
+        // The error names the format even if the rest of a shorter header is missing.
         fill(&mut *from, &mut bytes[..12], || "its header".to_owned())?;
         ArchiveHeader::check_format(&bytes)?;
         fill(&mut *from, &mut bytes[12..], || "its header".to_owned())?;

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod account;
+mod catalogue;
 mod cluster;
 mod schema;
 
@@ -219,7 +220,7 @@ fn every_vector_is_checked() {
     let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
     assert_eq!(
         stored,
-        11 + 13 + 14 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
+        11 + 13 + 14 + cluster::VECTORS + catalogue::VECTORS + account::VECTORS + schema::VECTORS,
         "the vectors in the directory are not those of this version's tests"
     );
 }

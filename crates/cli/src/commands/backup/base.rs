@@ -46,7 +46,7 @@ impl Base {
 
     /// Reads the archive to its end, on a thread that may block: sends the index of each part to the one who wants it.
     ///
-    /// An error means that the archive is damaged. A part that nobody wants any more is skipped.
+    /// An error means that the archive is damaged. A part whose brick takes no more of its index is skipped.
     pub(super) fn read(self, wanted: BTreeMap<PartName, mpsc::Sender<IndexPiece>>) -> model::Result<()> {
         let Self { mut reader, name, .. } = self;
         let read = thread::scope(|scope| {

@@ -104,7 +104,7 @@ fn parse_recipient(text: &str) -> Result<age::x25519::Recipient> {
     if text.to_ascii_uppercase().starts_with(SECRET_KEY) {
         // It is not shown: errors are logged and sent by mail.
         return Err(Failure::usage(
-            "--encrypt-to: this is a secret key, and anybody who can see the command line knows it now",
+            "--encrypt-to: this is a secret key, and users of this machine may have seen it in the list of processes",
         )
         .hint("Make another key. --encrypt-to takes its public key, which begins with age1."));
     }
@@ -132,7 +132,7 @@ impl DecryptArgs {
             (false, None) => Ok(OpenedArchive { bytes: Box::new(archive), is_encrypted }),
             (true, None) => Err(Failure::with(Exit::Denied, "denied", "the archive is encrypted")
                 .hint("Name the file with the secret key with --identity, or that with the passphrase with --passphrase-file.")),
-            // Who names a key expects that nobody without it has written the archive.
+            // With a key, the user expects an encrypted archive; one that is not encrypted may come from another writer.
             (false, Some(_)) => Err(Failure::usage("the archive is not encrypted, and a key for it was given")
                 .hint("Restore it without a key if it is the right one.")),
             (true, Some(identities)) => {

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 
 /// Bytes that are passed to the disk at a time.
 const STEP: u64 = 8 << 20;
@@ -21,10 +20,7 @@ impl WriteBehind {
     }
 
     fn begin_write_back(&mut self) {
-        let (from, len) = (self.begun as i64, (self.written - self.begun) as i64);
-        // SAFETY: the descriptor is open, and the call only asks the system to start writing. Its result does not matter: the force at the end
-        // writes the rest and reports errors.
-        unsafe { libc::sync_file_range(self.file.as_raw_fd(), from, len, libc::SYNC_FILE_RANGE_WRITE) };
+        store::begin_write_back(&self.file, self.begun, self.written - self.begun);
         self.begun = self.written;
     }
 }

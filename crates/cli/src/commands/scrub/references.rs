@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use client::{Client, Transaction};
+use client::{Client, ProblemRepair, Transaction};
 use model::{ErrorKind, Kind, Object, Oid, RecordRef, Value, ValueRef};
 
 use super::FoundProblem;
@@ -172,9 +172,9 @@ impl Check<'_> {
         });
         let repair = match confirmed.await? {
             Confirmed::Sound => return Ok(()),
-            Confirmed::Removed => "done",
-            Confirmed::Dangling if matches!(lead, Lead::Reference(_)) => "impossible",
-            Confirmed::Dangling => "loses",
+            Confirmed::Removed => ProblemRepair::Done,
+            Confirmed::Dangling if matches!(lead, Lead::Reference(_)) => ProblemRepair::Impossible,
+            Confirmed::Dangling => ProblemRepair::Loses,
         };
         if self.found.problems.len() == MAX_LISTED {
             self.found.unlisted += 1;

@@ -10,7 +10,7 @@ use crate::catalog::entry::{self, Path};
 use crate::catalog::error::CatalogError;
 use crate::catalog::ident::{BrickId, JobId};
 use crate::catalog::index::Index;
-use crate::catalog::job::{self, Job, JobKind, JobPart, JobProgress, JobState, JobWorker};
+use crate::catalog::job::{self, Job, JobKind, JobPart, JobProgress, JobState, JobWorker, PartReport};
 use crate::catalog::member::{BrickRecord, Liveness};
 use crate::catalog::presence::ServerId;
 use crate::catalog::space::{RemovedSpace, Space};
@@ -131,77 +131,24 @@ impl CatalogEditor {
         })
     }
 
-    /// Records what a worker has done. Returns the job.
+    /// Records what a worker has done, and whether it goes on. Returns the job.
     ///
     /// # Errors
     /// [`CatalogError::WrongJobState`] if the job has ended, or the worker has lost the part; [`CatalogError::Missing`].
-    pub async fn record_job_progress(
+    pub async fn report_job_part(
         &self,
         (id, part): (JobId, u32),
         worker: JobWorker,
-        place: Option<String>,
-        progress: JobProgress,
-    ) -> Result<Edited<Job>> {
-        self.change_part((id, part), |job, state| job.record(state, worker, (place.clone(), progress.clone()))).await
-    }
-
-    /// Records what a worker has done, and that it does not go on.
-    ///
-    /// # Errors
-    /// As [`CatalogEditor::record_job_progress`].
-    pub async fn release_job_part(
-        &self,
-        (id, part): (JobId, u32),
-        worker: JobWorker,
-        place: Option<String>,
-        progress: JobProgress,
-    ) -> Result<Edited<Job>> {
-        self.change_part((id, part), |job, state| job.release(state, worker, (place.clone(), progress.clone()))).await
-    }
-
-    /// Records that a worker has done all of its part.
-    ///
-    /// # Errors
-    /// As [`CatalogEditor::record_job_progress`].
-    pub async fn end_job_part(
-        &self,
-        (id, part): (JobId, u32),
-        worker: JobWorker,
-        progress: JobProgress,
-    ) -> Result<Edited<Job>> {
-        let end = |job: &mut Job, state: &mut JobPart| job.end_part((part, state), worker, progress.clone(), now_ms());
-        self.change_part((id, part), end).await
-    }
-
-    /// Records that a worker cannot complete its part: the job fails.
-    ///
-    /// # Errors
-    /// As [`CatalogEditor::record_job_progress`].
-    pub async fn fail_job_part(
-        &self,
-        (id, part): (JobId, u32),
-        worker: JobWorker,
-        (place, progress): (Option<String>, JobProgress),
-        why: &str,
-    ) -> Result<Edited<Job>> {
-        let fail = |job: &mut Job, state: &mut JobPart| {
-            job.fail_part(state, worker, (place.clone(), progress.clone()), (why, now_ms()))
-        };
-        self.change_part((id, part), fail).await
-    }
-
-    async fn change_part(
-        &self,
-        (id, part): (JobId, u32),
-        change: impl Fn(&mut Job, &mut JobPart) -> Result<()>,
+        state: (Option<String>, JobProgress),
+        report: PartReport,
     ) -> Result<Edited<Job>> {
         edit!(self, |draft| {
             let before: Job = draft.require(&Path::Job(id), JOB, &id.to_string()).await?;
             let path = Path::JobPart(id, part);
-            let mut state: JobPart = draft.get(&path).await?.unwrap_or_default();
+            let mut kept: JobPart = draft.get(&path).await?.unwrap_or_default();
             let mut job = before.clone();
-            change(&mut job, &mut state)?;
-            draft.put(&path, &state)?;
+            job.report((part, &mut kept), worker, state.clone(), (&report, now_ms()))?;
+            draft.put(&path, &kept)?;
             if job != before {
                 draft.put(&Path::Job(id), &job)?;
             }

@@ -93,11 +93,12 @@ impl World {
             return;
         }
         let next = *next;
-        let result = match (self.job.state, next == ITEMS) {
-            (_, true) => self.job.end_part((number, part), *id, Self::progress(next).1, 9),
-            (JobState::Paused, _) => self.job.release(part, *id, Self::progress(next)),
-            _ => self.job.record(part, *id, Self::progress(next)),
+        let report = match (self.job.state, next == ITEMS) {
+            (_, true) => PartReport::Complete,
+            (JobState::Paused, _) => PartReport::Released,
+            _ => PartReport::Continues,
         };
+        let result = self.job.report((number, part), *id, Self::progress(next), (&report, 9));
         let keeps = result.is_ok() && next < ITEMS && self.job.state == JobState::Running;
         if result.is_ok() {
             assert_eq!(before.worker, Some(*id), "rule 2: only the worker records");
@@ -188,7 +189,8 @@ fn a_cancelled_job_and_a_failed_one_stay_so() {
         let after = job.clone();
         assert!(job.resume().is_err() && job.pause().is_err() && job.set_rate(None).is_err());
         assert!(job.end(JobState::Cancelled, None, 10).is_err());
-        assert!(job.end_part((0, &mut part), worker(1, 1), JobProgress::default(), 10).is_err());
+        let state = (None, JobProgress::default());
+        assert!(job.report((0, &mut part), worker(1, 1), state, (&PartReport::Complete, 10)).is_err());
         assert_eq!((job, part.ended), (after, false));
     }
 }

@@ -73,7 +73,7 @@ async fn catalogue_moves_to_etcd_and_back_and_is_followed() {
     assert_eq!(contents(&embedded).await, contents(&first).await);
     let etcd: Arc<dyn MetaStore> = Arc::new(Etcd::new(&servers.config()).unwrap());
     let at_etcd = serve(etcd.clone(), before, "ann").await;
-    // Watches from before the copy are told to read again.
+    // Watches from before the copy have to read everything again.
     let mut watch = etcd.watch(Prefix::all(), Revision(before.position)).await.unwrap();
     assert_eq!(watch.next().await.unwrap(), WatchEvent::Compacted);
     // Back, while a meta-server on etcd still runs: it cannot write any more.
@@ -94,7 +94,7 @@ async fn catalogue_moves_to_etcd_and_back_and_is_followed() {
     to_etcd(&embedded, &Etcd::new(&config).unwrap()).await.unwrap();
     let last = serve(Arc::new(Etcd::new(&config).unwrap()), at_home, "eve").await;
     assert!(last.opening.number > at_home.opening.number && at_home.opening.number > at_etcd.opening.number);
-    // The cancelled original is an older one for whoever saw the copy.
+    // For processes that saw the copy, the cancelled original is an older catalogue.
     catalogue_move::cancel(&*etcd).await.unwrap();
     assert!(is_done(etcd.write(vec![], vec![KeyChange::put(key("late"), "1")]).await));
     assert!(Follower::start_after(etcd, move || Some(at_home)).await.is_err());

@@ -137,7 +137,7 @@ pub(super) fn read_bytes(check: &NodeCheck<'_>, place: &Place) -> Result<Portion
         }
         read => read.map(|_| false)?,
     };
-    // The rest of a damaged content is as good as lost.
+    // The rest of a damaged content is not read.
     let (next, offset) = if len < READ_BYTES || is_damaged { (id.0 + 1, 0) } else { (id.0, offset + len) };
     let from = [&next.to_be_bytes()[..], &offset.to_be_bytes()].concat();
     reading.portion.next = Some(Place { table: place.table, from });

@@ -200,7 +200,7 @@ fn key(entry: &Entry) -> String {
     }
 }
 
-/// Without the [object](Problem::object), which the reader is told before.
+/// Without the [object](Problem::object), which callers write before it.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,6 @@
 use crate::catalog::{
-    ClassDefinition, IndexState, Job, JobId, JobKind, JobProgress, JobState, JobWorker, PeerId, ServerId, StartNumber,
+    ClassDefinition, IndexState, Job, JobId, JobKind, JobProgress, JobState, JobWorker, PartReport, PeerId, ServerId,
+    StartNumber,
 };
 use crate::limits;
 
@@ -19,6 +20,10 @@ fn done(count: u64) -> JobProgress {
     JobProgress { done: count, ..JobProgress::default() }
 }
 
+async fn end_part(editor: &CatalogEditor, part: (JobId, u32), worker: JobWorker, count: u64) -> Job {
+    editor.report_job_part(part, worker, (None, done(count)), PartReport::Complete).await.unwrap().value
+}
+
 #[tokio::test]
 async fn another_peer_server_goes_on_where_one_that_has_ended_was() {
     let editor = with_space().await.with_caller(Some("ann".into()));
@@ -29,12 +34,13 @@ async fn another_peer_server_goes_on_where_one_that_has_ended_was() {
     editor.claim_job_part(job.id, 0, first).await.unwrap();
     let refused = editor.claim_job_part(job.id, 0, second).await;
     assert!(matches!(refused, Err(CatalogError::WrongJobState { .. })), "{refused:?}");
-    editor.record_job_progress(part, first, Some("7".to_owned()), done(7)).await.unwrap();
+    editor.report_job_part(part, first, (Some("7".to_owned()), done(7)), PartReport::Continues).await.unwrap();
     editor.store().end_session(lives.id).await.unwrap();
     let (_, taken) = editor.claim_job_part(job.id, 0, second).await.unwrap().value;
     assert_eq!((taken.place.as_deref(), taken.progress.done), (Some("7"), 7));
-    assert_eq!(kind(editor.record_job_progress(part, first, None, done(9)).await), ErrorKind::Conflict);
-    let ended = editor.end_job_part(part, second, done(12)).await.unwrap().value;
+    let late = editor.report_job_part(part, first, (None, done(9)), PartReport::Continues).await;
+    assert_eq!(kind(late), ErrorKind::Conflict);
+    let ended = end_part(&editor, part, second, 12).await;
     assert_eq!((ended.state, ended.open_parts.len()), (JobState::Done, 0));
     assert_eq!(kind(editor.cancel_job(job.id).await), ErrorKind::Conflict);
     let catalog = catalog(&editor).await;
@@ -90,7 +96,7 @@ async fn one_scrub_runs_at_a_time_and_ends_without_bricks_that_were_removed() {
     let start = editor.start_number().await.unwrap();
     let worker = JobWorker { server: ServerId::Brick(one.id), start };
     editor.claim_job_part(job.id, one.id.0, worker).await.unwrap();
-    let ended = editor.end_job_part((job.id, one.id.0), worker, done(3)).await.unwrap().value;
+    let ended = end_part(&editor, (job.id, one.id.0), worker, 3).await;
     assert_eq!(ended.state, JobState::Done);
     editor.begin_job(&JobKind::Scrub, &[1].into(), None).await.unwrap();
 }
@@ -103,7 +109,7 @@ async fn jobs_that_have_ended_are_removed_with_their_parts() {
     for _ in 0..limits::ENDED_JOBS + 3 {
         let job = editor.begin_job(&EVOLVE, &[0].into(), None).await.unwrap().value;
         editor.claim_job_part(job.id, 0, worker).await.unwrap();
-        editor.end_job_part((job.id, 0), worker, done(1)).await.unwrap();
+        end_part(&editor, (job.id, 0), worker, 1).await;
         first.get_or_insert(job);
     }
     editor.remove_expired_jobs().await.unwrap();
