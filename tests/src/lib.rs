@@ -12,6 +12,7 @@
 
 pub mod cluster;
 pub mod etcd;
+pub mod following;
 pub mod node_process;
 mod spawn;
 

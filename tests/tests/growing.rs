@@ -9,6 +9,7 @@ use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mortar_tests::following::FollowingBackup;
 use mortar_tests::{Server, TEST_TIMEOUT, mortar, run, send, spawn, wait};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -72,6 +73,8 @@ fn one_process_grows_to_several_bricks_and_gives_up_its_own_while_clients_work()
     let verify = |server: &Server| assert_eq!(server.run(&["verify", "tree", "--json"]).json()[0]["same"], 330);
     verify(&server);
     assert_eq!(nodes_per_brick(&server), [8]);
+    let mut following = FollowingBackup::start(&server.url(), &server.dir().join("following"), &[]);
+    let first = following.moment();
     let bricks = thread::scope(|scope| {
         let work = scope.spawn(|| server.run(&["exercise", "--seconds", "6", "--clients", "4"]));
         let bricks = ["second", "third"].map(|name| JoinedBrick::start(&server, name, &meta));
@@ -93,6 +96,16 @@ fn one_process_grows_to_several_bricks_and_gives_up_its_own_while_clients_work()
     let tree = server.dir().join("tree");
     assert_eq!(copy.run(&["verify", tree.to_str().unwrap(), "--json"]).json()[0]["same"], 330);
     drop(copy);
+    // So has a backup that has followed; what it had before is one brick.
+    let last = following.moment();
+    assert!(following.stop().success(), "{}", following.log());
+    assert!(following.log().contains("has joined the cluster"), "{}", following.log());
+    for (moment, bricks) in [(first, 1), (last, 3)] {
+        let mut copy = Server::new(&[]);
+        assert_eq!(following.restore(&moment, &copy.data()).json()[0]["bricks"], bricks);
+        copy.restart();
+        assert_eq!(copy.run(&["verify", tree.to_str().unwrap(), "--json"]).json()[0]["same"], 330);
+    }
     server.run(&["scrub"]).ok();
     // The process still has the catalogue and the peer server. A brick that loses it goes on when it is back.
     server.kill();

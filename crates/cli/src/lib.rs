@@ -127,6 +127,7 @@ async fn run_interruptible(command: Command, session: &mut CommandContext) -> Re
             ("stopped; what was imported so far is complete and stays", "The same command continues from there.")
         }
         Command::Export(_) => ("stopped; what was written so far stays", "--overwrite writes everything again."),
+        Command::Backup(args) if args.follows() => return run_with_server(command, session).await,
         Command::Backup(_) => ("stopped; no archive was written", "The archive appears only when it is complete."),
         Command::Remap(_) => {
             ("stopped; moves continue", "`mortar remap` shows them, `mortar remap --cancel` cancels them.")

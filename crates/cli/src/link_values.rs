@@ -8,8 +8,8 @@ use relay::CutSchedule;
 use crate::quota_limit;
 
 /// Units of time, in seconds.
-const TIME_UNITS: [(&str, f64); 6] =
-    [("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("h", 3600.0), ("s", 1.0)];
+const TIME_UNITS: [(&str, f64); 7] =
+    [("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("h", 3600.0), ("d", 86_400.0), ("s", 1.0)];
 /// Units of rates that count bits, in bytes. Those that count bytes are the units of quotas.
 const BIT_UNITS: [(&str, f64); 4] = [("kbit", 125.0), ("Mbit", 125e3), ("Gbit", 125e6), ("bit", 0.125)];
 
@@ -18,7 +18,8 @@ const BIT_UNITS: [(&str, f64); 4] = [("kbit", 125.0), ("Mbit", 125e3), ("Gbit", 
 /// # Errors
 /// What is wrong with the text.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration: give a number with its unit, such as 500us, 20ms, 1.5s or 2min");
+    let wrong =
+        || format!("{text:?} is no duration: give a number with its unit, such as 500us, 20ms, 1.5s, 2min, 8h or 14d");
     if text == "0" {
         return Ok(Duration::ZERO);
     }

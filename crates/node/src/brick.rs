@@ -111,6 +111,8 @@ impl Brick {
 pub(crate) struct BrickRole {
     /// Permits for jobs that may take hours.
     long_jobs: Arc<Semaphore>,
+    /// Permits for what has changed since the last cut of a backup that follows.
+    followed: Arc<Semaphore>,
     cuts: Arc<Cuts>,
     nodes: Arc<Nodes>,
     scrub: Arc<BackgroundScrub>,
@@ -121,11 +123,12 @@ pub(crate) struct BrickRole {
 impl BrickRole {
     fn new(nodes: Arc<Nodes>, config: &Config) -> Self {
         let long_jobs = Arc::new(Semaphore::new(long_job::AT_A_TIME));
+        let followed = Arc::new(Semaphore::new(long_job::AT_A_TIME));
         let source = nodes.store.clone();
         let position: PositionSource = Arc::new(move || source.position());
         let cuts = Arc::new(Cuts::new(nodes.store.clone()));
         let scrub = BackgroundScrub::open(&nodes.store, config.scrub);
-        Self { long_jobs, cuts, nodes, scrub, position }
+        Self { long_jobs, followed, cuts, nodes, scrub, position }
     }
 }
 

@@ -34,6 +34,8 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 /// The most parts: a catalogue, and bricks.
 pub const MAX_PARTS: u16 = 4_096;
 const MAX_NAME: usize = 32;
+/// The last byte of the head of an archive of changes.
+const CHANGES: u8 = 1;
 /// Most payloads whose memory is kept.
 const MAX_SPARE: usize = 64;
 
@@ -61,6 +63,8 @@ pub struct ArchiveHeader {
     pub id: ArchiveId,
     /// The archive that it needs, if it has only what has changed since.
     pub base: Option<ArchiveId>,
+    /// Whether its parts are archives of changes, by which the restored base is rolled forward, and no increments.
+    pub is_changes: bool,
 }
 
 impl ArchiveId {
@@ -102,19 +106,37 @@ impl ArchiveHeader {
     /// The head of a new archive.
     #[must_use]
     pub fn new(base: Option<ArchiveId>) -> Self {
-        Self { id: ArchiveId::new(), base }
+        Self { id: ArchiveId::new(), base, is_changes: false }
+    }
+
+    /// The head of a new archive of changes since `base`. Its time is after that of the base, also if the clock went back.
+    #[must_use]
+    pub fn of_changes(base: ArchiveId) -> Self {
+        let mut head = Self { is_changes: true, ..Self::new(Some(base)) };
+        head.id.time_us = head.id.time_us.max(base.time_us.saturating_add(1));
+        head
     }
 
     fn encode(&self) -> Vec<u8> {
         let mut bytes = self.id.encode().to_vec();
         bytes.extend(self.base.map(ArchiveId::encode).into_iter().flatten());
+        bytes.extend(self.is_changes.then_some(CHANGES));
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (id, base) = bytes.split_at_checked(ArchiveId::LEN)?;
-        let base = if base.is_empty() { None } else { Some(ArchiveId::decode(base)?) };
-        Some(Self { id: ArchiveId::decode(id)?, base })
+        let (id, rest) = bytes.split_at_checked(ArchiveId::LEN)?;
+        let id = ArchiveId::decode(id)?;
+        if rest.is_empty() {
+            return Some(Self { id, base: None, is_changes: false });
+        }
+        let (base, kind) = rest.split_at_checked(ArchiveId::LEN)?;
+        let is_changes = match kind {
+            [] => false,
+            [CHANGES] => true,
+            _ => return None,
+        };
+        Some(Self { id, base: Some(ArchiveId::decode(base)?), is_changes })
     }
 }
 
@@ -459,6 +481,7 @@ mod tests {
     const HEAD: ArchiveHeader = ArchiveHeader {
         id: ArchiveId { number: 7 << 96, time_us: -1 },
         base: Some(ArchiveId { number: 5, time_us: 1_000_000 }),
+        is_changes: false,
     };
 
     fn archive() -> Vec<u8> {
@@ -536,6 +559,23 @@ mod tests {
             rest = &rest[len..];
         }
         frames
+    }
+
+    #[test]
+    fn heads_read_back_as_they_were_written() {
+        let (id, base) = (HEAD.id, ArchiveId { number: 1, time_us: 2 });
+        for head in [
+            ArchiveHeader { id, base: None, is_changes: false },
+            HEAD,
+            ArchiveHeader { id, base: Some(base), is_changes: true },
+        ] {
+            assert_eq!(ArchiveHeader::decode(&head.encode()), Some(head));
+        }
+        let changes = ArchiveHeader::of_changes(base).encode();
+        for len in (0..changes.len() - 1).filter(|len| ![24, 48].contains(len)) {
+            assert_eq!(ArchiveHeader::decode(&changes[..len]), None, "{len} bytes");
+        }
+        assert_eq!(ArchiveHeader::decode(&[&changes[..48], &[2]].concat()), None);
     }
 
     #[test]

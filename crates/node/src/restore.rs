@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use meta::catalog::{CatalogEditor, Follower};
@@ -30,12 +31,17 @@ use crate::member;
 use crate::openings::BrickLoss;
 use crate::purpose::Purpose;
 
+mod changes;
 mod increments;
 
+pub use changes::ChangesInput;
+use changes::{ChangesFile, KeptChanges};
 use increments::Increments;
 
 /// Pieces of a part that wait for its restore.
 const WAITING_PIECES: usize = 8;
+/// How often the end of the restores is looked for.
+const END_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Stores that are opened at a time.
 const OPENED_AT_A_TIME: usize = 16;
 
@@ -58,14 +64,14 @@ pub struct ArchiveInput<'a> {
     pub bytes: Box<dyn Read + 'a>,
 }
 
-/// Restores an archive, or a full one and the increments after it, into a directory that is empty or does not exist. After an error it is empty
-/// again; after a crash it says that a restore was interrupted.
+/// Restores an archive, or a full one and the increments after it, and rolls it forward by the archives of changes after the last one, into a
+/// directory that is empty or does not exist. After an error it is empty again; after a crash it says that a restore was interrupted.
 ///
 /// # Errors
 /// As [`Store::restore`]; [`ErrorKind::Invalid`] if an archive is not the base of the next one.
 pub fn restore(
     dir: &Path,
-    mut archives: Vec<ArchiveInput<'_>>,
+    (mut archives, changes): (Vec<ArchiveInput<'_>>, ChangesInput<'_>),
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<RestoreSummary> {
@@ -79,8 +85,9 @@ pub fn restore(
                     format!("{} is an increment: the archive before it, {base}, must be named first", first.name);
                 return Err(Error::new(ErrorKind::Invalid, what));
             }
-            let increments = Increments::read(&mut target, (&first.name, head), increments, progress)?;
-            restore_parts(&mut target, (&first.name, reader), &increments, options, progress)?
+            let (increments, last) = Increments::read(&mut target, (&first.name, head), increments, progress)?;
+            let changes = KeptChanges::read(&mut target, (&last.0, last.1), changes, progress)?;
+            restore_parts(&mut target, (&first.name, reader), (&increments, &changes), options, progress)?
         }
         ArchiveFormat::Other(head, from) if increments.is_empty() => {
             let place = target.place(&first_place());
@@ -91,6 +98,7 @@ pub fn restore(
     };
     let cluster = begin_lineage(&restored.places, restored.catalogue.take(), options)?;
     increments::remove(dir)?;
+    changes::remove(dir)?;
     target.finish(&first_place())?;
     Ok(RestoreSummary { archive_bytes: restored.bytes, bricks: restored.places.len() as u64, cluster })
 }
@@ -150,9 +158,12 @@ struct BrickRestores<'a> {
     target: &'a mut RestoreTarget,
     options: &'a Options,
     increments: &'a Increments,
+    changes: &'a KeptChanges,
     stopped: Arc<AtomicBool>,
     /// The directories of the stores, with their numbers.
     places: Vec<(u16, PathBuf)>,
+    /// Restores that have got all bytes.
+    ending: Vec<JoinHandle<Result<()>>>,
 }
 
 impl BrickRestores<'_> {
@@ -162,7 +173,8 @@ impl BrickRestores<'_> {
         let number = self.increments.order_of(name).unwrap_or(self.places.len()) as u16 + 1;
         let place = self.target.place(&brick_directory_name(number));
         self.places.push((number, place.clone()));
-        begin_brick(place, increments, has_base, self.options.clone(), self.stopped.clone())
+        let changes = self.changes.of_part(name)?;
+        begin_brick(place, (increments, changes), has_base, self.options.clone(), self.stopped.clone())
     }
 }
 
@@ -170,12 +182,14 @@ impl BrickRestores<'_> {
 fn restore_parts(
     target: &mut RestoreTarget,
     (name, mut reader): (&str, ClusterArchiveReader<impl Read>),
-    increments: &Increments,
+    (increments, changes): (&Increments, &KeptChanges),
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<RestoredParts> {
     let stopped = Arc::new(AtomicBool::new(false));
-    let mut bricks = BrickRestores { target, options, increments, stopped: stopped.clone(), places: Vec::new() };
+    let (places, ending) = (Vec::new(), Vec::new());
+    let mut bricks = BrickRestores { target, options, increments, changes, stopped: stopped.clone(), places, ending };
+    let spooled = increments.bytes() + changes.bytes();
     let (mut open, mut catalogue) = (BTreeMap::new(), None);
     let mut known = Vec::new();
     let read = (|| {
@@ -191,28 +205,44 @@ fn restore_parts(
                     OpenPart::Catalogue(all) => catalogue = Some(catalogue_archive::decode(&all)?),
                     OpenPart::Brick { bytes, restore } => {
                         drop(bytes);
-                        join(restore)?;
+                        bricks.ending.push(restore);
                     }
                     OpenPart::Gone => {}
                 },
             }
-            let amount = Amount { bytes: increments.bytes() + reader.bytes_read(), ..Amount::default() };
+            let amount = Amount { bytes: spooled + reader.bytes_read(), ..Amount::default() };
             if progress.report(amount).is_break() {
                 return Err(Error::new(ErrorKind::Unavailable, "the restore was stopped"));
             }
         }
         // Bricks that joined after the first archive.
-        for name in increments.bricks().iter().filter(|name| !known.contains(name)) {
+        for name in increments.bricks() {
+            if known.contains(name) {
+                continue;
+            }
             if let OpenPart::Brick { bytes, restore } = bricks.begin(*name, false)? {
                 drop(bytes);
-                join(restore)?;
+                bricks.ending.push(restore);
             }
+            known.push(*name);
+        }
+        changes.check_bricks(&known)?;
+        // What takes long after the last bytes: increments and changes.
+        while bricks.ending.iter().any(|restore| !restore.is_finished()) {
+            let amount = Amount { bytes: spooled + reader.bytes_read(), ..Amount::default() };
+            if progress.report(amount).is_break() {
+                return Err(Error::new(ErrorKind::Unavailable, "the restore was stopped"));
+            }
+            std::thread::sleep(END_POLL_INTERVAL);
         }
         Ok(())
     })();
     stopped.store(read.is_err(), Ordering::Relaxed);
     // The first error of a part explains why its bytes were not taken.
     let mut of_parts = Ok(());
+    for restore in std::mem::take(&mut bricks.ending) {
+        of_parts = of_parts.and(join(restore));
+    }
     for part in open.into_values() {
         if let OpenPart::Brick { bytes, restore } = part {
             drop(bytes);
@@ -229,8 +259,8 @@ fn restore_parts(
     match places.is_empty() {
         true => Err(Error::new(ErrorKind::Corrupt, "the archive has no brick")),
         false => {
-            let bytes = increments.bytes() + reader.bytes_read();
-            Ok(RestoredParts { bytes, places, catalogue: increments.catalogue_or(catalogue)? })
+            let catalogue = changes.catalogue_or(increments.catalogue_or(catalogue)?)?;
+            Ok(RestoredParts { bytes: spooled + reader.bytes_read(), places, catalogue })
         }
     }
 }
@@ -248,10 +278,11 @@ fn not_open() -> Error {
     Error::new(ErrorKind::Internal, "the archive has bytes of a part that is not open")
 }
 
-/// Restores the store of a brick on a thread of its own: from the bytes that come, and from its increments. A brick that joined later has no bytes.
+/// Restores the store of a brick on a thread of its own: from the bytes that come, and from its increments and changes. A brick that joined later has
+/// no bytes.
 fn begin_brick(
     place: PathBuf,
-    increments: Vec<PathBuf>,
+    (increments, changes): (Vec<PathBuf>, Option<PathBuf>),
     has_base: bool,
     options: Options,
     stopped: Arc<AtomicBool>,
@@ -270,7 +301,13 @@ fn begin_brick(
             let file = File::open(&increment).map_err(|e| increments::unreadable(&increment, e))?;
             archives.push(Box::new(BufReader::with_capacity(1 << 18, file)));
         }
-        Store::restore_chain(&place, archives, options, &progress).map(drop)
+        let changes = changes.map(ChangesFile::check).transpose()?;
+        let position = changes.as_ref().map_or(0, |changes| changes.position);
+        Store::restore_chain(&place, archives, position, options.clone(), &progress)?;
+        match changes {
+            Some(changes) => changes.apply(&place, &options, || !stopped.load(Ordering::Relaxed)),
+            None => Ok(()),
+        }
     };
     let spawned = std::thread::Builder::new().name("mortar-restore".to_owned()).spawn(run);
     let restore = spawned.map_err(|e| Error::new(ErrorKind::Io, "a thread cannot be started").caused_by(e))?;

@@ -39,8 +39,8 @@ mod wall_clocks;
 
 use appends::ReportedAppend;
 use catalog::PlacementCatalog;
-use cuts::CutRead;
 pub(crate) use cuts::FIRST_CUT;
+use cuts::{BrickArchives, CutRead};
 use event::{Event, Scheduled};
 use net::{Net, Pid};
 use oracle::Oracle;
@@ -103,8 +103,8 @@ pub struct World {
     appends: Vec<ReportedAppend>,
     /// What clusters had that were restored from cuts.
     cuts: Vec<CutRead>,
-    /// The archives of each brick that were taken at cuts that count: a full one, and increments.
-    archives: BTreeMap<Pid, Vec<Vec<u8>>>,
+    /// The archives of each brick that were taken at cuts that count.
+    archives: BTreeMap<Pid, BrickArchives>,
     last_operation: u64,
     oracle: Oracle,
     count: RunCounters,

@@ -25,6 +25,7 @@ use crate::rows::row::{CHUNK, Chunk, Extent, HEAD, RowError, check_blocks};
 
 pub(crate) mod archive;
 mod chain;
+pub(crate) mod changes;
 mod increment;
 pub(crate) mod item;
 mod range;
@@ -33,7 +34,7 @@ pub(crate) mod restore;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use archive::{ArchiveCounts, ArchiveHeader, ArchiveWriter};
+use archive::{ArchiveCounts, ArchiveHeader, ArchiveKind, ArchiveWriter};
 pub use archive::{check_archive, read_archive_index};
 pub use increment::BaseIndex;
 use increment::Increment;
@@ -83,7 +84,8 @@ pub(crate) fn write(
 ) -> Result<BackupSummary> {
     let state = snapshot.state();
     let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
-    let header = ArchiveHeader { store, version, time_us, is_increment: base.is_some() };
+    let kind = if base.is_some() { ArchiveKind::Increment } else { ArchiveKind::Full };
+    let header = ArchiveHeader { store, version, time_us, kind };
     let total_bytes = state.engine.size() + state.files().map_or(0, |files| files.size());
     // A state is read once.
     let mut target = Some((base, out));

@@ -22,12 +22,14 @@
 //! | `disk`, `directory` | files, and the directory of a store |
 //! | `open` | opening: replays what the log has beyond the B-tree |
 //! | `backup`, `scrub`, `repair` | archives, checking, and mending a damaged store |
+//! | `change_tracking`, `roll_forward` | archives of what has changed since a moment, and applying them to a restored store |
 //! | `store` | the handles |
 //! | `sim` | a store on a simulated machine |
 //!
 //! Modules depend on each other in one direction; `tests/module_order.rs` has the order.
 
 mod backup;
+mod change_tracking;
 mod commit;
 mod content;
 mod directory;
@@ -41,6 +43,7 @@ pub mod plant;
 mod progress;
 mod read;
 mod repair;
+mod roll_forward;
 mod rows;
 mod scrub;
 #[cfg(any(test, feature = "sim"))]
@@ -50,6 +53,7 @@ mod store;
 
 pub use backup::restore::RestoreTarget;
 pub use backup::{BackupSummary, BaseIndex, check_archive, read_archive_index};
+pub use change_tracking::{ChangeTracker, TrackedChanges};
 pub use commit::contents::ContentChange;
 pub use commit::row_changes::{RowChanges, RowReply, RowSequence};
 pub use directory::{DirectoryContents, lock_owner, prepare_directory};
@@ -60,6 +64,7 @@ pub use progress::{Amount, Progress};
 pub use read::rows::RowValue;
 pub use read::{Piece, Pieces};
 pub use repair::RepairReport;
+pub use roll_forward::{RollForward, check_changes};
 
 pub use scrub::{Damage, ScrubReport};
 pub use status::Status;

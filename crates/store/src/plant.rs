@@ -114,6 +114,20 @@ model::planted_bugs! {
 }
 
 model::planted_bugs! {
+    /// A bug in noting what changes, in archives of changes, or in rolling forward.
+    pub enum TrackingBug {
+        BeginsBeforeForce "a tracker does not wait for changes that were applied before it"
+        ForgetsWhenFull "a tracker without room forgets what it has noted, and goes on"
+        LaterChangesForgotten "changes after the position up to which is forgotten are forgotten, too"
+        RemovalsNotNoted "the removal of a row is not noted"
+        DeletedChunksNotNoted "the chunks of a deleted content are not noted, and it may be made again"
+        TruncatedTailNotNoted "the chunks that a content loses when it is cut are not noted"
+        ChunksNotCleared "changed chunks that are zeros now keep their bytes"
+        RemovalsNotApplied "a removed row stays when a store is rolled forward"
+    }
+}
+
+model::planted_bugs! {
     /// A bug in the B-tree.
     pub enum TreeBug {
         ReferenceNotChecked "a page is used without comparing it with the checksum of its reference"

@@ -19,6 +19,7 @@ use model::Result;
 use parking_lot::Mutex;
 
 use crate::backup::restore::restore_on;
+use crate::change_tracking::ChangeTracker;
 use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
 use crate::engine::Engine;
@@ -27,6 +28,7 @@ use crate::engine::sim::{EngineFaults, SimEngine};
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
 use crate::options::Options;
+use crate::roll_forward::{RollForward, check_changes};
 use crate::store::Store;
 
 /// The identity of every simulated store.
@@ -53,16 +55,28 @@ impl fmt::Debug for DiskImage {
 }
 
 impl DiskImage {
-    /// The disk of a store that is restored from a chain of archives.
+    /// The disk of a store that is restored from a chain of archives, and rolled forward by archives of changes.
     ///
     /// # Errors
-    /// As [`Store::restore_chain`].
-    pub fn restore(chain: &[Vec<u8>], options: Options) -> Result<Self> {
+    /// As [`Store::restore_chain`] and [`RollForward::apply`].
+    pub fn restore(chain: &[Vec<u8>], changes: &[Vec<u8>], options: Options) -> Result<Self> {
+        let position = match changes.last() {
+            Some(last) => check_changes(&mut &last[..])?,
+            None => 0,
+        };
         let image = Self::default();
         let disk: Arc<dyn Disk> = Arc::new(image.files.clone());
         let archives = chain.iter().map(|archive| Box::new(&archive[..]) as Box<dyn Read + '_>).collect();
-        restore_on(&disk, &image.tree, STORE_ID, &options, archives, &())?;
-        Ok(image)
+        restore_on(&disk, &image.tree, STORE_ID, &options, (archives, position), &())?;
+        if changes.is_empty() {
+            return Ok(image);
+        }
+        let machine = SimStore::open(image, options)?;
+        let store = machine.store();
+        let mut forward = RollForward::begin(&store);
+        changes.iter().try_for_each(|archive| forward.apply(&mut &archive[..]))?;
+        forward.finish()?;
+        Ok(machine.crash(0))
     }
 
     /// A checksum of all files and all rows of the B-tree. Equal images have equal checksums.
@@ -101,6 +115,13 @@ impl SimStore {
     #[must_use]
     pub fn store(&self) -> Store {
         self.store.clone()
+    }
+
+    /// Begins to note what changes. Between two forces everything that was applied is durable, so the tracker need not wait for a force as that of
+    /// [`Store::track_changes`] does.
+    #[must_use]
+    pub fn track_changes(&self) -> ChangeTracker {
+        self.store.core().begin_tracking()
     }
 
     /// Whether [`SimStore::force`] has work: transactions to apply, records to write, or replies to send.

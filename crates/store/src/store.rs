@@ -11,6 +11,7 @@ use model::{ContentId, Error, ErrorKind, Result, UploadId};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::backup::{self, BackupSummary, BaseIndex};
+use crate::change_tracking::{ChangeTracker, TrackedChanges};
 use crate::commit::Core;
 use crate::commit::row_changes::{RowChanges, RowReply};
 use crate::engine::EnginePin;
@@ -18,7 +19,7 @@ use crate::error;
 use crate::log::FrameBatch;
 use crate::open;
 use crate::options::Options;
-use crate::plant::{CutBug, planted};
+use crate::plant::{CutBug, TrackingBug, planted};
 use crate::progress::Progress;
 use crate::read::layers::{Layers, ReadPosition};
 use crate::read::rows::RowValue;
@@ -258,6 +259,20 @@ impl Snapshot {
     ) -> Result<BackupSummary> {
         backup::write(self, (self.store.core().id, self.version()), Some(base), out, progress)
     }
+
+    /// Writes an archive of what the snapshot has of the items in `changes`, by which a restored store that has the state before them is
+    /// [rolled forward](crate::RollForward). Nothing else is read.
+    ///
+    /// # Errors
+    /// As [`Store::backup`].
+    pub fn backup_changes(
+        &self,
+        changes: &TrackedChanges,
+        out: &mut dyn Write,
+        progress: &dyn Progress,
+    ) -> Result<BackupSummary> {
+        backup::changes::write(self, (self.store.core().id, self.version()), changes, out, progress)
+    }
 }
 
 impl Store {
@@ -380,6 +395,24 @@ impl Store {
         Ok((hold, self.snapshot()?))
     }
 
+    /// Begins to note which rows and contents change. The tracker begins at a position that is durable when this returns, so it knows all changes after
+    /// every later [`Store::hold`] and snapshot. It takes memory for each change, at most 64 MiB in all, and ends when it is dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] in memory; those of [`Store::commit_rows`].
+    pub fn track_changes(&self) -> Result<ChangeTracker> {
+        let core = self.core();
+        if !core.is_durable() {
+            return Err(Error::new(ErrorKind::Unsupported, "the changes of a store in memory are not tracked"));
+        }
+        let tracker = core.begin_tracking();
+        // What was applied before, and is not durable yet, was not noted. A snapshot that lacks it must not count as a beginning.
+        if !planted(TrackingBug::BeginsBeforeForce) {
+            self.commit_rows(RowChanges::new())?;
+        }
+        Ok(tracker)
+    }
+
     /// Whether a row can probably be read without waiting for the disk. The answer is a hint, and costs a system call for each level of
     /// the B-tree; if it is false, the disk has begun to read.
     #[must_use]
@@ -475,20 +508,23 @@ impl Store {
         options: Options,
         progress: &dyn Progress,
     ) -> Result<BackupSummary> {
-        Self::restore_chain(dir, vec![Box::new(from)], options, progress)
+        Self::restore_chain(dir, vec![Box::new(from)], 0, options, progress)
     }
 
-    /// As [`Store::restore`] for a chain of archives: a full one, and increments, each of which has the archive before it as its base.
+    /// As [`Store::restore`] for a chain of archives: a full one, and increments, each of which has the archive before it as its base. The log of the
+    /// store continues after the position of the last one, and after `position`: that of the last changes by which it will be
+    /// [rolled forward](crate::RollForward).
     ///
     /// # Errors
     /// As [`Store::restore`]; [`ErrorKind::Invalid`] if an archive is not the base of the next one, or if the first one is an increment.
     pub fn restore_chain(
         dir: &Path,
         archives: Vec<Box<dyn Read + '_>>,
+        position: u64,
         options: Options,
         progress: &dyn Progress,
     ) -> Result<BackupSummary> {
-        backup::restore::restore(dir, archives, &options, progress)
+        backup::restore::restore(dir, (archives, position), &options, progress)
     }
 
     /// Reads and verifies the current state of the store while it serves, and lists all damage.

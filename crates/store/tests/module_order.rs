@@ -7,17 +7,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules; each may use those of earlier lines.
-const ORDER: [&[&str]; 12] = [
+const ORDER: [&[&str]; 13] = [
     &["checksum", "options", "plant", "progress"],
     &["disk", "rows"],
     &["engine", "log"],
     &["error"],
-    &["content", "directory"],
+    &["change_tracking", "content", "directory"],
     &["read"],
     &["backup", "commit", "scrub"],
     &["open", "status"],
     &["store"],
-    &["repair", "sim"],
+    &["repair", "roll_forward"],
+    &["sim"],
     &["tests"],
     &["lib"],
 ];

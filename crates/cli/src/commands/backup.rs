@@ -2,7 +2,10 @@
 
 mod base;
 mod cluster;
+mod directory;
 mod encryption;
+mod follow;
+mod journal;
 mod write_behind;
 
 use std::fs::{self, File, Metadata};
@@ -16,10 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use client::AdminClient;
-use meta::catalog::BrickId;
-use model::ErrorKind;
-use node::cluster_archive::PartName;
+use model::{ErrorKind, Timestamp};
 use node::restore::ArchiveInput;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
@@ -27,13 +27,16 @@ use store::{Amount, Options};
 use tokio::signal;
 
 use self::base::Base;
+use self::cluster::{ArchiveContents, Bricks};
+use self::directory::{FollowDirectory, RestoreInputs};
 use self::encryption::{DecryptArgs, EncryptArgs, encrypted};
 use self::write_behind::WriteBehind;
 use super::dev::explain_open;
 use crate::allocator;
 use crate::connection::{CommandContext, DATA};
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{HumanBytes, Output, Report};
+use crate::link_values::parse_duration;
+use crate::output::{HumanBytes, Output, Report, pluralize};
 use crate::progress::{HumanDuration, Progress, rate};
 
 const BACKUP: &str = "\
@@ -42,7 +45,9 @@ Examples:
   mortar backup - | zstd > monday.mortar.zst        through a pipe
   mortar backup - | ssh elsewhere 'cat > monday.mortar'
   mortar backup --since monday.mortar tuesday.mortar only what has changed
-  mortar backup --encrypt-to age1… monday.mortar    for the owner of a key: age-keygen -o KEY makes one";
+  mortar backup --encrypt-to age1… monday.mortar    for the owner of a key: age-keygen -o KEY makes one
+  mortar backup --follow /backup/mortar             goes on until Ctrl-C: what has changed, each half second
+  mortar backup --follow /backup/mortar --keep 14d  and removes what is older than 14 to 28 days";
 
 const RESTORE: &str = "\
 Examples:
@@ -50,23 +55,35 @@ Examples:
                                                     and as many bricks more as are wanted: mortar node --role brick
   zstd -dc monday.mortar.zst | mortar restore - --data restored
   mortar restore monday.mortar tuesday.mortar --data restored      a full archive and its increments
-  mortar restore --identity KEY monday.mortar --data restored";
+  mortar restore --identity KEY monday.mortar --data restored
+  mortar restore /backup/mortar --list                             the moments of a backup with --follow
+  mortar restore /backup/mortar --data restored --at 2026-11-27T14:05:00+01:00";
 
 /// Write a backup of a cluster, its catalogue included, while it serves: one consistent moment of all bricks
 #[derive(Args)]
 #[command(after_help = BACKUP)]
 pub(crate) struct Backup {
     /// The archive to write; it appears when it is complete and on disk. - is the standard output
-    file: PathBuf,
+    #[arg(required_unless_present = "follow")]
+    file: Option<PathBuf>,
     /// Replace an existing archive
     #[arg(long)]
     overwrite: bool,
     /// Write only what has changed since this archive, its base. A restore needs both, and those before the base
     #[arg(long, value_name = "ARCHIVE")]
     since: Option<PathBuf>,
-    /// Decrypt the base with the secret keys in this file
-    #[arg(long, value_name = "FILE", requires = "since", conflicts_with = "passphrase_file")]
+    /// Decrypt the base with the secret keys in this file; with --follow, the last archive in the directory
+    #[arg(long, value_name = "FILE", conflicts_with = "passphrase_file")]
     identity: Option<PathBuf>,
+    /// Write an archive into this directory, and then what changes, until Ctrl-C: every moment since then can be restored
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "since", "overwrite", "passphrase_file"])]
+    follow: Option<PathBuf>,
+    /// With --follow: how often changes are written
+    #[arg(long, value_name = "DURATION", requires = "follow", default_value = "500ms", value_parser = parse_duration)]
+    every: Duration,
+    /// With --follow: keep moments for so long, and remove what no such moment needs; everything is kept without it
+    #[arg(long, value_name = "DURATION", requires = "follow", value_parser = parse_duration)]
+    keep: Option<Duration>,
     #[command(flatten)]
     encryption: EncryptArgs,
 }
@@ -75,9 +92,16 @@ pub(crate) struct Backup {
 #[derive(Args)]
 #[command(after_help = RESTORE)]
 pub(crate) struct Restore {
-    /// The archive; then the increments that were taken after it, in order. - reads one of them from the standard input
+    /// The archive; then the increments that were taken after it, in order. - reads one of them from the standard input. Or the directory of a
+    /// backup with --follow
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Of a backup with --follow: the last moment at or before this time, such as 2026-11-27T14:05:00Z. Default: the last one
+    #[arg(long, value_name = "TIME")]
+    at: Option<Timestamp>,
+    /// Only show the moments of a backup with --follow
+    #[arg(long, conflicts_with_all = ["at", "data"])]
+    list: bool,
     /// The data directory to make; it must be empty or not exist
     #[arg(long, value_name = "DIR", default_value = DATA)]
     data: PathBuf,
@@ -92,6 +116,9 @@ struct ArchiveReport {
     bytes: u64,
     seconds: f64,
     bricks: u64,
+    /// Which moment was restored, if it was chosen from several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moment: Option<String>,
 }
 
 impl Report for ArchiveReport {
@@ -105,7 +132,51 @@ impl Report for ArchiveReport {
             if self.bricks == 1 { "1 brick".to_owned() } else { format!("{} bricks", self.bricks) },
             HumanDuration(time),
             HumanBytes(rate(self.bytes, time))
-        )
+        )?;
+        match &self.moment {
+            Some(moment) => writeln!(out, "the moment is {moment}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Backup {
+    /// Whether it goes on until a signal.
+    pub(crate) fn follows(&self) -> bool {
+        self.follow.is_some()
+    }
+
+    /// How an earlier archive is read.
+    fn decryption(&self) -> DecryptArgs {
+        DecryptArgs::of_base(self.identity.clone(), &self.encryption)
+    }
+}
+
+/// An archive of a state in the directory of a backup with `--follow`, and its moments.
+#[derive(Serialize)]
+struct StateLine {
+    archive: String,
+    kind: &'static str,
+    bytes: u64,
+    /// The moment of the archive, and the last one of its journal.
+    first: String,
+    last: String,
+    moments: u64,
+    journal_bytes: u64,
+    /// Why later moments of the journal cannot be restored.
+    damage: Option<String>,
+}
+
+impl Report for StateLine {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { archive, bytes, first, last, moments, journal_bytes, .. } = self;
+        let moments = pluralize(*moments, "moment", "moments");
+        writeln!(out, "{archive}  {}, {first}", HumanBytes(*bytes))?;
+        writeln!(out, "    {moments}, {}, to {last}", HumanBytes(*journal_bytes))?;
+        match &self.damage {
+            Some(damage) => writeln!(out, "    then: {damage}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -118,13 +189,16 @@ fn exists(path: &Path) -> Failure {
 }
 
 /// Checks that an archive may get this name.
-fn check_target(args: &Backup) -> Result {
-    let Some(found) = fs::metadata(&args.file).ok().filter(|_| !is_stream(&args.file)) else { return Ok(()) };
+fn check_target(file: &Path, args: &Backup) -> Result {
+    if args.identity.is_some() && args.since.is_none() {
+        return Err(Failure::usage("--identity is the key of the base: name that with --since"));
+    }
+    let Some(found) = fs::metadata(file).ok().filter(|_| !is_stream(file)) else { return Ok(()) };
     if !args.overwrite {
-        return Err(exists(&args.file));
+        return Err(exists(file));
     }
     if !found.is_file() {
-        return Err(Failure::usage(format!("{} is no file: - writes to a pipe or a device", args.file.display())));
+        return Err(Failure::usage(format!("{} is no file: - writes to a pipe or a device", file.display())));
     }
     let base = args.since.as_ref().and_then(|base| fs::metadata(base).ok());
     match base.is_some_and(|base| (base.dev(), base.ino()) == (found.dev(), found.ino())) {
@@ -136,7 +210,7 @@ fn check_target(args: &Backup) -> Result {
 
 /// Opens the base of an increment. The archives of a chain are all encrypted, or none is.
 fn open_base(path: &Path, args: &Backup, encrypts: bool) -> Result<Base> {
-    let (base, is_encrypted) = Base::open(path, &DecryptArgs::of_base(args.identity.clone(), &args.encryption))?;
+    let (base, is_encrypted) = Base::open(path, &args.decryption())?;
     let name = path.display();
     match (is_encrypted, encrypts) {
         (true, false) => Err(Failure::usage(format!("{name} is encrypted, and its increment would not be"))
@@ -148,20 +222,17 @@ fn open_base(path: &Path, args: &Backup, encrypts: bool) -> Result<Base> {
 }
 
 pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result {
-    check_target(&args)?;
-    let encryptor = args.encryption.encryptor()?;
-    let base = match &args.since {
-        Some(base) => Some(open_base(base, &args, encryptor.is_some())?),
-        None => None,
-    };
-    let bricks = session.bricks().await?;
-    let (numbers, clients): (Vec<Option<BrickId>>, Vec<AdminClient>) = bricks.into_iter().unzip();
-    let names = numbers.iter().flatten().map(|brick| PartName::Brick(brick.0)).collect::<Vec<_>>();
-    if names.len() < clients.len() {
-        let what = "this is a brick, and its cluster has to be backed up as one";
-        let hint = "Name a peer server with --server: it knows all bricks.";
-        return Err(Failure::from(model::Error::new(ErrorKind::Unsupported, what)).hint(hint));
+    if let Some(dir) = &args.follow {
+        return follow::follow(&args, FollowDirectory::lock(dir)?, session).await;
     }
+    let Some(file) = &args.file else { return Err(Failure::usage("name the archive to write")) };
+    check_target(file, &args)?;
+    let encryptor = args.encryption.encryptor()?;
+    let contents = match &args.since {
+        Some(base) => ArchiveContents::Increment(open_base(base, &args, encryptor.is_some())?),
+        None => ArchiveContents::Full,
+    };
+    let bricks = Bricks::connect(session).await?;
     let progress = Progress::start("backing up", &session.output);
     let shown = progress.clone();
     let report = move |bytes, total| {
@@ -170,26 +241,26 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
     };
     let confirm = async || {
         // What was moved to a brick that joined meanwhile may be in no part.
-        if session.bricks().await?.iter().any(|(brick, _)| !numbers.contains(brick)) {
+        if Bricks::connect(session).await?.names.iter().any(|brick| !bricks.names.contains(brick)) {
             let what = "a brick joined the cluster during the backup, which may lack what was moved to it";
             return Err(Failure::from(model::Error::new(ErrorKind::Unavailable, what)).hint("Begin the backup again."));
         }
         Ok(())
     };
-    let (archive, part) = open_archive(&args.file)?;
+    let (archive, part) = open_archive(file)?;
     let archive = encrypted(archive, encryptor).map_err(|error| Failure::file("cannot write the archive", &error))?;
-    let done = cluster::backup(&names, &clients, base, archive, confirm, report).await;
+    let done = cluster::backup(&bricks, contents, None, archive, confirm, report).await;
     progress.end();
-    let bytes = done?;
-    if is_stream(&args.file) {
+    let taken = done?;
+    if is_stream(file) {
         // The standard output is the archive and contains nothing else.
         return Ok(());
     }
     if let Some(part) = part {
-        part.appear_at(&args.file, args.overwrite)?;
+        part.appear_at(file, args.overwrite)?;
     }
-    let (seconds, bricks) = (progress.elapsed().as_secs_f64(), clients.len() as u64);
-    session.output.print(&ArchiveReport { action: "backed up", bytes, seconds, bricks })
+    let (seconds, bricks) = (progress.elapsed().as_secs_f64(), bricks.clients.len() as u64);
+    session.output.print(&ArchiveReport { action: "backed up", bytes: taken.bytes, seconds, bricks, moment: None })
 }
 
 /// Opens what an archive is written to; also the file that becomes the archive, if there is one.
@@ -259,19 +330,39 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     if args.files.iter().filter(|file| is_stream(file)).count() > 1 {
         return Err(Failure::usage("only one archive can be the standard input"));
     }
+    let directory = args.files.iter().find(|file| file.is_dir());
+    if args.list {
+        return list(&args.files, &args.encryption, output);
+    }
     raise_file_limit();
-    let archives = args.files.iter().map(|file| open_input(file, &args.encryption)).collect::<Result<Vec<_>>>()?;
+    let RestoreInputs { archives, changes, bytes, moment_us } = match directory {
+        Some(directory) if args.files.len() == 1 => {
+            let at = args.at.map(|at| i64::try_from(at.as_nanos() / 1_000).unwrap_or(i64::MAX));
+            FollowDirectory::open(directory).choose(at, &args.encryption)?
+        }
+        Some(_) => return Err(Failure::usage("name one directory of a backup with --follow, or archives")),
+        None if args.at.is_some() => {
+            let what = "--at needs the directory of a backup with --follow: an archive has one moment";
+            return Err(Failure::usage(what));
+        }
+        None => {
+            let archives =
+                args.files.iter().map(|file| open_input(file, &args.encryption)).collect::<Result<Vec<_>>>()?;
+            // A pipe does not say how much comes.
+            let lengths =
+                args.files.iter().map(|file| fs::metadata(file).ok().filter(Metadata::is_file).map(|file| file.len()));
+            let bytes = lengths.sum::<Option<u64>>().unwrap_or(0);
+            RestoreInputs { archives, changes: Box::new(std::iter::empty()), bytes, moment_us: None }
+        }
+    };
     let progress = Progress::start("restoring", output);
-    // A pipe does not say how much comes.
-    let lengths =
-        args.files.iter().map(|file| fs::metadata(file).ok().filter(Metadata::is_file).map(|file| file.len()));
-    progress.set_total(lengths.sum::<Option<u64>>().unwrap_or(0), 0);
+    progress.set_total(bytes, 0);
     let stopped = watch_ctrl_c()?;
     let tell = |amount: Amount| {
         progress.set_done(amount.bytes, 0);
         if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let done = node::restore::restore(&args.data, archives, &Options::default(), &tell);
+    let done = node::restore::restore(&args.data, (archives, changes), &Options::default(), &tell);
     progress.end();
     let summary = match done {
         Err(_) if stopped.load(Ordering::Relaxed) => {
@@ -285,7 +376,32 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
         bytes: summary.archive_bytes,
         seconds: progress.elapsed().as_secs_f64(),
         bricks: summary.bricks,
+        moment: moment_us.map(|moment| Timestamp::from_micros(moment).to_string()),
     })
+}
+
+/// Shows the moments in the directory of a backup with `--follow`.
+fn list(files: &[PathBuf], encryption: &DecryptArgs, output: &mut Output) -> Result {
+    let [dir] = files else { return Err(Failure::usage("--list shows one directory of a backup with --follow")) };
+    let states = FollowDirectory::open(dir).list(encryption)?;
+    if states.is_empty() {
+        return Err(Failure::not_found(format!("{} has no archive of a backup with --follow", dir.display())));
+    }
+    for state in states {
+        let time = |micros| Timestamp::from_micros(micros).to_string();
+        let first_us = state.header.id.time_us;
+        output.print(&StateLine {
+            archive: state.file.path.display().to_string(),
+            kind: state.file.kind.word(),
+            bytes: state.bytes,
+            first: time(first_us),
+            last: time(state.journal.last_us.unwrap_or(first_us)),
+            moments: state.journal.moments,
+            journal_bytes: state.journal.bytes,
+            damage: state.journal.damage,
+        })?;
+    }
+    Ok(())
 }
 
 /// Lets this process open as many files as it may: each brick reads its parts of all increments at the same time.

@@ -49,6 +49,9 @@ enum Answer {
 /// Takes the states of all bricks at one consistent moment, and what `at_cut` returns, which runs at that moment. The bricks make nothing
 /// durable meanwhile, at most for two seconds.
 ///
+/// A backup that follows the cluster gives a random number as `follower`, the same for all its cuts: from the first one on the bricks note what
+/// changes, for [`AdminClient::read_changes`].
+///
 /// Returns the part of each brick, in the order of `bricks`. The brick keeps it for a minute: [`AdminClient::read_part`] reads it.
 ///
 /// # Errors
@@ -56,12 +59,13 @@ enum Answer {
 /// late.
 pub async fn take_cut<T>(
     bricks: &[AdminClient],
+    follower: Option<u64>,
     at_cut: impl AsyncFn(&[CutPart]) -> Result<T>,
 ) -> Result<(Vec<CutPart>, T)> {
     let mut number = CutNumber(micros_now());
     let mut last_error = None;
     for _ in 0..TRIES {
-        let mut attempt = Attempt::new(bricks, number);
+        let mut attempt = Attempt::new(bricks, follower, number);
         match attempt.run(&at_cut).await {
             Ok(cut) => return Ok(cut),
             Err(error) if !is_worth_another_try(error.kind()) => return Err(error),
@@ -84,6 +88,7 @@ fn micros_now() -> u64 {
 /// One cut.
 struct Attempt<'a> {
     bricks: &'a [AdminClient],
+    follower: Option<u64>,
     began: Instant,
     cut: CutCoordinator<usize>,
     answers: JoinSet<(usize, Answer)>,
@@ -95,10 +100,11 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(bricks: &'a [AdminClient], number: CutNumber) -> Self {
+    fn new(bricks: &'a [AdminClient], follower: Option<u64>, number: CutNumber) -> Self {
         let cut = CutCoordinator::begin(number, 0..bricks.len(), PATIENCE.as_millis() as Ms, 0);
         Self {
             bricks,
+            follower,
             began: Instant::now(),
             cut,
             answers: JoinSet::new(),
@@ -163,8 +169,8 @@ impl<'a> Attempt<'a> {
     }
 
     fn hold(&mut self, brick: usize) {
-        let (client, number) = (self.bricks[brick].clone(), self.cut.number());
-        self.answers.spawn(async move { (brick, client.hold(number).await) });
+        let (client, number, follower) = (self.bricks[brick].clone(), self.cut.number(), self.follower);
+        self.answers.spawn(async move { (brick, client.hold(number, follower).await) });
     }
 
     fn release(&mut self, brick: usize) {
@@ -214,8 +220,8 @@ impl<'a> Attempt<'a> {
 }
 
 impl AdminClient {
-    async fn hold(&self, number: CutNumber) -> Answer {
-        let cut = proto::Cut { number: number.0, hold_ms: HOLD.as_millis() as u32 };
+    async fn hold(&self, number: CutNumber, follower: Option<u64>) -> Answer {
+        let cut = proto::Cut { number: number.0, hold_ms: HOLD.as_millis() as u32, follower };
         match self.link.once(Request::Cut(cut)).await.map(|answer| answer.response) {
             Ok(Response::CutHeld(proto::CutHeld { run, has_catalogue })) => {
                 Answer::Held(Run(run), CutPart { number: number.0, has_catalogue })
@@ -257,6 +263,17 @@ impl AdminClient {
         let stream = self.read_archive(backup).await?;
         let upload = BaseUpload(stream.answers.caller());
         Ok((stream, upload))
+    }
+
+    /// As [`AdminClient::read_part`], but only what has changed since the cut number `since` of the same follower. The follower has read everything up
+    /// to that: the brick forgets earlier cuts.
+    ///
+    /// # Errors
+    /// As [`AdminClient::read_part`]; [`ErrorKind::NotFound`] also if the brick does not know all changes, because it was restarted, too much has changed,
+    /// or the follower was not heard of for ten minutes.
+    pub async fn read_changes(&self, part: CutPart, since: u64) -> Result<ArchiveStream> {
+        let (cut, changes_since) = (Some(part.number), Some(since));
+        self.read_archive(proto::Backup { cut, changes_since, ..Default::default() }).await
     }
 
     /// The catalogue of the cluster of this brick, as an archive.

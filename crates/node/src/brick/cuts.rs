@@ -1,12 +1,16 @@
 //! The brick's part in cuts through the cluster (K1): [`CutParticipant`] decides, and this module holds the store.
+//!
+//! A backup that follows the cluster takes one cut after the other. It names itself, so the brick [tracks](store::ChangeTracker) changes from its first
+//! cut on, and each later cut has the changes since an earlier one.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
 use protocol::cut::{CutNumber, CutParticipant, CutRefusal, HoldReport, Run};
 use protocol::lease::Ms;
-use store::{Snapshot, Store};
+use store::{ChangeTracker, Snapshot, Store, TrackedChanges};
 use wire::driving::MonotonicClock;
 
 /// How long the part of a cut is kept for a backup to begin, in milliseconds.
@@ -14,6 +18,22 @@ const KEEP_MS: Ms = 60_000;
 
 /// The most parts that are kept: those of backups that begin at the same time.
 const MAX_PARTS: usize = 4;
+
+/// How long changes are tracked for a backup that neither takes a cut nor reads the part of one, in milliseconds.
+const FOLLOWER_KEEP_MS: Ms = 600_000;
+
+/// The most backups that follow a brick.
+const MAX_FOLLOWERS: usize = 4;
+
+/// The most cuts of a follower whose positions are kept: those that failed after the last one that it has read.
+const MAX_FOLLOWED_CUTS: usize = 64;
+
+/// How often trackers that no backup uses any more are looked for.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A backup that follows the cluster, by a random number that it has chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FollowerId(pub(crate) u64);
 
 /// Cuts through the store of a brick.
 pub(crate) struct Cuts {
@@ -28,6 +48,23 @@ struct CutState {
     participant: CutParticipant,
     /// The parts of the last cuts that no backup has taken.
     parts: Vec<Part>,
+    followers: Vec<Follower>,
+}
+
+struct Follower {
+    id: FollowerId,
+    tracker: Arc<ChangeTracker>,
+    /// Its last cuts, with their positions in the log: from the one on whose changes it has asked for.
+    cuts: Vec<(CutNumber, u64)>,
+    /// It is forgotten at this time, unless it is reading.
+    until: Ms,
+    reading: Arc<()>,
+}
+
+/// The part of a cut. The changes after it are kept while it is read, which may take hours.
+pub(crate) struct TakenPart {
+    pub(crate) snapshot: Snapshot,
+    _reading: Option<Arc<()>>,
 }
 
 struct Part {
@@ -35,6 +72,12 @@ struct Part {
     snapshot: Snapshot,
     /// It is dropped at this time.
     until: Ms,
+}
+
+impl From<Snapshot> for TakenPart {
+    fn from(snapshot: Snapshot) -> Self {
+        Self { snapshot, _reading: None }
+    }
 }
 
 /// Why a store does not hold.
@@ -47,7 +90,11 @@ pub(crate) enum NotHeld {
 
 impl Cuts {
     pub(crate) fn new(store: Store) -> Self {
-        let state = CutState { participant: CutParticipant::new(Run(rand::random())), parts: Vec::new() };
+        let state = CutState {
+            participant: CutParticipant::new(Run(rand::random())),
+            parts: Vec::new(),
+            followers: Vec::new(),
+        };
         Self { store, time: MonotonicClock::of_process(), state: Mutex::new(state), ended: Condvar::new() }
     }
 
@@ -57,8 +104,19 @@ impl Cuts {
     }
 
     /// Takes the part of a cut, calls `report`, and holds the store until its release or for at most `hold_ms`. Then keeps the part for a
-    /// while. It blocks all that time, so it is for a thread of its own.
-    pub(crate) fn take(&self, number: CutNumber, hold_ms: Ms, report: impl FnOnce(std::result::Result<Run, NotHeld>)) {
+    /// while. It blocks all that time, so it is for a thread of its own. From the first cut of a follower on, changes are tracked for it.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        number: CutNumber,
+        hold_ms: Ms,
+        follower: Option<FollowerId>,
+        report: impl FnOnce(std::result::Result<Run, NotHeld>),
+    ) {
+        if let Some(id) = follower
+            && let Err(error) = self.follow(id)
+        {
+            return report(Err(NotHeld::Failed(error)));
+        }
         let mut state = self.lock();
         if let Err(why) = state.participant.begin(number, hold_ms, self.time.now()) {
             return report(Err(NotHeld::Refused(why)));
@@ -82,6 +140,13 @@ impl Cuts {
         let until = self.time.now() + KEEP_MS;
         if state.parts.len() >= MAX_PARTS {
             state.parts.remove(0);
+        }
+        if let Some(follower) = state.followers.iter_mut().find(|known| Some(known.id) == follower) {
+            if follower.cuts.len() >= MAX_FOLLOWED_CUTS {
+                // The first one is the one that it will ask for.
+                follower.cuts.remove(1);
+            }
+            follower.cuts.push((number, snapshot.version()));
         }
         state.parts.push(Part { number, snapshot, until });
         drop(state);
@@ -125,16 +190,105 @@ impl Cuts {
         ended
     }
 
+    /// Tracks changes for a follower, if they are not tracked yet.
+    fn follow(self: &Arc<Self>, id: FollowerId) -> Result<()> {
+        let until = self.time.now() + FOLLOWER_KEEP_MS;
+        let check = |state: &mut CutState| {
+            if let Some(known) = state.followers.iter_mut().find(|known| known.id == id) {
+                known.until = until;
+                return Ok(true);
+            }
+            if state.followers.len() < MAX_FOLLOWERS {
+                return Ok(false);
+            }
+            let what = format!(
+                "{MAX_FOLLOWERS} backups follow this brick already, or did within the last ten minutes: end one of them"
+            );
+            Err(Error::new(ErrorKind::Unavailable, what))
+        };
+        if check(&mut self.lock())? {
+            return Ok(());
+        }
+        // Waits for a force, so the state is not locked.
+        let tracker = Arc::new(self.store.track_changes()?);
+        let mut state = self.lock();
+        if check(&mut state)? {
+            return Ok(());
+        }
+        state.followers.push(Follower { id, tracker, cuts: Vec::new(), until, reading: Arc::default() });
+        if state.followers.len() == 1 {
+            let cuts = Arc::downgrade(self);
+            let expire = move || {
+                loop {
+                    thread::sleep(EXPIRY_INTERVAL);
+                    let Some(cuts) = cuts.upgrade() else { return };
+                    if cuts.expire_followers() {
+                        return;
+                    }
+                }
+            };
+            let spawned = thread::Builder::new().name("mortar-follow".to_owned()).spawn(expire);
+            if let Err(error) = spawned {
+                state.followers.clear();
+                return Err(Error::new(ErrorKind::Io, "a thread cannot be started").caused_by(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets followers that have ended. Returns whether there is none.
+    fn expire_followers(&self) -> bool {
+        let (mut state, now) = (self.lock(), self.time.now());
+        for follower in state.followers.iter_mut().filter(|follower| Arc::strong_count(&follower.reading) > 1) {
+            follower.until = now + FOLLOWER_KEEP_MS;
+        }
+        state.followers.retain(|follower| follower.until > now);
+        state.followers.is_empty()
+    }
+
+    /// What has changed since a cut of a follower, which has read everything up to there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if that is not known here: the brick was restarted, or too much has changed.
+    pub(crate) fn changes_since(&self, number: CutNumber) -> Result<TrackedChanges> {
+        let mut state = self.lock();
+        let until = self.time.now() + FOLLOWER_KEEP_MS;
+        let find = |follower: &mut Follower| {
+            let at = follower.cuts.iter().position(|(cut, _)| *cut == number)?;
+            follower.cuts.drain(..at);
+            follower.until = until;
+            let (_, version) = *follower.cuts.first()?;
+            Some((follower.id, follower.tracker.clone(), version))
+        };
+        let found = state.followers.iter_mut().find_map(find);
+        // Collecting them takes time.
+        drop(state);
+        if let Some((id, tracker, version)) = found {
+            if let Some(changes) = tracker.changes_since(version) {
+                return Ok(changes);
+            }
+            // Too much has changed. Its next cut begins anew.
+            self.lock().followers.retain(|follower| follower.id != id);
+        }
+        let what = format!(
+            "the changes since cut {} are not known here: too much has changed, or the brick was restarted",
+            number.0
+        );
+        Err(Error::new(ErrorKind::NotFound, what))
+    }
+
     /// Takes the part of a cut, for a backup.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is none.
-    pub(crate) fn take_part(&self, number: CutNumber) -> Result<Snapshot> {
+    pub(crate) fn take_part(&self, number: CutNumber) -> Result<TakenPart> {
         let mut state = self.lock();
         let found = state.parts.iter().position(|part| part.number == number).map(|at| state.parts.remove(at));
+        let is_of = |follower: &&Follower| follower.cuts.iter().any(|(cut, _)| *cut == number);
+        let reading = state.followers.iter().find(is_of).map(|follower| follower.reading.clone());
         drop(state);
         self.ended.notify_all();
-        found.map(|part| part.snapshot).ok_or_else(|| {
+        found.map(|part| TakenPart { snapshot: part.snapshot, _reading: reading }).ok_or_else(|| {
             let what = format!("the part of cut {} is not kept here any more: begin the backup again", number.0);
             Error::new(ErrorKind::NotFound, what)
         })
@@ -143,8 +297,7 @@ impl Cuts {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, mpsc};
-    use std::thread;
+    use std::sync::mpsc;
 
     use store::{Options, RowChanges};
 
@@ -161,7 +314,7 @@ mod tests {
     fn begin(cuts: &Arc<Cuts>, number: u64, hold_ms: Ms) -> std::result::Result<Run, NotHeld> {
         let (held, answer) = mpsc::channel();
         let cuts = cuts.clone();
-        thread::spawn(move || cuts.take(CutNumber(number), hold_ms, |part| drop(held.send(part))));
+        thread::spawn(move || cuts.take(CutNumber(number), hold_ms, None, |part| drop(held.send(part))));
         answer.recv().unwrap()
     }
 
@@ -181,10 +334,10 @@ mod tests {
         // The parts of two backups that begin one after the other.
         begin(&cuts, 7, 10_000).unwrap();
         cuts.release(CutNumber(7));
-        let snapshot = cuts.take_part(CutNumber(5)).unwrap();
+        let snapshot = cuts.take_part(CutNumber(5)).unwrap().snapshot;
         assert_eq!((snapshot.row(b"before").unwrap().is_some(), snapshot.row(b"later").unwrap()), (true, None));
         assert_eq!(cuts.take_part(CutNumber(5)).err().unwrap().kind(), ErrorKind::NotFound);
-        assert!(cuts.take_part(CutNumber(7)).unwrap().row(b"later").unwrap().is_some());
+        assert!(cuts.take_part(CutNumber(7)).unwrap().snapshot.row(b"later").unwrap().is_some());
         assert!(matches!(begin(&cuts, 5, 1), Err(NotHeld::Refused(CutRefusal::Taken(CutNumber(7))))));
     }
 
@@ -203,5 +356,81 @@ mod tests {
         let cuts = Arc::new(Cuts::new(Store::in_memory(Options::default()).unwrap()));
         let Err(NotHeld::Failed(error)) = begin(&cuts, 5, 50) else { panic!("it has no log") };
         assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
+    fn follow(cuts: &Arc<Cuts>, id: u64, number: u64) -> TakenPart {
+        let (held, answer) = mpsc::channel();
+        let taken = cuts.clone();
+        let take = move || taken.take(CutNumber(number), 10_000, Some(FollowerId(id)), |part| drop(held.send(part)));
+        thread::spawn(take);
+        answer.recv().unwrap().unwrap();
+        assert!(cuts.release(CutNumber(number)).lasted);
+        cuts.take_part(CutNumber(number)).unwrap()
+    }
+
+    fn archive(part: &TakenPart, changes: &TrackedChanges) -> u64 {
+        part.snapshot.backup_changes(changes, &mut Vec::new(), &()).unwrap().rows
+    }
+
+    #[test]
+    fn followers_get_what_has_changed_since_the_last_cut_that_they_have_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("s"), Options::default()).unwrap();
+        let cuts = Arc::new(Cuts::new(store.clone()));
+        put(&store, "before").recv().unwrap().unwrap();
+        follow(&cuts, 1, 5);
+        put(&store, "a").recv().unwrap().unwrap();
+        follow(&cuts, 2, 6);
+        put(&store, "b").recv().unwrap().unwrap();
+        // Another follower has a beginning of its own. A cut that was not read does not matter.
+        assert_eq!(archive(&follow(&cuts, 1, 7), &cuts.changes_since(CutNumber(5)).unwrap()), 2);
+        assert_eq!(archive(&follow(&cuts, 1, 8), &cuts.changes_since(CutNumber(5)).unwrap()), 2);
+        assert_eq!(archive(&follow(&cuts, 2, 9), &cuts.changes_since(CutNumber(6)).unwrap()), 1);
+        put(&store, "c").recv().unwrap().unwrap();
+        assert_eq!(archive(&follow(&cuts, 1, 10), &cuts.changes_since(CutNumber(8)).unwrap()), 1);
+        // What was read is not kept, nor what no follower has begun with.
+        for number in [5, 7, 4, 11] {
+            assert_eq!(cuts.changes_since(CutNumber(number)).unwrap_err().kind(), ErrorKind::NotFound, "{number}");
+        }
+        for id in 3..5 {
+            follow(&cuts, id, 10 + id);
+        }
+        let refused = cuts.follow(FollowerId(9)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn followers_are_forgotten_unless_they_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("s"), Options::default()).unwrap();
+        let cuts = Arc::new(Cuts::new(store));
+        let part = follow(&cuts, 1, 5);
+        let expire = || {
+            cuts.lock().followers.iter_mut().for_each(|follower| follower.until = 0);
+            cuts.expire_followers()
+        };
+        assert!(!expire() && !cuts.expire_followers());
+        drop(part);
+        assert!(expire());
+        assert_eq!(cuts.changes_since(CutNumber(5)).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_follower_begins_anew_after_too_many_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("s"), Options::default()).unwrap();
+        let cuts = Arc::new(Cuts::new(store.clone()));
+        follow(&cuts, 1, 5);
+        // Long keys, more than a tracker has room for.
+        for number in 0..150_000_u32 {
+            let mut changes = RowChanges::new();
+            changes.put(&[&number.to_be_bytes()[..], &[7; 390]].concat(), "x".into());
+            store.submit_rows(changes, |_| ());
+        }
+        put(&store, "last").recv().unwrap().unwrap();
+        assert_eq!(cuts.changes_since(CutNumber(5)).unwrap_err().kind(), ErrorKind::NotFound);
+        follow(&cuts, 1, 6);
+        put(&store, "later").recv().unwrap().unwrap();
+        let part = follow(&cuts, 1, 7);
+        assert_eq!(archive(&part, &cuts.changes_since(CutNumber(6)).unwrap()), 1);
     }
 }

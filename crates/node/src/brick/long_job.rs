@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use model::{Error, ErrorKind, Result};
-use store::{Amount, Snapshot};
+use protocol::cut::CutNumber;
+use store::Amount;
 use tokio::sync::Semaphore;
 use tracing::warn;
 use wire::link::{DeferredResponder, Responder};
@@ -20,6 +21,7 @@ use wire::proto::response::Response;
 use super::background_scrub::BackgroundScrub;
 use super::backup_base::ReceivedBase;
 use super::consistency::Remedy;
+use super::cuts::{Cuts, TakenPart};
 use super::nodes::Nodes;
 use super::scrub::{NamedProblem, ScrubReport};
 
@@ -42,7 +44,7 @@ fn run(
     job: impl FnOnce(&DeferredResponder) -> Result<Response> + Send + 'static,
 ) {
     let Ok(place) = places.clone().try_acquire_owned() else {
-        let what = format!("{AT_A_TIME} backups and scrubs are running already: wait for one to end");
+        let what = format!("{AT_A_TIME} jobs as this {name} are running already: wait for one to end");
         return reply.fail(&Error::new(ErrorKind::Unavailable, what));
     };
     let deferred = reply.defer();
@@ -50,7 +52,10 @@ fn run(
         match job(&deferred) {
             Ok(response) => deferred.send(response, Vec::new()),
             Err(error) => {
-                warn!(name, %error, "a long job failed");
+                // A backup that follows asks for changes that may not be known, and goes on then.
+                if error.kind() != ErrorKind::NotFound {
+                    warn!(name, %error, "a long job failed");
+                }
                 deferred.fail(&error);
             }
         }
@@ -62,17 +67,33 @@ fn run(
     }
 }
 
-/// Streams an archive of a snapshot; with the index of a base, of what has changed since.
-pub(crate) fn backup(snapshot: Snapshot, base: Option<ReceivedBase>, places: &Arc<Semaphore>, reply: Responder<'_>) {
+/// Streams an archive of the part of a cut, or of another snapshot; with the index of a base, of what has changed since.
+pub(crate) fn backup(part: TakenPart, base: Option<ReceivedBase>, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("backup", places, reply, move |deferred| {
         let mut pieces = Pieces::new(deferred);
         let summary = match base {
             None => {
-                pieces.total = snapshot.estimated_archive_bytes();
-                snapshot.backup(&mut pieces, &())?
+                pieces.total = part.snapshot.estimated_archive_bytes();
+                part.snapshot.backup(&mut pieces, &())?
             }
-            Some(mut base) => snapshot.backup_increment(&mut base, &mut pieces, &())?,
+            Some(mut base) => part.snapshot.backup_increment(&mut base, &mut pieces, &())?,
         };
+        pieces.flush().map_err(not_taken)?;
+        Ok(Response::BackupDone(proto::BackupDone { bytes: summary.archive_bytes }))
+    });
+}
+
+/// Streams an archive of what has changed at a cut since an earlier one, for a backup that follows.
+pub(crate) fn backup_changes(
+    (cuts, cut, since): (Arc<Cuts>, CutNumber, CutNumber),
+    places: &Arc<Semaphore>,
+    reply: Responder<'_>,
+) {
+    run("follow", places, reply, move |deferred| {
+        let changes = cuts.changes_since(since)?;
+        let part = cuts.take_part(cut)?;
+        let mut pieces = Pieces::new(deferred);
+        let summary = part.snapshot.backup_changes(&changes, &mut pieces, &())?;
         pieces.flush().map_err(not_taken)?;
         Ok(Response::BackupDone(proto::BackupDone { bytes: summary.archive_bytes }))
     });

@@ -26,7 +26,7 @@ use wire::proto::response::Response;
 
 use super::backup_base::{self, BaseSender};
 use super::content_reads::{FoundRange, RangeBytes};
-use super::cuts::NotHeld;
+use super::cuts::{FollowerId, NotHeld, TakenPart};
 use super::nodes::Nodes;
 use super::page_rows::StoredObject;
 use super::resident::make_resident;
@@ -146,17 +146,21 @@ impl BrickConnection {
             });
             return;
         }
-        let snapshot = match backup.cut {
+        if let (Some(cut), Some(since)) = (backup.cut, backup.changes_since) {
+            long_job::backup_changes((role.cuts.clone(), CutNumber(cut), CutNumber(since)), &role.followed, reply);
+            return;
+        }
+        let part = match backup.cut {
             Some(number) => role.cuts.take_part(CutNumber(number)),
-            None => self.check_backup().and_then(|()| self.nodes().store.snapshot()),
+            None => self.check_backup().and_then(|()| self.nodes().store.snapshot()).map(TakenPart::from),
         };
-        match snapshot {
-            Ok(snapshot) => {
+        match part {
+            Ok(part) => {
                 let (base, received) = match backup.increment {
                     true => Some(backup_base::channel()).unzip(),
                     false => (None, None),
                 };
-                long_job::backup(snapshot, received, &role.long_jobs, reply);
+                long_job::backup(part, received, &role.long_jobs, reply);
                 self.base = base;
             }
             Err(error) => reply.fail(&error),
@@ -164,7 +168,7 @@ impl BrickConnection {
     }
 
     /// Holds the store for a cut.
-    fn take_cut(&self, proto::Cut { number, hold_ms }: proto::Cut, reply: Responder<'_>) {
+    fn take_cut(&self, proto::Cut { number, hold_ms, follower }: proto::Cut, reply: Responder<'_>) {
         let (nodes, cuts) = (self.nodes().clone(), self.thread.server.role.cuts.clone());
         let deferred = reply.defer();
         let held = move || {
@@ -172,7 +176,7 @@ impl BrickConnection {
                 Ok(has) => has,
                 Err(error) => return deferred.fail(&error),
             };
-            cuts.take(CutNumber(number), Ms::from(hold_ms), move |part| match part {
+            cuts.take(CutNumber(number), Ms::from(hold_ms), follower.map(FollowerId), move |part| match part {
                 Ok(run) => {
                     let held = proto::CutHeld { run: run.0, has_catalogue };
                     deferred.send(Response::CutHeld(held), Vec::new());

@@ -26,7 +26,7 @@ use protocol::lease::Ms;
 use protocol::page_cache::PageImage;
 use protocol::plant::{Bug as ProtocolBug, planted as planted_in_protocol};
 use store::sim::{DiskImage, SimStore};
-use store::{BaseIndex, Options, RowChanges};
+use store::{BaseIndex, ChangeTracker, Options, RowChanges};
 use wire::cluster::{
     EntriesOf, EntryList, ListEntries, ListEntriesOf, LookUp, LookedUp, Message, ReadContent, Scan, Scanned,
 };
@@ -83,12 +83,13 @@ impl SimulatedDisk {
         Ok(Self { image: machine.crash(0), appended: AppendedChanges::new() })
     }
 
-    /// The disk of a brick that is restored from a chain of archives: see [`SimulatedBrick::archive`].
+    /// The disk of a brick that is restored from a chain of archives and rolled forward by archives of changes: see [`SimulatedBrick::archive`] and
+    /// [`SimulatedBrick::changes_since`].
     ///
     /// # Errors
     /// If an archive is damaged, or not the base of the next one.
-    pub fn restore(chain: &[Vec<u8>]) -> Result<Self> {
-        Ok(Self { image: DiskImage::restore(chain, options())?, appended: AppendedChanges::new() })
+    pub fn restore(chain: &[Vec<u8>], changes: &[Vec<u8>]) -> Result<Self> {
+        Ok(Self { image: DiskImage::restore(chain, changes, options())?, appended: AppendedChanges::new() })
     }
 }
 
@@ -232,6 +233,8 @@ pub struct SimulatedBrick<C> {
     openings: u64,
     schemas: BTreeMap<SpaceId, Arc<Schema>>,
     time: ClusterTime,
+    /// Of a backup that follows the brick from its start on.
+    tracker: ChangeTracker,
     effects: SimulatedEffects<C>,
 }
 
@@ -256,6 +259,7 @@ impl<C: Clone> SimulatedBrick<C> {
             openings: 0,
             schemas: BTreeMap::new(),
             time: ClusterTime::default(),
+            tracker: machine.track_changes(),
             effects: SimulatedEffects::new(machine, appended, settings),
         };
         brick.effects.report_durable()?;
@@ -411,6 +415,23 @@ impl<C: Clone> SimulatedBrick<C> {
             Some(base) => snapshot.backup_increment(&mut IndexPieces::of(base)?, &mut archive, &())?,
         };
         Ok(archive)
+    }
+
+    /// The position of the log up to which everything is durable.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.effects.machine.store().position()
+    }
+
+    /// An archive of what has changed since a position; `None` if that was before the brick was started.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn changes_since(&self, position: u64) -> Result<Option<Vec<u8>>> {
+        let (mut archive, snapshot) = (Vec::new(), self.effects.machine.store().snapshot()?);
+        let Some(changes) = self.tracker.changes_since(position) else { return Ok(None) };
+        snapshot.backup_changes(&changes, &mut archive, &())?;
+        Ok(Some(archive))
     }
 
     /// Moves what is durable from the log to the B-tree, if there is room.

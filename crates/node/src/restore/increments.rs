@@ -33,16 +33,17 @@ struct IncrementParts {
 }
 
 impl Increments {
-    /// Reads the increments of a first archive, each of which must have the one before it as its base.
+    /// Reads the increments of a first archive, each of which must have the one before it as its base. Returns also the name and the head of the last
+    /// archive.
     pub(super) fn read(
         target: &mut RestoreTarget,
         first: (&str, ArchiveHeader),
         inputs: Vec<ArchiveInput<'_>>,
         progress: &dyn Progress,
-    ) -> Result<Self> {
+    ) -> Result<(Self, (String, ArchiveHeader))> {
         let mut increments = Self::default();
         if inputs.is_empty() {
-            return Ok(increments);
+            return Ok((increments, (first.0.to_owned(), first.1)));
         }
         let dir = target.place(DIR);
         DirBuilder::new().mode(0o700).create(&dir).map_err(|e| unreadable(&dir, e))?;
@@ -55,7 +56,7 @@ impl Increments {
             increments.read_one(&dir, name.clone(), reader, progress)?;
             (before, last) = (name, head);
         }
-        Ok(increments)
+        Ok((increments, (before, last)))
     }
 
     fn read_one(
@@ -150,6 +151,7 @@ impl Increments {
 
 fn check_base(name: &str, head: &ArchiveHeader, before: &str, last: &ArchiveHeader) -> Result<()> {
     let what = match head.base {
+        Some(_) if head.is_changes => format!("{name} is an archive of changes, of a backup that follows the cluster"),
         Some(base) if base == last.id => return Ok(()),
         Some(base) => format!("{name} is an increment of archive {base}, but {before} is archive {}", last.id),
         None => format!("{name} is a full archive: restore it without {before}"),
@@ -162,8 +164,13 @@ fn check_base(name: &str, head: &ArchiveHeader, before: &str, last: &ArchiveHead
 
 /// Removes the files, when all stores are restored.
 pub(super) fn remove(dir: &Path) -> Result<()> {
-    match fs::remove_dir_all(dir.join(DIR)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unreadable(&dir.join(DIR), error)),
+    remove_files(&dir.join(DIR))
+}
+
+/// Removes a directory of files in the target.
+pub(super) fn remove_files(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unreadable(dir, error)),
         _ => Ok(()),
     }
 }

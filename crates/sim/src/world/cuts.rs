@@ -3,6 +3,9 @@
 //! The parts of a cut that counts become a second cluster, which starts as after a crash, and decides what was prepared. What it has then must be
 //! what a strictly serializable transaction could have read that began with the cut and ended with it: so the checkers judge a cut as a read of
 //! everything.
+//!
+//! Each part is archived as an increment of the one before, and, unless the brick was restarted since, as what has changed. One cluster is restored from
+//! the increments, the next one is rolled forward by the changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +57,47 @@ pub(super) enum CutMessage {
     Refused(CutNumber),
     Release(CutNumber),
     Released(CutNumber, HoldReport),
+}
+
+/// The part of a cut that a brick has.
+pub(super) struct CutPart {
+    number: CutNumber,
+    /// The position of the brick's log.
+    position: u64,
+    /// The archive of the part; from the second one that counts on it is an increment.
+    archive: Vec<u8>,
+    /// What has changed since the last cut that counts, if the brick knows that.
+    changes: Option<Vec<u8>>,
+}
+
+/// The archives of a brick.
+#[derive(Clone, Default)]
+pub(super) struct BrickArchives {
+    /// A full archive, and increments.
+    chain: Vec<Vec<u8>>,
+    /// The changes since the first `base` archives of the chain.
+    changes: Vec<Vec<u8>>,
+    base: usize,
+    /// The position of the last part.
+    position: u64,
+}
+
+impl BrickArchives {
+    fn add(&mut self, part: &CutPart) {
+        self.chain.push(part.archive.clone());
+        self.position = part.position;
+        match &part.changes {
+            Some(changes) => self.changes.push(changes.clone()),
+            None => (self.base, self.changes) = (self.chain.len(), Vec::new()),
+        }
+    }
+
+    fn restore(&self, rolls_forward: bool) -> model::Result<SimulatedDisk> {
+        match rolls_forward {
+            true => SimulatedDisk::restore(&self.chain[..self.base], &self.changes),
+            false => SimulatedDisk::restore(&self.chain, &[]),
+        }
+    }
 }
 
 /// What a cluster has that was restored from a cut, by the names of histories.
@@ -145,14 +189,19 @@ impl World {
     /// Takes the part of a cut if the brick is to hold and no force is under way.
     pub(super) fn take_asked_part(&mut self, pid: Pid) {
         let mut taken = None;
-        // The second backup that counts, and each later one, is an increment.
-        let base = self.archives.get(&pid).and_then(|chain| chain.last()).cloned();
+        let before = self.archives.get(&pid).map(|before| (before.chain.last().cloned(), before.position));
+        let (base, since) = before.map_or((None, None), |(base, position)| (base, Some(position)));
         self.with_driven(pid, |driven, now| {
             let Some((to, number)) = driven.asked_cut.filter(|_| driven.is_still()) else { return };
             driven.asked_cut = None;
             driven.cuts.poll(now);
             if driven.cuts.holds(number) {
-                let part = driven.brick.archive(base.as_deref()).map(|part| driven.part = Some((number, part)));
+                let archive = || {
+                    let archive = driven.brick.archive(base.as_deref())?;
+                    let changes = since.map(|since| driven.brick.changes_since(since)).transpose()?.flatten();
+                    Ok::<_, model::Error>(CutPart { number, position: driven.brick.position(), archive, changes })
+                };
+                let part = archive().map(|part| driven.part = Some(part));
                 taken = Some(part.map(|()| (to, number, driven.cuts.run())));
             }
         });
@@ -212,19 +261,20 @@ impl World {
     fn restore_cut(&mut self, attempt: CutAttempt) {
         let CutAttempt { cut, began, moment, .. } = attempt;
         let (mut disks, mut archives) = (BTreeMap::new(), BTreeMap::new());
+        let rolls_forward = cut.number().0 % 2 == 0;
         for pid in 0..self.processes.len() {
             if !matches!(self.processes[pid].place, ProcessName::Brick(_)) {
                 continue;
             }
             let Some(ProcessMachine::Driven(driven)) = &self.processes[pid].machine else { return };
             // A brick that was restarted since has no part any more, and there is no backup.
-            let Some((_, part)) = driven.part.as_ref().filter(|(number, _)| *number == cut.number()) else { return };
-            let mut chain = self.archives.get(&pid).cloned().unwrap_or_default();
-            chain.push(part.clone());
-            match SimulatedDisk::restore(&chain) {
+            let Some(part) = driven.part.as_ref().filter(|part| part.number == cut.number()) else { return };
+            let mut of_brick = self.archives.get(&pid).cloned().unwrap_or_default();
+            of_brick.add(part);
+            match of_brick.restore(rolls_forward) {
                 Ok(disk) => {
                     disks.insert(pid, disk);
-                    archives.insert(pid, chain);
+                    archives.insert(pid, of_brick);
                 }
                 Err(error) => {
                     let place = self.processes[pid].place;

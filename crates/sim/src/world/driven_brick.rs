@@ -15,6 +15,7 @@ use protocol::page_cache::PageImage;
 use protocol::tree::Down;
 use wire::cluster::{IndexRange, Message, ReadContent, Scan, Scanned};
 
+use super::cuts::CutPart;
 use super::disk::{Objects, Page};
 use super::event::Event;
 use super::net::{Datagram, LinkId, Pid};
@@ -49,7 +50,7 @@ pub(super) struct DrivenBrick {
     /// When its log is held for a cut, who asked for that, and the part of the last cut.
     pub(super) cuts: CutParticipant,
     pub(super) asked_cut: Option<(Pid, CutNumber)>,
-    pub(super) part: Option<(CutNumber, Vec<u8>)>,
+    pub(super) part: Option<CutPart>,
 }
 
 impl DrivenBrick {

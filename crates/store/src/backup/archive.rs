@@ -32,6 +32,17 @@ const ITEMS: u32 = 1;
 const END: u32 = 2;
 const INDEX: u32 = 3;
 
+/// What an archive has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ArchiveKind {
+    /// A state.
+    Full,
+    /// What a state has that another archive, its base, does not have.
+    Increment,
+    /// What a state has of the items that have changed (`changes`).
+    Changes,
+}
+
 /// The header of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArchiveHeader {
@@ -41,8 +52,7 @@ pub(crate) struct ArchiveHeader {
     pub(crate) version: Seq,
     /// When the backup began, in microseconds since 1970.
     pub(crate) time_us: i64,
-    /// Whether it has only what has changed since another archive, its base.
-    pub(crate) is_increment: bool,
+    pub(crate) kind: ArchiveKind,
 }
 
 /// The counts in the trailer.
@@ -57,7 +67,13 @@ pub(crate) struct ArchiveCounts {
 impl ArchiveCounts {
     pub(crate) fn count(&mut self, item: &Item<'_>) {
         match item {
-            Item::Incarnation { .. } | Item::RangeEnd { .. } | Item::Same { .. } | Item::Replaced { .. } => {}
+            Item::Incarnation { .. }
+            | Item::RangeEnd { .. }
+            | Item::Same { .. }
+            | Item::Replaced { .. }
+            | Item::Cleared { .. }
+            | Item::RemovedContent { .. }
+            | Item::RemovedRow { .. } => {}
             Item::Content { size, .. } => {
                 self.contents += 1;
                 self.content_bytes = self.content_bytes.saturating_add(*size);
@@ -85,7 +101,11 @@ impl ArchiveHeader {
         out[12..28].copy_from_slice(&self.store);
         out[28..36].copy_from_slice(&self.version.to_le_bytes());
         out[36..44].copy_from_slice(&self.time_us.to_le_bytes());
-        out[44] = u8::from(self.is_increment);
+        out[44] = match self.kind {
+            ArchiveKind::Full => 0,
+            ArchiveKind::Increment => 1,
+            ArchiveKind::Changes => 2,
+        };
         let crc = crc32c(&out[..45]);
         out[45..].copy_from_slice(&crc.to_le_bytes());
         out
@@ -106,13 +126,18 @@ impl ArchiveHeader {
     }
 
     fn decode(bytes: &[u8; HEADER]) -> Result<Self> {
-        if crc32c(&bytes[..45]) != le32(bytes, 45) || bytes[44] > 1 {
-            return Err(damaged("its header's checksum does not match"));
-        }
+        let kind = match bytes[44] {
+            0 => Some(ArchiveKind::Full),
+            1 => Some(ArchiveKind::Increment),
+            2 => Some(ArchiveKind::Changes),
+            _ => None,
+        };
+        let kind = kind.filter(|_| crc32c(&bytes[..45]) == le32(bytes, 45));
+        let kind = kind.ok_or_else(|| damaged("its header's checksum does not match"))?;
         let mut store = [0; 16];
         store.copy_from_slice(&bytes[12..28]);
         let (version, time_us) = (le64(bytes, 28), le64(bytes, 36) as i64);
-        Ok(Self { store, version, time_us, is_increment: bytes[44] == 1 })
+        Ok(Self { store, version, time_us, kind })
     }
 }
 
@@ -172,6 +197,7 @@ impl<'a> ArchiveWriter<'a> {
     /// Writes an item that is in no range.
     pub(crate) fn write_outside(&mut self, item: &Item<'_>) -> Result<()> {
         self.digest_items();
+        self.counts.count(item);
         item::encode(&mut self.part, item);
         self.undigested = self.part.len();
         self.write_full_part()

@@ -8,7 +8,7 @@ use std::io::Read;
 
 use model::{ContentId, Error, ErrorKind, Result};
 
-use super::archive::{ArchiveHeader, ArchiveReader, damaged};
+use super::archive::{ArchiveHeader, ArchiveKind, ArchiveReader, damaged};
 use super::item::Item;
 use super::range::{MAX_RANGE_BYTES, Position, RangeDigest, RangeEntry, StateDigest, position_of};
 use crate::plant::{ContentBug, planted};
@@ -51,8 +51,17 @@ impl<'a> Chain<'a> {
         let mut chain: Option<Box<Self>> = None;
         for from in archives {
             let archive = ArchiveReader::begin(from)?;
-            if chain.is_some() && !archive.header.is_increment {
-                return Err(Error::new(ErrorKind::Invalid, "a full archive has no base: begin the chain with it"));
+            match archive.header.kind {
+                ArchiveKind::Full if chain.is_some() => {
+                    let what = "a full archive has no base: begin the chain with it";
+                    return Err(Error::new(ErrorKind::Invalid, what));
+                }
+                ArchiveKind::Full | ArchiveKind::Increment => {}
+                ArchiveKind::Changes => {
+                    let what =
+                        "an archive of changes is not one of a state: the archive before it must be restored first";
+                    return Err(Error::new(ErrorKind::Invalid, what));
+                }
             }
             chain = Some(Box::new(Self {
                 base: chain,
@@ -65,6 +74,10 @@ impl<'a> Chain<'a> {
             }));
         }
         chain.map(|chain| *chain).ok_or_else(|| Error::new(ErrorKind::Invalid, "there is no archive"))
+    }
+
+    fn is_increment(&self) -> bool {
+        self.archive.header.kind == ArchiveKind::Increment
     }
 
     pub(crate) fn header(&self) -> ArchiveHeader {
@@ -143,6 +156,9 @@ impl<'a> Chain<'a> {
                 }
                 Item::Content { id, .. } => self.content = id,
                 Item::Bytes { .. } | Item::Extent { .. } | Item::Row { .. } => {}
+                Item::Cleared { .. } | Item::RemovedContent { .. } | Item::RemovedRow { .. } => {
+                    return Err(damaged("it has an item of an archive of changes"));
+                }
             }
             if out.is_empty() {
                 start = position_of(&item, self.content).ok_or_else(|| damaged("a range has no beginning"))?;
@@ -167,12 +183,12 @@ impl<'a> Chain<'a> {
         let trailer = self.archive.trailer().ok_or_else(|| damaged("it ends too early"))?;
         let empty = StateDigest::default();
         let base = self.base.as_ref().map_or(&empty, |base| &base.state).value();
-        if self.archive.header.is_increment && trailer.base != base && is_checked {
+        if self.is_increment() && trailer.base != base && is_checked {
             return Err(wrong_base());
         }
         match trailer.state == self.state.value() || !is_checked {
             true => Ok(()),
-            false if self.archive.header.is_increment => Err(wrong_base()),
+            false if self.is_increment() => Err(wrong_base()),
             false => Err(damaged("the digest of its state does not match")),
         }
     }

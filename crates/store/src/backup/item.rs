@@ -24,6 +24,12 @@ pub(crate) enum Item<'a> {
     Same { ranges: u64 },
     /// The next ranges of the base do not exist any more; what has replaced them comes next, or came before. Only increments have it.
     Replaced { ranges: u64 },
+    /// The chunks `from..to` are zeros, except those that follow. Only archives of changes have it, and the next two.
+    Cleared { from: u64, to: u64 },
+    /// The content does not exist any more.
+    RemovedContent { id: ContentId },
+    /// The row does not exist any more.
+    RemovedRow { key: &'a [u8] },
 }
 
 /// Bytes of a chunk in a blob file in an archive.
@@ -39,6 +45,9 @@ mod code {
     pub(super) const RANGE_END: u8 = 6;
     pub(super) const SAME: u8 = 7;
     pub(super) const REPLACED: u8 = 8;
+    pub(super) const CLEARED: u8 = 9;
+    pub(super) const REMOVED_CONTENT: u8 = 10;
+    pub(super) const REMOVED_ROW: u8 = 11;
 }
 
 /// Why bytes are not a valid item.
@@ -88,6 +97,19 @@ pub(crate) fn encode(out: &mut Vec<u8>, item: &Item<'_>) {
         Item::RangeEnd { digest } => put_number(out, code::RANGE_END, *digest),
         Item::Same { ranges } => put_number(out, code::SAME, *ranges),
         Item::Replaced { ranges } => put_number(out, code::REPLACED, *ranges),
+        Item::Cleared { from, to } => {
+            put_number(out, code::CLEARED, *from);
+            out.extend_from_slice(&to.to_le_bytes());
+        }
+        Item::RemovedContent { id } => {
+            out.push(code::REMOVED_CONTENT);
+            out.extend_from_slice(&id.0.to_be_bytes());
+        }
+        Item::RemovedRow { key } => {
+            out.push(code::REMOVED_ROW);
+            out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+            out.extend_from_slice(key);
+        }
     }
 }
 
@@ -143,11 +165,7 @@ impl<'a> Items<'a> {
             }
             code::EXTENT => self.extent()?,
             code::ROW => {
-                let len = usize::from(self.u16()?);
-                if !(1..=limits::ROW_KEY).contains(&len) {
-                    return Err(ItemError::Value);
-                }
-                let (key, len) = (self.take(len)?, self.u32()? as usize);
+                let (key, len) = (self.key()?, self.u32()? as usize);
                 if len > limits::ROW_VALUE {
                     return Err(ItemError::Value);
                 }
@@ -156,8 +174,17 @@ impl<'a> Items<'a> {
             code::RANGE_END => Item::RangeEnd { digest: self.u64()? },
             code::SAME => Item::Same { ranges: self.count()? },
             code::REPLACED => Item::Replaced { ranges: self.count()? },
+            code::CLEARED => Item::Cleared { from: self.u64()?, to: self.u64()? },
+            code::REMOVED_CONTENT => Item::RemovedContent { id: ContentId(u128::from_be_bytes(self.array()?)) },
+            code::REMOVED_ROW => Item::RemovedRow { key: self.key()? },
             other => return Err(ItemError::Kind(other)),
         }))
+    }
+
+    /// The key of a row.
+    fn key(&mut self) -> Result<&'a [u8], ItemError> {
+        let len = usize::from(self.u16()?);
+        if (1..=limits::ROW_KEY).contains(&len) { self.take(len) } else { Err(ItemError::Value) }
     }
 
     fn count(&mut self) -> Result<u64, ItemError> {
@@ -202,6 +229,21 @@ pub(super) mod tests {
             for len in 1..bytes.len().min(100) {
                 assert_eq!(Items(&bytes[..len]).next(), Err(ItemError::Short));
             }
+        }
+    }
+
+    #[test]
+    fn items_of_changes_round_trip() {
+        for item in [
+            Item::Cleared { from: 1, to: u64::MAX },
+            Item::RemovedContent { id: ContentId(7) },
+            Item::RemovedRow { key: b"k" },
+        ] {
+            let mut bytes = Vec::new();
+            encode(&mut bytes, &item);
+            let mut found = Items(&bytes);
+            assert_eq!((found.next(), found.next()), (Ok(Some(item)), Ok(None)));
+            assert_eq!(Items(&bytes[..bytes.len() - 1]).next(), Err(ItemError::Short));
         }
     }
 

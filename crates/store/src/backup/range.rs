@@ -183,7 +183,13 @@ pub(super) fn position_of(item: &Item<'_>, content: ContentId) -> Option<Positio
         Item::Content { id, .. } => Some(Position::chunk(*id, 0)),
         Item::Bytes { index, .. } | Item::Extent { index, .. } => Some(Position::chunk(content, *index)),
         Item::Row { key, .. } => Some(Position::row(key)),
-        Item::Incarnation { .. } | Item::RangeEnd { .. } | Item::Same { .. } | Item::Replaced { .. } => None,
+        Item::Incarnation { .. }
+        | Item::RangeEnd { .. }
+        | Item::Same { .. }
+        | Item::Replaced { .. }
+        | Item::Cleared { .. }
+        | Item::RemovedContent { .. }
+        | Item::RemovedRow { .. } => None,
     }
 }
 

@@ -34,7 +34,7 @@ use crate::plant::{ContentBug, planted};
 use crate::progress::{self, Amount, Progress};
 use crate::rows::key::hex;
 use crate::rows::key::{self, DataId, Key};
-use crate::rows::mob::LogPosition;
+use crate::rows::mob::{LogPosition, Seq};
 use crate::rows::row::{self, CHUNK, ContentHead, Extent, block_checksums, put_extent, put_inline};
 
 /// Rows are written in batches of about this many bytes or rows.
@@ -47,17 +47,18 @@ const OPEN_FILES: usize = 64;
 /// No store reaches this position. A larger one in an archive would leave no numbers for new contents.
 const LAST_VERSION: u64 = 1 << 46;
 
-/// Restores a chain of archives, the full one first, into a directory.
+/// Restores a chain of archives, the full one first, into a directory. The log of the store continues after the position of the last one, and after
+/// `position`.
 pub(crate) fn restore(
     dir: &Path,
-    archives: Vec<Box<dyn Read + '_>>,
+    (archives, position): (Vec<Box<dyn Read + '_>>, Seq),
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
     let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
     let _lock = begin_restoring(dir, options)?;
     let path = dir.join(RESTORING);
-    let restored = restore_into(dir, archives, options, progress);
+    let restored = restore_into(dir, (archives, position), options, progress);
     if restored.is_err() {
         // The directory was empty before the restore.
         for part in [directory::TREE_DIR, blob_file::DIR, crate::log::DIR] {
@@ -166,7 +167,7 @@ fn begin_restoring(dir: &Path, options: &Options) -> Result<File> {
 
 fn restore_into(
     dir: &Path,
-    archives: Vec<Box<dyn Read + '_>>,
+    archives: (Vec<Box<dyn Read + '_>>, Seq),
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
@@ -200,13 +201,14 @@ pub(crate) fn restore_on(
     engine: &dyn Engine,
     id: StoreId,
     options: &Options,
-    archives: Vec<Box<dyn Read + '_>>,
+    (archives, position): (Vec<Box<dyn Read + '_>>, Seq),
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
     let mut chain = Chain::begin(archives)?;
     let header = chain.header();
-    if header.version >= LAST_VERSION {
-        return Err(damaged(format!("its header has the impossible position {}", header.version)));
+    let position = position.max(header.version);
+    if position >= LAST_VERSION {
+        return Err(damaged(format!("its header has the impossible position {position}")));
     }
     let mut blobs = RestoredBlobFiles::new(Arc::clone(disk), id).map_err(blob_file_error)?;
     let mut counts = ArchiveCounts::default();
@@ -227,8 +229,8 @@ pub(crate) fn restore_on(
     if !planted(ContentBug::RestoredChunksNotForced) {
         blobs.force().map_err(blob_file_error)?;
     }
-    Log::create(Arc::clone(disk), id, options.segment_bytes, header.version + 1, 0).into_model_result()?;
-    let installed = LogPosition { seq: header.version, crc: 0 };
+    Log::create(Arc::clone(disk), id, options.segment_bytes, position + 1, 0).into_model_result()?;
+    let installed = LogPosition { seq: position, crc: 0 };
     let installed = (Key::system(key::INSTALLED), Some(Bytes::copy_from_slice(&installed.to_row())));
     // Makes the rows before it durable, too.
     engine.write(&mut std::iter::once(Ok(installed))).into_model_result()?;
@@ -302,9 +304,13 @@ impl<'a> Restore<'a> {
 
     fn item(&mut self, item: &Item<'_>) -> Result<()> {
         match item {
-            Item::Incarnation { .. } | Item::RangeEnd { .. } | Item::Same { .. } | Item::Replaced { .. } => {
-                Err(damaged("an item that is in no range"))
-            }
+            Item::Incarnation { .. }
+            | Item::RangeEnd { .. }
+            | Item::Same { .. }
+            | Item::Replaced { .. }
+            | Item::Cleared { .. }
+            | Item::RemovedContent { .. }
+            | Item::RemovedRow { .. } => Err(damaged("an item that is in no range")),
             Item::Content { id, size } => self.begin_content(*id, *size),
             Item::Bytes { index, bytes } => self.chunk(*index, |row| put_inline(row, bytes)),
             Item::Extent { index, file, offset, crc, bytes } => {

@@ -6,7 +6,7 @@ use std::path::Path;
 use model::planted_bug::assert_noticed;
 use model::{ContentId, ErrorKind};
 
-use super::archive::{ArchiveHeader, ArchiveWriter};
+use super::archive::{ArchiveHeader, ArchiveKind, ArchiveWriter};
 use super::item;
 use super::item::tests::ITEMS;
 use crate::plant::RecoveryBug;
@@ -16,6 +16,7 @@ use crate::tests::{
 };
 use crate::{Amount, Options, RowChanges, Store};
 
+mod changes;
 pub(crate) mod increments;
 
 const CHUNK: usize = 64 << 10;
@@ -204,7 +205,7 @@ fn every_flipped_bit_of_an_archive_is_noticed() {
     let disk = || std::sync::Arc::new(crate::disk::sim::SimDisk::new()) as std::sync::Arc<dyn crate::disk::Disk>;
     let engine = crate::engine::memory::MemoryEngine::default;
     let restore = |bytes: &[u8]| {
-        super::restore::restore_on(&disk(), &engine(), [1; 16], &small_options(), vec![Box::new(bytes)], &())
+        super::restore::restore_on(&disk(), &engine(), [1; 16], &small_options(), (vec![Box::new(bytes)], 0), &())
     };
     restore(&archive).unwrap();
     let bits = (0..archive.len() * 8).step_by(4999).chain(0..69 * 8).chain((archive.len() - 80) * 8..archive.len() * 8);
@@ -352,7 +353,7 @@ fn a_writer_that_fails_ends_the_backup() {
 
 #[test]
 fn the_inputs_for_fuzzing_are_archives_of_this_format() {
-    let header = ArchiveHeader { store: [7; 16], version: 9, time_us: -1, is_increment: false };
+    let header = ArchiveHeader { store: [7; 16], version: 9, time_us: -1, kind: ArchiveKind::Full };
     let mut whole = Vec::new();
     let mut writer = ArchiveWriter::begin(&mut whole, &header).unwrap();
     let (mut inputs, mut id) = (Vec::new(), ContentId(0));
@@ -376,7 +377,7 @@ fn the_inputs_for_fuzzing_are_archives_of_this_format() {
     let engine = crate::engine::memory::MemoryEngine::default();
     let disk = std::sync::Arc::new(crate::disk::sim::SimDisk::new()) as std::sync::Arc<dyn crate::disk::Disk>;
     let archives: Vec<Box<dyn io::Read>> = vec![Box::new(&whole[..])];
-    let summary = super::restore::restore_on(&disk, &engine, [1; 16], &options(), archives, &()).unwrap();
+    let summary = super::restore::restore_on(&disk, &engine, [1; 16], &options(), (archives, 0), &()).unwrap();
     assert_eq!((summary.version, summary.contents, summary.rows), (9, 1, 2));
     inputs.push(("whole".to_owned(), whole));
     check_corpus("archive", &inputs);

@@ -10,6 +10,7 @@ use super::apply::Applier;
 use super::committer::Pending;
 use super::row_changes::RowSequence;
 use super::{Core, Job, ReplyTo};
+use crate::change_tracking::{ChangeTracker, ChangeTrackers};
 use crate::error::{self, StoreError};
 use crate::log::entry::{self, Step};
 use crate::log::{FrameBatch, frame};
@@ -60,6 +61,8 @@ pub(crate) struct WriterState {
     pub(crate) log_failure: Option<Arc<str>>,
     /// Whether the last frame is a marker: it only records what was forced before it.
     pub(crate) has_marker: bool,
+    /// Trackers of changes, for backups that follow the store.
+    pub(crate) trackers: ChangeTrackers,
 }
 
 impl WriterState {
@@ -231,7 +234,15 @@ impl Core {
         let end = writer.batch.bytes.len();
         writer.batch.frames.push((end, seq, writer.crc));
         writer.logged_bytes += (end - before) as u64;
+        writer.trackers.note(seq, steps);
         Ok(())
+    }
+
+    /// Begins to track changes, after the last one so far.
+    pub(crate) fn begin_tracking(&self) -> ChangeTracker {
+        let mut writer = self.pipeline.writer.lock();
+        let last = writer.next_seq - 1;
+        writer.trackers.begin(last)
     }
 
     /// Puts changed rows into the buffer.

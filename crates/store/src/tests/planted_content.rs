@@ -165,7 +165,7 @@ fn archived() -> (Vec<(ContentId, Vec<u8>)>, Vec<u8>) {
 fn restored(archive: &[u8], seed: u64) -> model::Result<SimulatedStore> {
     let (disk, engine) = (SimDisk::new(), MemoryEngine::default());
     let on: Arc<dyn Disk> = Arc::new(disk.clone());
-    restore_on(&on, &engine, [7; 16], &small_options(), vec![Box::new(archive)], &())?;
+    restore_on(&on, &engine, [7; 16], &small_options(), (vec![Box::new(archive)], 0), &())?;
     SimulatedStore::open(disk.crash(seed), engine.image())
 }
 

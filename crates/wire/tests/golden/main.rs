@@ -137,7 +137,12 @@ fn requests_are_unchanged() {
         ("backup-of-changes", Request::Backup(proto::Backup { cut: Some(7), increment: true, ..Default::default() })),
         ("backup-base", Request::BackupBase(proto::BackupBase { is_last: true })),
         ("backup-of-the-catalogue", Request::Backup(proto::Backup { catalogue: true, ..Default::default() })),
-        ("cut", Request::Cut(proto::Cut { number: 7, hold_ms: 2_000 })),
+        (
+            "backup-since-a-cut",
+            Request::Backup(proto::Backup { cut: Some(8), changes_since: Some(7), ..Default::default() }),
+        ),
+        ("cut", Request::Cut(proto::Cut { number: 7, hold_ms: 2_000, follower: None })),
+        ("cut-of-a-follower", Request::Cut(proto::Cut { number: 7, hold_ms: 2_000, follower: Some(9) })),
         ("release-cut", Request::ReleaseCut(proto::ReleaseCut { number: 7 })),
     ];
     for (name, request) in requests {
@@ -220,7 +225,7 @@ fn every_vector_is_checked() {
     let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
     assert_eq!(
         stored,
-        11 + 13 + 14 + cluster::VECTORS + catalogue::VECTORS + account::VECTORS + schema::VECTORS,
+        11 + 15 + 14 + cluster::VECTORS + catalogue::VECTORS + account::VECTORS + schema::VECTORS,
         "the vectors in the directory are not those of this version's tests"
     );
 }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::{AdminClient, Bytes, CutPart};
+use meta::catalog::BrickId;
 use model::{Error, ErrorKind};
-use node::cluster_archive::{ArchiveHeader, ClusterArchiveWriter, PartName};
+use node::cluster_archive::{ArchiveHeader, ArchiveId, ClusterArchiveWriter, PartName};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::base::{Base, IndexPiece};
 use super::encryption::ArchiveOutput;
+use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 
 /// Pieces that wait until they are written, of all parts together. A piece has 256 KiB.
@@ -24,25 +26,95 @@ const QUEUED_INDEX_PIECES: usize = 4;
 /// More bytes of the part with this place in the archive; `None`: it is complete.
 type Piece = (usize, Option<Bytes>);
 
-/// Writes the archive of a cluster with these bricks. It becomes complete only if `confirm` agrees after all parts were read. Returns its bytes; reports those so far, and about those of all (0 if that is not known).
+/// The bricks of a cluster.
+pub(super) struct Bricks {
+    pub(super) names: Vec<PartName>,
+    pub(super) clients: Vec<AdminClient>,
+}
+
+/// What an archive has.
+pub(super) enum ArchiveContents {
+    Full,
+    /// What has changed since a base.
+    Increment(Base),
+    /// What a follower has not read yet: what has changed since the archive that it has read last.
+    Changes(TakenArchive),
+}
+
+/// An archive that was written.
+#[derive(Clone, Copy)]
+pub(super) struct TakenArchive {
+    pub(super) id: ArchiveId,
+    pub(super) bytes: u64,
+    /// The number of its cut. A brick in memory takes none.
+    pub(super) cut: Option<u64>,
+}
+
+/// A backup that follows the cluster: the bricks note what changes for it.
+pub(super) struct Follower {
+    id: u64,
+    /// The catalogue in its last archive, if that is not in the store of a brick.
+    catalogue: Option<Vec<u8>>,
+}
+
+impl Follower {
+    /// One that the bricks know by this number.
+    pub(super) fn new(id: u64) -> Self {
+        Self { id, catalogue: None }
+    }
+}
+
+impl Bricks {
+    /// Connects to all bricks of a cluster.
+    pub(super) async fn connect(session: &CommandContext) -> Result<Self> {
+        let (numbers, clients): (Vec<Option<BrickId>>, Vec<AdminClient>) = session.bricks().await?.into_iter().unzip();
+        let names = numbers.iter().flatten().map(|brick| PartName::Brick(brick.0)).collect::<Vec<_>>();
+        if names.len() == clients.len() {
+            return Ok(Self { names, clients });
+        }
+        let what = "this is a brick, and its cluster has to be backed up as one";
+        let hint = "Name a peer server with --server: it knows all bricks.";
+        Err(Failure::from(Error::new(ErrorKind::Unsupported, what)).hint(hint))
+    }
+}
+
+/// Writes an archive of a cluster. It becomes complete only if `confirm` agrees after all parts were read. Reports the bytes so far, and about those
+/// of all (0 if that is not known).
 pub(super) async fn backup(
-    names: &[PartName],
-    clients: &[AdminClient],
-    base: Option<Base>,
+    bricks: &Bricks,
+    contents: ArchiveContents,
+    follower: Option<&mut Follower>,
     out: ArchiveOutput,
     confirm: impl AsyncFnOnce() -> Result,
     report: impl Fn(u64, u64) + Send + 'static,
-) -> Result<u64> {
-    let (parts, catalogue) = match take_cut(clients).await {
+) -> Result<TakenArchive> {
+    let Bricks { names, clients } = bricks;
+    let (parts, mut catalogue) = match take_cut(clients, follower.as_ref().map(|follower| follower.id)).await {
         Ok((parts, catalogue)) => (parts.into_iter().map(Some).collect(), catalogue),
         // A brick in memory holds no log. If it has the catalogue, its snapshot is of one moment.
-        Err(error) if error.kind() == ErrorKind::Unsupported && clients.len() == 1 => (vec![None], None),
+        Err(error) if error.kind() == ErrorKind::Unsupported && clients.len() == 1 && follower.is_none() => {
+            (vec![None], None)
+        }
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             let hint = "Bricks in memory keep nothing; a cluster of several can be backed up only if all are on disk.";
             return Err(Failure::from(error).hint(hint));
         }
         Err(error) => return Err(broken_off(error)),
     };
+    let (base, since) = match contents {
+        ArchiveContents::Full => (None, None),
+        ArchiveContents::Increment(base) => (Some(base), None),
+        ArchiveContents::Changes(last) => (None, Some(last)),
+    };
+    let head = match (&base, since) {
+        (_, Some(last)) => ArchiveHeader::of_changes(last.id),
+        (base, None) => ArchiveHeader::new(base.as_ref().map(|base| base.id)),
+    };
+    // Archives of changes have the catalogue only if it has changed.
+    let newest_catalogue = follower.is_some().then(|| catalogue.clone());
+    if since.is_some() && follower.as_ref().is_some_and(|follower| follower.catalogue == catalogue) {
+        catalogue = None;
+    }
     // The first brick of an archive gets the catalogue at its restore.
     let mut order: Vec<usize> = (0..clients.len()).collect();
     order.sort_by_key(|brick| !parts[*brick].is_some_and(|part: CutPart| part.has_catalogue));
@@ -51,7 +123,6 @@ pub(super) async fn backup(
     let total = Arc::new(AtomicU64::new(0));
     let known_total = total.clone();
     let report = move |bytes| report(bytes, known_total.load(Ordering::Relaxed));
-    let head = ArchiveHeader::new(base.as_ref().map(|base| base.id));
     let parts_written = names.clone();
     let (complete, confirmed) = oneshot::channel();
     let come = Incoming { queue, confirmed };
@@ -61,6 +132,10 @@ pub(super) async fn backup(
     let mut wanted = BTreeMap::new();
     for (place, brick) in order.into_iter().enumerate() {
         let (client, part, pieces) = (clients[brick].clone(), parts[brick], pieces.clone());
+        if let (Some(TakenArchive { cut: Some(since), .. }), Some(part)) = (since, part) {
+            streams.spawn(stream_changes(client, part, since, place, pieces));
+            continue;
+        }
         if base.is_none() {
             streams.spawn(stream(client, part, place, pieces, total.clone()));
             continue;
@@ -97,7 +172,11 @@ pub(super) async fn backup(
     // If the writer fails, the streams of the parts fail, too: its error is the cause.
     let written = written.map_err(|error| Failure::file("cannot write the archive", &error))?;
     streamed?;
-    written.ok_or_else(|| Error::new(ErrorKind::Internal, "a part of the archive is not complete").into())
+    let bytes = written.ok_or_else(|| Error::new(ErrorKind::Internal, "a part of the archive is not complete"))?;
+    if let (Some(follower), Some(newest)) = (follower, newest_catalogue) {
+        follower.catalogue = newest;
+    }
+    Ok(TakenArchive { id: head.id, bytes, cut: parts.iter().flatten().next().map(|part| part.number) })
 }
 
 /// Why a backup failed. Whether a brick has got a request does not matter: a backup changes nothing there.
@@ -110,12 +189,12 @@ fn broken_off(error: Error) -> Failure {
 }
 
 /// Takes a cut, and reads the catalogue at its moment unless a brick's part has it.
-async fn take_cut(clients: &[AdminClient]) -> model::Result<(Vec<CutPart>, Option<Vec<u8>>)> {
+async fn take_cut(clients: &[AdminClient], follower: Option<u64>) -> model::Result<(Vec<CutPart>, Option<Vec<u8>>)> {
     let read_catalogue = async |parts: &[CutPart]| match clients.first() {
         Some(first) if parts.iter().all(|part| !part.has_catalogue) => first.read_catalogue().await.map(Some),
         _ => Ok(None),
     };
-    client::take_cut(clients, read_catalogue).await
+    client::take_cut(clients, follower, read_catalogue).await
 }
 
 /// Sends the archive of a brick to the writer.
@@ -127,15 +206,33 @@ async fn stream(
     total: Arc<AtomicU64>,
 ) -> model::Result<()> {
     let mut archive = client.read_part(part).await?;
-    let gone = |_| Error::new(ErrorKind::Io, "the archive is not written any more");
     let mut known = 0;
     while let Some(bytes) = archive.next().await? {
         let now = archive.estimated_bytes();
         total.fetch_add(now - known, Ordering::Relaxed);
         known = now;
-        pieces.send((place, Some(bytes))).await.map_err(gone)?;
+        pieces.send((place, Some(bytes))).await.map_err(not_written)?;
     }
-    pieces.send((place, None)).await.map_err(gone)
+    pieces.send((place, None)).await.map_err(not_written)
+}
+
+fn not_written(_: mpsc::error::SendError<Piece>) -> Error {
+    Error::new(ErrorKind::Io, "the archive is not written any more")
+}
+
+/// Sends what has changed at a brick since an earlier cut.
+async fn stream_changes(
+    client: AdminClient,
+    part: CutPart,
+    since: u64,
+    place: usize,
+    pieces: mpsc::Sender<Piece>,
+) -> model::Result<()> {
+    let mut archive = client.read_changes(part, since).await?;
+    while let Some(bytes) = archive.next().await? {
+        pieces.send((place, Some(bytes))).await.map_err(not_written)?;
+    }
+    pieces.send((place, None)).await.map_err(not_written)
 }
 
 /// Sends what has changed at a brick to the writer; `index` is that of its part in the base. A brick that the base does not have is sent whole.
@@ -157,11 +254,10 @@ async fn stream_increment(
         }
     };
     let receive = async {
-        let gone = |_| Error::new(ErrorKind::Io, "the archive is not written any more");
         while let Some(bytes) = archive.next().await? {
-            pieces.send((place, Some(bytes))).await.map_err(gone)?;
+            pieces.send((place, Some(bytes))).await.map_err(not_written)?;
         }
-        pieces.send((place, None)).await.map_err(gone)
+        pieces.send((place, None)).await.map_err(not_written)
     };
     tokio::try_join!(send, receive).map(|_| ())
 }

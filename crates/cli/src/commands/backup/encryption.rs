@@ -35,7 +35,7 @@ pub(crate) struct EncryptArgs {
 }
 
 /// How an encrypted archive is read
-#[derive(Args, Default)]
+#[derive(Args, Clone, Default)]
 pub(crate) struct DecryptArgs {
     /// Decrypt the archive with the secret keys in this file (AGE-SECRET-KEY-1…); an archive that is not encrypted is refused
     #[arg(long, value_name = "FILE", conflicts_with = "passphrase_file")]

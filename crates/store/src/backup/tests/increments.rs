@@ -58,24 +58,24 @@ fn increment(store: &Store, base: &[u8]) -> Vec<u8> {
 
 fn restore(dir: &Path, archives: &[impl AsRef<[u8]>]) -> Result<Store> {
     let archives = archives.iter().map(|archive| Box::new(archive.as_ref()) as Box<dyn Read + '_>).collect();
-    Store::restore_chain(dir, archives, options(), &())?;
+    Store::restore_chain(dir, archives, 0, options(), &())?;
     Store::open(dir, options())
 }
 
-fn put_row(store: &Store, key: &[u8], value: Bytes) {
+pub(super) fn put_row(store: &Store, key: &[u8], value: Bytes) {
     let mut rows = RowChanges::new();
     rows.put(key, value);
     store.commit_rows(rows).unwrap();
 }
 
-fn remove_row(store: &Store, key: &[u8]) {
+pub(super) fn remove_row(store: &Store, key: &[u8]) {
     let mut rows = RowChanges::new();
     rows.remove(key);
     store.commit_rows(rows).unwrap();
 }
 
 /// Rows of about 100 KiB together, each of 50 to 250 bytes.
-fn fill(store: &Store) {
+pub(super) fn fill(store: &Store) {
     let mut rows = RowChanges::new();
     for number in 0..700_u32 {
         rows.put(&number.to_be_bytes(), pattern(50 + number as usize % 200, number as u8));
@@ -84,7 +84,7 @@ fn fill(store: &Store) {
 }
 
 /// Changes a few rows and contents.
-fn change(store: &Store, contents: &mut Vec<ContentId>, random: &mut StdRng) {
+pub(super) fn change(store: &Store, contents: &mut Vec<ContentId>, random: &mut StdRng) {
     for _ in 0..random.random_range(1..8) {
         let number: u32 = random.random_range(0..900);
         match random.random_range(0..3) {

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod following;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use client::{Client, Error, ErrorKind, Object, Oid, PlacementHint, Transaction};
 use model::ClassId;
 use mortar_tests::cluster::Cluster;
-use mortar_tests::{CommandOutput, Server, mortar, run};
+use mortar_tests::{Server, mortar, run};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
@@ -133,12 +135,7 @@ struct Taken {
 }
 
 /// Lets workers run against a cluster, and takes backups meanwhile.
-fn back_up_under_load(
-    runtime: &Runtime,
-    url: &str,
-    backups: &[PathBuf],
-    take: impl Fn(&Path) -> CommandOutput,
-) -> Vec<Taken> {
+fn back_up_under_load(runtime: &Runtime, url: &str, backups: &[PathBuf], take: impl Fn(&Path)) -> Vec<Taken> {
     let bank = runtime.block_on(Bank::create(url));
     let stop = Arc::new(AtomicBool::new(false));
     let counts: Vec<_> = (0..WORKERS).map(|_| (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)))).collect();
@@ -157,7 +154,7 @@ fn back_up_under_load(
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         let least = counts.iter().map(|(_, done)| done.load(Ordering::SeqCst)).collect();
-        take(archive).ok();
+        take(archive);
         let most = counts.iter().map(|(begun, _)| begun.load(Ordering::SeqCst)).collect();
         Taken { archive: archive.clone(), least, most }
     });
@@ -204,7 +201,7 @@ fn a_cluster_is_backed_up_at_one_moment_while_it_serves_and_restored_elsewhere()
     cluster.run(&["object", "put", "/ann", "--class", "Person", "{\"name\": \"Ann\", \"age\": 31}"]).ok();
     let archives: Vec<PathBuf> = (0..3).map(|number| dir.path().join(number.to_string())).collect();
     let taken = back_up_under_load(&runtime, cluster.url(), &archives, |archive| {
-        cluster.run(&["backup", "--json", archive.to_str().unwrap()])
+        cluster.run(&["backup", "--json", archive.to_str().unwrap()]).ok();
     });
     assert_eq!(
         cluster.run(&["backup", archives[0].to_str().unwrap()]).code,
@@ -316,13 +313,14 @@ fn increments_are_taken_under_load_and_each_chain_is_one_moment() {
             cluster.run(&["put", dir.path().join("large").to_str().unwrap(), "/larger"]).ok();
             cluster.run(&["rm", "/large"]).ok();
         }
-        match number.checked_sub(1) {
+        let done = match number.checked_sub(1) {
             None => cluster.run(&["backup", "--json", archive.to_str().unwrap()]),
             Some(base) => {
                 let base = archives[base].to_str().unwrap();
                 cluster.run(&["backup", "--json", "--since", base, archive.to_str().unwrap()])
             }
-        }
+        };
+        done.ok();
     });
     let bytes = |number: usize| fs::metadata(&archives[number]).unwrap().len();
     assert!(bytes(1) < bytes(0) / 4 && bytes(3) < bytes(0) / 4, "{:?}", (0..4).map(bytes).collect::<Vec<_>>());

@@ -1,0 +1,384 @@
+//! The directory of a backup that follows a cluster: archives of states, each with the journal of the changes after it.
+//!
+//! ```text
+//!   000001-full.mortar        000001-changes.mortar
+//!   000002-increment.mortar   000002-changes.mortar
+//! ```
+//!
+//! The numbers give the order. A journal begins with the state of the archive that has its number.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use model::{Error, ErrorKind, Timestamp};
+use node::cluster_archive::{ArchiveFormat, ArchiveHeader, ClusterArchiveReader};
+use node::restore::{ArchiveInput, ChangesInput};
+
+use super::encryption::DecryptArgs;
+use super::journal::{JournalReader, Record, RecordBytes};
+use super::open_input;
+use crate::failure::{Exit, Failure, Result};
+
+/// Keeps a second backup out of the directory, and has the number by which the bricks know the backup.
+const LOCK: &str = "FOLLOW";
+/// What a data directory has, in which nothing else belongs.
+const STORE: &str = "STORE";
+
+/// What an archive of a state has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StateKind {
+    Full,
+    Increment,
+}
+
+impl StateKind {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Increment => "increment",
+        }
+    }
+}
+
+/// An archive of a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StateFile {
+    pub(super) number: u32,
+    pub(super) kind: StateKind,
+    pub(super) path: PathBuf,
+}
+
+pub(super) struct FollowDirectory {
+    dir: PathBuf,
+    lock: Option<File>,
+}
+
+/// What is restored.
+pub(super) struct RestoreInputs {
+    pub(super) archives: Vec<ArchiveInput<'static>>,
+    pub(super) changes: ChangesInput<'static>,
+    /// Bytes of all that is read; 0 if that is not known.
+    pub(super) bytes: u64,
+    /// The moment, in microseconds since 1970, if it was chosen from several.
+    pub(super) moment_us: Option<i64>,
+}
+
+/// An archive of a state, and its journal.
+pub(super) struct StateSummary {
+    pub(super) file: StateFile,
+    pub(super) header: ArchiveHeader,
+    pub(super) bytes: u64,
+    pub(super) journal: JournalSummary,
+}
+
+/// The complete records of a journal.
+#[derive(Default)]
+pub(super) struct JournalSummary {
+    pub(super) moments: u64,
+    pub(super) last_us: Option<i64>,
+    pub(super) bytes: u64,
+    /// What is wrong with what comes after them.
+    pub(super) damage: Option<String>,
+}
+
+impl FollowDirectory {
+    /// Opens a directory to write to, and makes it if it does not exist.
+    pub(super) fn lock(dir: &Path) -> Result<Self> {
+        let cannot = |error: io::Error| Failure::file(format!("cannot use {}", dir.display()), &error);
+        if dir.join(STORE).exists() {
+            return Err(Failure::usage(format!("{} is the data directory of a server", dir.display()))
+                .hint("Choose a directory on another disk."));
+        }
+        if !dir.exists() {
+            DirBuilder::new().mode(0o700).create(dir).map_err(cannot)?;
+        }
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).read(true).write(true).mode(0o600);
+        let lock = options.open(dir.join(LOCK)).map_err(cannot)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let what = format!("another backup writes to {}", dir.display());
+                return Err(Failure::conflict(what).hint("Choose another directory, or end that backup."));
+            }
+            Err(TryLockError::Error(error)) => return Err(cannot(error)),
+        }
+        Ok(Self { dir: dir.to_owned(), lock: Some(lock) })
+    }
+
+    /// The number by which the bricks know the backup to this directory, the same after a restart.
+    pub(super) fn follower(&self) -> Result<u64> {
+        let cannot = |error: io::Error| Failure::file(format!("cannot use {}", self.dir.display()), &error);
+        let Some(lock) = &self.lock else { return Ok(rand::random()) };
+        let mut bytes = [0; 8];
+        if lock.metadata().map_err(cannot)?.len() == bytes.len() as u64 {
+            lock.read_exact_at(&mut bytes, 0).map_err(cannot)?;
+            return Ok(u64::from_le_bytes(bytes));
+        }
+        let number: u64 = rand::random();
+        lock.write_all_at(&number.to_le_bytes(), 0).and_then(|()| lock.sync_all()).map_err(cannot)?;
+        Ok(number)
+    }
+
+    /// Opens a directory to read from; a backup may be writing to it.
+    pub(super) fn open(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), lock: None }
+    }
+
+    /// The archives of states, in order.
+    pub(super) fn states(&self) -> Result<Vec<StateFile>> {
+        let cannot = |error: io::Error| Failure::file(format!("cannot read {}", self.dir.display()), &error);
+        let mut states = BTreeMap::new();
+        for entry in fs::read_dir(&self.dir).map_err(cannot)? {
+            let path = entry.map_err(cannot)?.path();
+            let Some(state) = parse_name(&path) else { continue };
+            if let Some(other) = states.insert(state.number, state) {
+                let what = format!("{} has two archives with number {:06}", self.dir.display(), other.number);
+                return Err(Failure::new(what));
+            }
+        }
+        Ok(states.into_values().collect())
+    }
+
+    /// A number above those of all files.
+    pub(super) fn next_number(&self) -> io::Result<u32> {
+        let mut last = 0;
+        for entry in fs::read_dir(&self.dir)? {
+            let name = entry?.file_name();
+            last = last.max(name.to_str().and_then(number_of).unwrap_or(0));
+        }
+        Ok(last + 1)
+    }
+
+    /// Where an archive of a state with this number goes.
+    pub(super) fn state(&self, number: u32, kind: StateKind) -> StateFile {
+        let path = self.dir.join(format!("{number:06}-{}.mortar", kind.word()));
+        StateFile { number, kind, path }
+    }
+
+    /// Where the journal of a state goes.
+    pub(super) fn journal(&self, number: u32) -> PathBuf {
+        self.dir.join(format!("{number:06}-changes.mortar"))
+    }
+
+    /// Removes files that an archive which was not completed has left.
+    pub(super) fn remove_incomplete(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            // 000002-increment.mortar.01234567.part
+            let is_part = path.extension().is_some_and(|extension| extension == "part");
+            let of = path.with_extension("").with_extension("");
+            if is_part && parse_name(&of).is_some() {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all archives and journals before the state with this number, the oldest first.
+    pub(super) fn remove_before(&self, number: u32, states: &[StateFile]) -> io::Result<()> {
+        for state in states.iter().filter(|state| state.number < number) {
+            // Without its journal an archive is still one of a state.
+            match fs::remove_file(self.journal(state.number)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => fs::remove_file(&state.path)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The archives and moments that a directory has.
+    pub(super) fn list(&self, encryption: &DecryptArgs) -> Result<Vec<StateSummary>> {
+        self.states()?.into_iter().map(|file| self.summary(file, encryption)).collect()
+    }
+
+    fn summary(&self, file: StateFile, encryption: &DecryptArgs) -> Result<StateSummary> {
+        let header = header_of(&file.path, encryption)?;
+        let (bytes, journal) = (len_of(&file.path)?, self.journal_up_to(file.number, i64::MAX)?);
+        Ok(StateSummary { file, header, bytes, journal })
+    }
+
+    /// The records up to a time of the journal of a state.
+    pub(super) fn journal_up_to(&self, number: u32, until: i64) -> Result<JournalSummary> {
+        let (path, mut journal) = (self.journal(number), JournalSummary::default());
+        if !path.exists() {
+            journal.damage = Some(format!("{} is missing", path.display()));
+            return Ok(journal);
+        }
+        let mut records = match JournalReader::open(&path) {
+            Ok(records) => records,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                journal.damage = Some(error.to_string());
+                return Ok(journal);
+            }
+            Err(error) => return Err(Failure::local(error)),
+        };
+        // With that moment nothing after it is needed.
+        while journal.last_us != Some(until) {
+            match records.next() {
+                Ok(Some((record, _))) if record.time_us <= until => {
+                    journal.moments += 1;
+                    (journal.last_us, journal.bytes) = (Some(record.time_us), records.bytes());
+                }
+                Ok(_) => break,
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    journal.damage = Some(error.to_string());
+                    break;
+                }
+                Err(error) => return Err(Failure::local(error)),
+            }
+        }
+        Ok(journal)
+    }
+
+    /// The archives and changes that have the last moment at or before `at`, in microseconds since 1970, or the last one of all.
+    pub(super) fn choose(&self, at: Option<i64>, encryption: &DecryptArgs) -> Result<RestoreInputs> {
+        let until = at.unwrap_or(i64::MAX);
+        let mut states = Vec::new();
+        for file in self.states()? {
+            let header = header_of(&file.path, encryption)?;
+            states.push((file, header));
+        }
+        let Some((_, first)) = states.first() else {
+            return Err(Failure::not_found(format!("{} has no archive", self.dir.display())));
+        };
+        let first = Timestamp::from_micros(first.id.time_us);
+        let Some(last) = states.iter().rposition(|(_, header)| header.id.time_us <= until) else {
+            return Err(Failure::not_found(format!("the first moment in {} is {first}", self.dir.display())));
+        };
+        let mut chain = vec![last];
+        while let Some((of, base)) = chain.last().and_then(|of| Some((*of, states[*of].1.base?))) {
+            let found = states[..of].iter().position(|(_, header)| header.id == base).ok_or_else(|| {
+                let what = format!("{} lacks archive {base}, which later ones need", self.dir.display());
+                Failure::corrupt(what).hint("Restore an earlier moment with --at; --list shows them.")
+            })?;
+            chain.push(found);
+        }
+        chain.reverse();
+        let number = states[last].0.number;
+        let journal = self.journal_up_to(number, until)?;
+        if let Some(damage) = journal.damage {
+            let moment = Timestamp::from_micros(journal.last_us.unwrap_or(states[last].1.id.time_us));
+            let hint = format!("Later moments of this journal are lost. --at {moment} restores the last one before.");
+            if until != states[last].1.id.time_us {
+                return Err(Failure::corrupt(damage).hint(hint));
+            }
+        }
+        let mut bytes = journal.bytes;
+        let mut archives = Vec::new();
+        for at in chain {
+            bytes += len_of(&states[at].0.path)?;
+            archives.push(open_input(&states[at].0.path, encryption)?);
+        }
+        let changes: ChangesInput<'static> = match journal.last_us {
+            Some(last_us) => Box::new(moments(&self.journal(number), last_us, encryption.clone())?),
+            None => Box::new(std::iter::empty()),
+        };
+        let moment_us = Some(journal.last_us.unwrap_or(states[last].1.id.time_us));
+        Ok(RestoreInputs { archives, changes, bytes, moment_us })
+    }
+}
+
+/// The archives of a journal up to that of a time.
+fn moments(
+    path: &Path,
+    last_us: i64,
+    encryption: DecryptArgs,
+) -> Result<impl Iterator<Item = model::Result<(i64, ArchiveInput<'static>)>> + 'static> {
+    let mut journal = JournalReader::open(path).map_err(Failure::local)?;
+    let file = path.display().to_string();
+    let open = move |Record { time_us, .. }: Record, bytes: RecordBytes| {
+        let name = format!("{file}, moment {}", Timestamp::from_micros(time_us));
+        let opened = encryption.open(Box::new(io::BufReader::new(bytes))).map_err(|failure| {
+            let kind = if failure.exit() == Exit::Denied { ErrorKind::Denied } else { ErrorKind::Corrupt };
+            Error::new(kind, format!("{name}: {}", failure.message()))
+        })?;
+        Ok((time_us, ArchiveInput { name, bytes: opened.bytes }))
+    };
+    let mut has_ended = false;
+    Ok(std::iter::from_fn(move || {
+        if has_ended {
+            return None;
+        }
+        match journal.next().transpose()? {
+            Ok((record, bytes)) => {
+                has_ended = record.time_us >= last_us;
+                Some(open(record, bytes))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }))
+}
+
+/// The number of a file.
+fn number_of(name: &str) -> Option<u32> {
+    let (number, _) = name.split_once('-')?;
+    let digits = number.len() == 6 && number.bytes().all(|digit| digit.is_ascii_digit());
+    digits.then(|| number.parse().ok()).flatten()
+}
+
+fn parse_name(path: &Path) -> Option<StateFile> {
+    let name = path.file_name()?.to_str()?;
+    let number = number_of(name)?;
+    let kind = match name.get(7..)? {
+        "full.mortar" => StateKind::Full,
+        "increment.mortar" => StateKind::Increment,
+        _ => return None,
+    };
+    Some(StateFile { number, kind, path: path.to_owned() })
+}
+
+/// The head of an archive.
+pub(super) fn header_of(path: &Path, encryption: &DecryptArgs) -> Result<ArchiveHeader> {
+    let ArchiveInput { name, bytes } = open_input(path, encryption)?;
+    match ClusterArchiveReader::begin(bytes).map_err(|error| Failure::local(error).context(&name))? {
+        ArchiveFormat::Cluster(_, header) => Ok(header),
+        ArchiveFormat::Other(..) => Err(Failure::corrupt(format!("{name} is not an archive of a cluster"))),
+    }
+}
+
+fn len_of(path: &Path) -> Result<u64> {
+    let about = fs::metadata(path);
+    about.map(|about| about.len()).map_err(|error| Failure::file(format!("cannot read {}", path.display()), &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_a_number_and_a_kind() {
+        let parsed = parse_name(Path::new("/d/000012-increment.mortar")).unwrap();
+        assert_eq!((parsed.number, parsed.kind), (12, StateKind::Increment));
+        for name in
+            ["000012-changes.mortar", "12-full.mortar", "000012-full.mortar.0a.part", "+00012-full.mortar", "LOCK"]
+        {
+            assert_eq!(parse_name(Path::new(name)), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_backup_writes_to_a_directory_at_a_time() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("follow");
+        let first = FollowDirectory::lock(&dir).unwrap();
+        assert_eq!(FollowDirectory::lock(&dir).err().unwrap().exit(), Exit::Conflict);
+        let number = first.follower().unwrap();
+        drop(first);
+        assert_eq!(FollowDirectory::lock(&dir).unwrap().follower().unwrap(), number, "it stays the same");
+        // Files of others are not touched.
+        for name in ["000001-full.mortar.0a.part", "movie.part", "000001-full.mortar"] {
+            fs::write(dir.join(name), "x").unwrap();
+        }
+        let directory = FollowDirectory::lock(&dir).unwrap();
+        directory.remove_incomplete().unwrap();
+        assert!(dir.join("movie.part").exists() && !dir.join("000001-full.mortar.0a.part").exists());
+        assert_eq!(directory.next_number().unwrap(), 2);
+        fs::write(dir.join("STORE"), "x").unwrap();
+        drop(directory);
+        assert_eq!(FollowDirectory::lock(&dir).err().unwrap().exit(), Exit::Usage);
+    }
+}

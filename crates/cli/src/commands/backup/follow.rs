@@ -1,0 +1,391 @@
+//! `mortar backup --follow`: a backup that goes on, so that any moment since its beginning can be restored.
+//!
+//! It writes the archive of a state and then, each half second, what has changed since: the bricks track changes for it (`store::change_tracking`). If
+//! a brick does not know what has changed, because it was restarted or too much has, the next archive is an increment, which has a journal of its own.
+//!
+//! An error of a brick may pass, so the backup tries again. An error of a local file ends it.
+
+use std::io::{self, Write};
+use std::ops::RangeInclusive;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use client::AdminClient;
+use meta::catalog::{MemberAnswer, MemberRequest};
+use model::{Error, ErrorKind, Timestamp};
+use node::cluster_archive::PartName;
+use serde::Serialize;
+use tokio::time::{self, Instant};
+
+use super::cluster::{self, ArchiveContents, Bricks, Follower, TakenArchive};
+use super::directory::{FollowDirectory, StateFile, StateKind, header_of};
+use super::encryption::encrypted;
+use super::journal::JournalWriter;
+use super::{Backup, open_archive, open_base};
+use crate::commands::member;
+use crate::connection::CommandContext;
+use crate::failure::{Exit, Failure, Result};
+use crate::output::{HumanBytes, Report, pluralize, warn};
+use crate::progress::{HumanDuration, Progress};
+use crate::serving::Signals;
+
+/// A journal with so many bytes, and with as many as the archives before it, is followed by an increment: a restore applies all changes of a journal, and
+/// an increment reads all rows.
+const MAX_JOURNAL_BYTES: u64 = 1 << 30;
+/// The shortest and the longest interval. Bricks forget a backup that was not heard of for ten minutes.
+const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(300);
+/// Increments after a full archive.
+const MAX_INCREMENTS: usize = 500;
+const LEAST_KEEP: Duration = Duration::from_secs(1);
+/// What is encrypted and decrypted once at the start.
+const TEST_TEXT: &[u8] = b"mortar";
+/// The pause after a failure, which doubles up to the longest one.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What a backup that was stopped has written.
+#[derive(Serialize)]
+struct FollowReport {
+    moments: u64,
+    archives: u64,
+    bytes: u64,
+    seconds: f64,
+}
+
+impl Report for FollowReport {
+    fn write_text(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        writeln!(
+            out,
+            "followed for {}: {}, {}, {}",
+            HumanDuration(Duration::from_secs_f64(self.seconds)),
+            pluralize(self.archives, "archive", "archives"),
+            pluralize(self.moments, "moment", "moments"),
+            HumanBytes(self.bytes)
+        )
+    }
+}
+
+/// An archive of a state, when it is complete.
+#[derive(Serialize)]
+struct StateReport {
+    archive: String,
+    bytes: u64,
+    seconds: f64,
+}
+
+impl Report for StateReport {
+    fn write_text(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let took = HumanDuration(Duration::from_secs_f64(self.seconds));
+        writeln!(out, "{}: {} in {took}; its changes follow", self.archive, HumanBytes(self.bytes))
+    }
+}
+
+/// The connections of a backup.
+struct Connections {
+    bricks: Bricks,
+    /// To a peer server, which knows what bricks there are.
+    cluster: AdminClient,
+}
+
+/// The journal to which changes are added.
+struct OpenJournal {
+    journal: JournalWriter,
+    /// The next archive has what has changed since this one.
+    last: TakenArchive,
+}
+
+struct Following<'a> {
+    args: &'a Backup,
+    directory: FollowDirectory,
+    session: &'a mut CommandContext,
+    progress: Progress,
+    follower: Follower,
+    connections: Option<Connections>,
+    open: Option<OpenJournal>,
+    max_journal_bytes: u64,
+    /// When the last full archive was taken, in microseconds since 1970.
+    full_us: Option<i64>,
+    report: FollowReport,
+}
+
+/// Follows a cluster until Ctrl-C or SIGTERM.
+pub(super) async fn follow(args: &Backup, directory: FollowDirectory, session: &mut CommandContext) -> Result {
+    check_arguments(args)?;
+    directory.remove_incomplete().map_err(|error| Failure::file("cannot remove an incomplete archive", &error))?;
+    let follower = directory.follower()?;
+    let mut signals = Signals::listen()?;
+    let progress = Progress::start_with_unit("following", "moments", &session.output);
+    let mut following = Following {
+        args,
+        directory,
+        session,
+        progress: progress.clone(),
+        follower: Follower::new(follower),
+        connections: None,
+        open: None,
+        max_journal_bytes: MAX_JOURNAL_BYTES,
+        full_us: None,
+        report: FollowReport { moments: 0, archives: 0, bytes: 0, seconds: 0.0 },
+    };
+    let done = following.run(&mut signals).await;
+    progress.end();
+    following.report.seconds = progress.elapsed().as_secs_f64();
+    done?;
+    if following.report.archives == 0 {
+        return Err(Failure::interrupted("stopped before the first archive was complete; nothing was written"));
+    }
+    following.session.output.print(&following.report)
+}
+
+/// Checks what would be noticed only when an increment begins.
+fn check_arguments(args: &Backup) -> Result {
+    if !INTERVALS.contains(&args.every) {
+        return Err(Failure::usage("--every takes an interval from 10ms to 5min"));
+    }
+    if args.keep.is_some_and(|keep| keep < LEAST_KEEP) {
+        return Err(Failure::usage("--keep takes a second or more"));
+    }
+    let Some(encryptor) = args.encryption.encryptor()? else {
+        return match args.identity {
+            None => Ok(()),
+            Some(_) => Err(Failure::usage("--identity reads what --encrypt-to encrypts: name that, too")),
+        };
+    };
+    if args.identity.is_none() {
+        return Ok(());
+    }
+    let mut text = Vec::new();
+    let write =
+        encryptor.wrap_output(&mut text).and_then(|mut out| out.write_all(TEST_TEXT).and_then(|()| out.finish()));
+    write.map_err(|error| Failure::usage(format!("--encrypt-to: {error}")))?;
+    let opened = args.decryption().open(Box::new(io::Cursor::new(text)));
+    opened.map(drop).map_err(|failure| failure.context("--identity does not fit --encrypt-to"))
+}
+
+impl Following<'_> {
+    /// Takes moments until a signal comes. One that is being taken is completed, unless another signal comes.
+    async fn run(&mut self, signals: &mut Signals) -> Result {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let begun = Instant::now();
+            let is_first = self.report.archives == 0;
+            let (done, is_stopped) = {
+                let step = self.step();
+                tokio::pin!(step);
+                tokio::select! {
+                    done = &mut step => (done, false),
+                    // It may take hours.
+                    () = signals.next() => if is_first { return Ok(()) } else {
+                        tokio::select! {
+                            done = &mut step => (done, true),
+                            () = signals.next() => return Ok(()),
+                        }
+                    },
+                }
+            };
+            let next = match done {
+                Ok(()) => {
+                    pause = FIRST_PAUSE;
+                    begun + self.args.every
+                }
+                Err(failure) => {
+                    self.handle(failure)?;
+                    let next = Instant::now() + pause;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    next
+                }
+            };
+            if is_stopped {
+                return Ok(());
+            }
+            tokio::select! {
+                () = time::sleep_until(next) => {}
+                () = signals.next() => return Ok(()),
+            }
+        }
+    }
+
+    /// Goes on after a failure that may pass, and returns others.
+    fn handle(&mut self, failure: Failure) -> Result {
+        match failure.exit() {
+            Exit::Unavailable | Exit::Unknown => {
+                self.connections = None;
+                self.warn(&format!("{}; the backup tries again", failure.message()));
+                Ok(())
+            }
+            _ => Err(failure),
+        }
+    }
+
+    fn warn(&self, message: &str) {
+        let json = self.session.output.json();
+        self.progress.suspend(|| warn(json, "backup", message));
+    }
+
+    async fn step(&mut self) -> Result {
+        if self.connections.is_none() {
+            let cluster = self.session.connect_to_cluster().await?;
+            self.connections = Some(Connections { bricks: Bricks::connect(self.session).await?, cluster });
+        }
+        if self.open.as_ref().is_none_or(|open| open.journal.bytes() >= self.max_journal_bytes) || self.is_full_due() {
+            return self.begin_state().await;
+        }
+        self.take_moment().await
+    }
+
+    /// Whether the last full archive is older than the time to keep.
+    fn is_full_due(&self) -> bool {
+        self.full_us.zip(self.args.keep).is_some_and(|(full, keep)| full < micros_before(keep))
+    }
+
+    /// Writes the archive of a state, and begins its journal.
+    async fn begin_state(&mut self) -> Result {
+        let encryptor = self.args.encryption.encryptor()?;
+        let states = self.directory.states()?;
+        let base = self.base(&states, encryptor.is_some())?;
+        let Some(connections) = &self.connections else { return Ok(()) };
+        let number = self.directory.next_number().map_err(cannot_write)?;
+        let kind = if base.is_some() { StateKind::Increment } else { StateKind::Full };
+        let contents = match &base {
+            Some(base) => ArchiveContents::Increment(open_base(&base.path, self.args, encryptor.is_some())?),
+            None => ArchiveContents::Full,
+        };
+        let state = self.directory.state(number, kind);
+        let begun = Instant::now();
+        let (archive, part) = open_archive(&state.path)?;
+        let archive = encrypted(archive, encryptor).map_err(cannot_write)?;
+        let confirm = async || confirm(connections).await;
+        let (before, moments, progress) = (self.report.bytes, self.report.moments, self.progress.clone());
+        let report = move |bytes, _| progress.set_done(before + bytes, moments);
+        let follower = Some(&mut self.follower);
+        let taken = cluster::backup(&connections.bricks, contents, follower, archive, confirm, report).await;
+        // A brick was restarted in between.
+        let taken = taken.map_err(|failure| match failure.exit() {
+            Exit::NotFound => Error::new(ErrorKind::Unavailable, failure.message()).into(),
+            _ => failure,
+        })?;
+        if let Some(part) = part {
+            part.appear_at(&state.path, false)?;
+        }
+        let journal = JournalWriter::create(&self.directory.journal(number)).map_err(cannot_write)?;
+        self.warn_of_clock(&states, taken.id.time_us)?;
+        let report = StateReport {
+            archive: state.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            bytes: taken.bytes,
+            seconds: begun.elapsed().as_secs_f64(),
+        };
+        self.open = Some(OpenJournal { journal, last: taken });
+        self.report.archives += 1;
+        self.count(taken.bytes);
+        let output = &mut self.session.output;
+        let mut printed = Ok(());
+        self.progress.suspend(|| printed = output.print(&report).and_then(|()| output.flush()));
+        printed?;
+        if kind == StateKind::Full {
+            (self.max_journal_bytes, self.full_us) = (MAX_JOURNAL_BYTES.max(taken.bytes), Some(taken.id.time_us));
+            return self.remove_old(&states);
+        }
+        Ok(())
+    }
+
+    /// Warns if the clock went back: `--at` finds the moments in the order of their times.
+    fn warn_of_clock(&self, states: &[StateFile], time_us: i64) -> Result {
+        let Some(before) = states.last() else { return Ok(()) };
+        match self.directory.journal_up_to(before.number, i64::MAX)?.last_us {
+            Some(last) if last >= time_us => {
+                let last = Timestamp::from_micros(last);
+                self.warn(&format!(
+                    "the clock has gone back: the last moment is dated {last}, later than this archive"
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The archive of which the next one is an increment; `None` if that is to be a full one.
+    fn base(&mut self, states: &[StateFile], encrypts: bool) -> Result<Option<StateFile>> {
+        // Without the secret key no earlier archive can be read.
+        if encrypts && self.args.identity.is_none() {
+            return Ok(None);
+        }
+        let Some(full) = states.iter().rposition(|state| state.kind == StateKind::Full) else { return Ok(None) };
+        self.full_us = Some(header_of(&states[full].path, &self.args.decryption())?.id.time_us);
+        let is_long = states.len() - full > MAX_INCREMENTS;
+        Ok(states.last().filter(|_| !is_long && !self.is_full_due()).cloned())
+    }
+
+    /// Removes archives that no moment within the time to keep needs.
+    fn remove_old(&self, states: &[StateFile]) -> Result {
+        let Some(keep) = self.args.keep else { return Ok(()) };
+        // Without the secret key the times in the archives cannot be read. Their files were not changed after that.
+        let time = |state: &StateFile| match header_of(&state.path, &self.args.decryption()) {
+            Ok(header) => Ok(header.id.time_us),
+            Err(failure) if failure.exit() == Exit::Denied => modified_us(state),
+            Err(failure) => Err(failure),
+        };
+        let mut first = None;
+        for state in states.iter().filter(|state| state.kind == StateKind::Full) {
+            if time(state)? <= micros_before(keep) {
+                first = Some(state.number);
+            }
+        }
+        let Some(first) = first else { return Ok(()) };
+        let removed = self.directory.remove_before(first, states);
+        removed.map_err(|error| Failure::file("cannot remove an archive that is no longer needed", &error))
+    }
+
+    async fn take_moment(&mut self) -> Result {
+        let (Some(connections), Some(open)) = (&self.connections, &mut self.open) else { return Ok(()) };
+        let archive = Box::new(io::BufWriter::with_capacity(1 << 18, open.journal.begin().map_err(cannot_write)?));
+        let archive = encrypted(archive, self.args.encryption.encryptor()?).map_err(cannot_write)?;
+        let confirm = async || confirm(connections).await;
+        let (contents, follower) = (ArchiveContents::Changes(open.last), Some(&mut self.follower));
+        let taken = cluster::backup(&connections.bricks, contents, follower, archive, confirm, |_, _| {}).await;
+        let taken = match taken {
+            // A brick does not know what has changed, or there are others.
+            Err(failure) if failure.exit() == Exit::NotFound => {
+                (self.open, self.connections) = (None, None);
+                self.warn(&format!("{}: an increment comes next", failure.message()));
+                return Ok(());
+            }
+            taken => taken?,
+        };
+        open.journal.end(taken.id.time_us).map_err(cannot_write)?;
+        open.last = taken;
+        self.report.moments += 1;
+        self.count(taken.bytes);
+        Ok(())
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.report.bytes += bytes;
+        self.progress.set_done(self.report.bytes, self.report.moments);
+    }
+}
+
+/// Checks that the bricks of the cluster are those of the backup: what was moved to another one may be in no part.
+async fn confirm(connections: &Connections) -> Result {
+    let MemberAnswer { bricks, .. } = member::ask(&connections.cluster, &MemberRequest::List).await?;
+    let names = &connections.bricks.names;
+    let what = match bricks.iter().find(|brick| !names.contains(&PartName::Brick(brick.brick.0))) {
+        None if bricks.len() == names.len() => return Ok(()),
+        None => "a brick has left the cluster".to_owned(),
+        Some(brick) => format!("brick {} has joined the cluster", brick.brick),
+    };
+    Err(Failure::not_found(what))
+}
+
+fn cannot_write(error: io::Error) -> Failure {
+    Failure::file("cannot write the backup", &error)
+}
+
+fn micros_before(age: Duration) -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(age).as_micros() as i64
+}
+
+fn modified_us(state: &StateFile) -> Result<i64> {
+    let modified = std::fs::metadata(&state.path).and_then(|about| about.modified());
+    let modified = modified.map_err(|error| Failure::file(format!("cannot read {}", state.path.display()), &error))?;
+    Ok(modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64))
+}
