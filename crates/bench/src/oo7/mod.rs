@@ -62,6 +62,9 @@ pub(crate) struct Options {
     /// Show only the second run of each client.
     #[arg(long)]
     hot: bool,
+    /// Number of hot runs of each client. Default: 1.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    hot_runs: Option<u32>,
     /// Traversals that only read use group snapshots, which have no limit of objects.
     #[arg(long)]
     snapshots: bool,
@@ -207,8 +210,9 @@ impl Fixture<'_> {
         let mut measured = Measured { cold: Times::default(), hot: Times::default(), counts: Counts::default() };
         for repetition in 1..=Run::REPEATS {
             let users = self.connect()?;
-            let runs = if self.options.shows_hot() { 2 } else { 1 };
-            for times in [&mut measured.cold, &mut measured.hot].into_iter().take(runs) {
+            let hot_runs = if self.options.shows_hot() { self.options.hot_runs.unwrap_or(1) } else { 0 };
+            for run in 0..=hot_runs {
+                let times = if run == 0 { &mut measured.cold } else { &mut measured.hot };
                 let (elapsed, counts) = match run_all(&users, operation, &self.design) {
                     Err(error) if error.kind() == ErrorKind::TooLarge => return Ok(Err(error.message().to_owned())),
                     result => result?,
