@@ -103,6 +103,14 @@ struct PageWindow {
     window: BTreeMap<u16, WindowEntry>,
 }
 
+/// The changes of a page that validation knows.
+#[derive(Clone, Copy)]
+struct PageState<'a> {
+    window: Option<&'a BTreeMap<u16, WindowEntry>>,
+    /// Whatever is not in the window changed at or below this version.
+    floor: Version,
+}
+
 /// The stored versions of the pages of a logical node, with all changes that its machine has output so far.
 ///
 /// A driver reads what a call needs before it makes the call, so that looking a version up cannot fail: a machine does
@@ -159,8 +167,16 @@ impl Validator {
             Some(other) => Err(ValidationConflict { oid, cause: Cause::Held(other) }),
             None => Ok(()),
         };
+        let mut last = None;
         for read in reads {
-            self.check_current(txn, read, versions)?;
+            let page = read.oid.page();
+            // Reads are in the order of pages, so a page is looked up once.
+            let state = match last {
+                Some((same, state)) if same == page => state,
+                _ => self.page_state(page, versions),
+            };
+            last = Some((page, state));
+            self.check_current(txn, read, state)?;
             if !planted(Bug::HeldWrites) {
                 bars(read.oid, LockMode::Shared)?;
             }
@@ -172,18 +188,24 @@ impl Validator {
         touches.try_for_each(|oid| bars(*oid, LockMode::Touch))
     }
 
+    /// What decides whether reads of a page are current.
+    fn page_state(&self, page: PageId, versions: &dyn PageVersions) -> PageState<'_> {
+        match self.pages.get(&page) {
+            Some(PageWindow { window, floor, .. }) => PageState { window: Some(window), floor: *floor },
+            None => PageState { window: None, floor: versions.version(page) },
+        }
+    }
+
     /// Checks that a read returned the newest durable state (V1).
-    fn check_current(&self, txn: TxnId, read: &Read, versions: &dyn PageVersions) -> Result<(), ValidationConflict> {
+    fn check_current(&self, txn: TxnId, read: &Read, page: PageState<'_>) -> Result<(), ValidationConflict> {
         if planted(Bug::StaleReads) {
             return Ok(());
         }
-        let page = self.pages.get(&read.oid.page());
-        let change = page.and_then(|page| page.window.get(&read.oid.slot()));
-        let newest = match (change, page) {
-            (Some(change), _) => change.version,
-            (None, _) if planted(Bug::NoFloor) => Version::ZERO,
-            (None, Some(page)) => page.floor,
-            (None, None) => versions.version(read.oid.page()),
+        let change = page.window.and_then(|window| window.get(&read.oid.slot()));
+        let newest = match change {
+            Some(change) => change.version,
+            None if planted(Bug::NoFloor) => Version::ZERO,
+            None => page.floor,
         };
         let current = match read.seen {
             ReadVersion::At(_) if planted(Bug::PendingIsStale) && change.is_some() => false,

@@ -226,7 +226,10 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Request::Check { reads, .. } => reads,
             _ => &[],
         };
-        reads.iter().map(|read| read.oid.page()).filter(|page| self.validator.version(*page).is_none())
+        let mut last = None;
+        // Reads are in the order of pages.
+        let pages = reads.iter().map(|read| read.oid.page()).filter(move |page| last.replace(*page) != Some(*page));
+        pages.filter(|page| self.validator.version(*page).is_none())
     }
 
     /// Handles a request. `seen` is the largest timestamp that its sender knows. `versions` must have the
