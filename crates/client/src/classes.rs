@@ -6,6 +6,7 @@
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,11 +20,14 @@ use crate::persistent::{ClassDescription, Classes, FieldDescription, Layout, Per
 
 use super::client_core::{Core, unexpected_answer_error};
 use super::unique::UniqueIndex;
+use crate::plant::{Bug, planted};
 
 /// The mapping of a struct to a class.
 #[derive(Debug)]
 pub(super) struct StructMapping {
     pub(super) layout: Layout,
+    /// The revision of the catalogue whose classes it maps to.
+    pub(super) revision: u64,
     /// The class and its subclasses.
     family: Arc<BTreeSet<ClassId>>,
 }
@@ -42,12 +46,16 @@ struct ClassCache {
 
 /// The classes of a space that the client knows.
 #[derive(Debug, Default)]
-pub(super) struct KnownClasses(Mutex<ClassCache>);
+pub(super) struct KnownClasses {
+    cache: Mutex<ClassCache>,
+    /// The revision of the cache, for readers that do not lock it.
+    revision: AtomicU64,
+}
 
 impl KnownClasses {
     fn lock(&self) -> MutexGuard<'_, ClassCache> {
         // The cache is replaced as a whole: a panic leaves it consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn schema(&self) -> Arc<Schema> {
@@ -64,6 +72,11 @@ impl KnownClasses {
         is_due
     }
 
+    /// Whether a mapping is to the classes as they are known now.
+    pub(super) fn is_current(&self, mapping: &StructMapping) -> bool {
+        mapping.revision == self.revision.load(Ordering::Acquire) || planted(Bug::OldMappingTaken)
+    }
+
     /// The unique indexes.
     pub(super) fn unique(&self) -> Arc<[Arc<UniqueIndex>]> {
         self.lock().unique.clone()
@@ -76,7 +89,7 @@ impl KnownClasses {
         }
         let layout = Layout::of::<T>(&known.schema)?;
         let family = known.schema.family(layout.class());
-        let shape = Arc::new(StructMapping { layout, family });
+        let shape = Arc::new(StructMapping { layout, revision: known.revision, family });
         known.mappings.insert(TypeId::of::<T>(), shape.clone());
         Ok(shape)
     }
@@ -89,6 +102,7 @@ impl KnownClasses {
         let mut known = self.lock();
         if revision >= known.revision {
             *known = ClassCache { revision, schema, unique, mappings: HashMap::new(), checked_at: known.checked_at };
+            self.revision.store(revision, Ordering::Release);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Drives a client: the lock around the [`ClientDriver`], its connection, its timer, and the futures that wait for calls.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -8,7 +9,7 @@ use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limit
 use protocol::clock::ClusterTime;
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
-use protocol::page_cache::ObjectState;
+use protocol::page_cache::{DerivedValue, ObjectState};
 use protocol::session::Session;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, broadcast, mpsc, oneshot};
 use tokio::time;
@@ -314,6 +315,22 @@ impl Core {
             started
         };
         object_result(self.finish_call(started).await?)
+    }
+
+    /// Reads an object in a transaction if the cache has a value that was derived from it, and returns that value.
+    pub(super) fn read_derived(&self, read: &ReadRequest) -> Result<Option<Arc<dyn Any + Send + Sync>>> {
+        let mut state = self.lock()?;
+        state.driver.read_derived(read, self.clock.now())
+    }
+
+    /// Keeps a value that was derived from an object with the copy of the object, if that is still the same.
+    pub(super) fn attach(&self, oid: Oid, source: &Object, derived: DerivedValue) -> Result<()> {
+        // The derived value keeps the bytes of its source, so no other object can be at their address.
+        let is_source = |object: &Object| {
+            let (now, then) = (&object.data, &source.data);
+            !now.is_empty() && now.as_ptr() == then.as_ptr() && now.len() == then.len() && object.kind == source.kind
+        };
+        self.with_driver(|driver, now| driver.attach(oid, is_source, derived, now))
     }
 
     /// Reads an object outside of transactions.

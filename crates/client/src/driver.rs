@@ -19,9 +19,11 @@
 //! - An outcome that no call waits for is kept until a call requests it.
 
 mod calls;
+mod derived_values;
 mod expiry;
 mod inputs;
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +43,7 @@ use wire::cluster::{SpaceStatus, is_final};
 
 pub use self::calls::{CallId, ReadRequest};
 use self::calls::{CallTable, OutcomeGoal, PendingCall, PendingRequest, WaitKey};
+use self::derived_values::DerivedBytes;
 use super::events::{Event, SpaceMonitor};
 use super::outcome::{CommitOutcome, ConflictReason, commit_outcome};
 use super::transaction::IsolationLevel;
@@ -142,6 +145,7 @@ pub struct ClientDriver<T> {
     refused_write: Option<(ErrorKind, String)>,
     last_write: u64,
     residents: EvictionPolicy,
+    derived: DerivedBytes,
     timeout: Duration,
     is_closed: bool,
     out: Vec<Output<T>>,
@@ -167,6 +171,7 @@ impl<T: DriverObject> ClientDriver<T> {
             refused_write: None,
             last_write: 0,
             residents: EvictionPolicy::new(cache_bytes),
+            derived: DerivedBytes::default(),
             timeout,
             is_closed: false,
             out: Vec::new(),
@@ -231,8 +236,39 @@ impl<T: DriverObject> ClientDriver<T> {
         Ok(self.try_get(oid, now))
     }
 
+    /// Reads an object in a transaction if its copy has a [derived value](ClientDriver::attach): returns that value. Otherwise
+    /// [`ClientDriver::read`] reads it; this fetches and locks nothing.
+    ///
+    /// # Errors
+    /// As [`ClientDriver::read`].
+    pub fn read_derived(&mut self, read: &ReadRequest, now: Ms) -> Result<Option<Arc<dyn Any + Send + Sync>>> {
+        self.monitor.check()?;
+        let ReadRequest { txn, level, oid, .. } = *read;
+        self.check_readable(txn)?;
+        let derived = match self.session.read_copy(txn, oid, now) {
+            (Lookup::Value(object), Some(derived)) if object.is_of_class(oid.class()) => Some(derived.value.clone()),
+            _ => None,
+        };
+        self.check_not_doomed(txn, level)?;
+        if derived.is_some() {
+            self.residents.record_use(oid.page());
+        }
+        Ok(derived)
+    }
+
     fn try_read(&mut self, read: &ReadRequest, now: Ms) -> Result<Option<Option<T>>> {
         let ReadRequest { txn, level, oid, mode } = *read;
+        self.check_readable(txn)?;
+        self.residents.record_use(oid.page());
+        // A copy is looked up once; only a miss fetches or locks.
+        let copy = found_object(oid, self.session.read_copy(txn, oid, now).0);
+        let found = copy.or_else(|| found_object(oid, self.session.read_for(txn, oid, mode, now)));
+        self.check_not_doomed(txn, level)?;
+        Ok(found)
+    }
+
+    /// Checks that a transaction runs and was not refused.
+    fn check_readable(&self, txn: TxnId) -> Result<()> {
         if let Some((kind, why)) = self.deferred.get(&txn).filter(|(kind, _)| is_final(*kind)) {
             return Err(Error::new(*kind, why.clone()));
         }
@@ -240,18 +276,18 @@ impl<T: DriverObject> ClientDriver<T> {
             return Err(ended_error(txn, ended.clone()));
         }
         // Another task may have aborted it.
-        if !self.session.is_running(txn) {
-            return Err(over_error());
+        match self.session.is_running(txn) {
+            true => Ok(()),
+            false => Err(over_error()),
         }
-        self.residents.record_use(oid.page());
-        // A copy is looked up once; only a miss fetches or locks.
-        let copy = found_object(oid, self.session.read_copy(txn, oid, now));
-        let found = copy.or_else(|| found_object(oid, self.session.read_for(txn, oid, mode, now)));
+    }
+
+    fn check_not_doomed(&self, txn: TxnId, level: IsolationLevel) -> Result<()> {
         // An object that a snapshot has read may change later than the snapshot's time.
         let doomed = self.session.doomed(txn).filter(|_| level != IsolationLevel::Snapshot);
         match doomed.filter(|_| !planted(Bug::DoomedGoesOn)) {
             Some(doomed) => Err(ConflictReason::Object(doomed, None).error()),
-            None => Ok(found),
+            None => Ok(()),
         }
     }
 

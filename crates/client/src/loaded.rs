@@ -1,5 +1,8 @@
 //! Objects that a transaction has as structs.
 //!
+//! A struct that is only read is a [`DecodedStruct`], which the cache keeps with the object and all transactions share. The transaction has
+//! a [`SharedStruct`] of it, whose references count its readers. For a change it decodes a struct of its own, a [`StructEntry`].
+//!
 //! 1. A transaction has one struct for each object: loading an object again returns the same struct, with its changes.
 //! 2. A struct has many readers or one writer at a time, as with a `RefCell`; a conflicting borrow is an error.
 //! 3. A struct is *touched* once a [`LoadedMut`] is dereferenced mutably. The commit encodes touched structs as records, and
@@ -16,6 +19,41 @@ use model::{Error, ErrorKind, Kind, Object, Oid, RecordRef, Result};
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, RawRwLock, RwLock};
 
 use super::classes::StructMapping;
+
+/// A struct that was decoded from an object.
+pub(super) struct DecodedStruct<T> {
+    pub(super) value: T,
+    /// The object, whose bytes the struct is decoded from.
+    pub(super) object: Object,
+    pub(super) mapping: Arc<StructMapping>,
+}
+
+impl<T: Persistent> DecodedStruct<T> {
+    pub(super) fn of(oid: Oid, object: Object, mapping: Arc<StructMapping>) -> Result<Arc<Self>> {
+        let value = decode(oid, &object, &mapping)?;
+        Ok(Arc::new(Self { value, object, mapping }))
+    }
+
+    /// The memory that it takes, about, in bytes. What its fields own is estimated by the record.
+    pub(super) fn memory_size(&self) -> usize {
+        size_of::<Self>() + FIELD_BYTES_FACTOR * self.object.data.len()
+    }
+}
+
+/// A struct of an object that a transaction has only read. Each reference beside that of the transaction is a [`Loaded`].
+pub(super) struct SharedStruct<T> {
+    pub(super) decoded: Arc<DecodedStruct<T>>,
+}
+
+impl<T: Persistent> SharedStruct<T> {
+    /// Borrows the struct to read it.
+    pub(super) fn read(self: Arc<Self>, oid: Oid) -> Loaded<T> {
+        Loaded { borrowed: Borrowed::Shared(self), oid }
+    }
+}
+
+/// How much more memory the fields of a struct take than their encoding, about.
+const FIELD_BYTES_FACTOR: usize = 2;
 
 /// The struct of an object.
 #[derive(Debug)]
@@ -86,7 +124,7 @@ impl<T: Persistent> StructEntry<T> {
         if cell.retired {
             return Err(retired_error::<T>(oid));
         }
-        Ok(Loaded { cell, oid })
+        Ok(Loaded { borrowed: Borrowed::Own(cell), oid })
     }
 
     /// Borrows the struct to change it.
@@ -155,6 +193,12 @@ fn in_use_error<T: Persistent>(oid: Oid, how: &str) -> Error {
     Error::new(ErrorKind::Invalid, what)
 }
 
+/// The error of a change of an object that has readers.
+pub(super) fn being_read_error(oid: Oid) -> Error {
+    let what = format!("{oid} is being read or changed by this transaction: drop its Loaded or LoadedMut first");
+    Error::new(ErrorKind::Invalid, what)
+}
+
 fn retired_error<T: Persistent>(oid: Oid) -> Error {
     let what = format!("{} {oid} was removed or replaced by this transaction meanwhile: load it again", T::CLASS);
     Error::new(ErrorKind::Invalid, what)
@@ -162,8 +206,13 @@ fn retired_error<T: Persistent>(oid: Oid) -> Error {
 
 /// An object that a transaction has loaded to read it.
 pub struct Loaded<T> {
-    cell: ArcRwLockReadGuard<RawRwLock, StructCell<T>>,
+    borrowed: Borrowed<T>,
     oid: Oid,
+}
+
+enum Borrowed<T> {
+    Shared(Arc<SharedStruct<T>>),
+    Own(ArcRwLockReadGuard<RawRwLock, StructCell<T>>),
 }
 
 /// An object that a transaction has loaded to change it. The commit writes the changes.
@@ -192,7 +241,10 @@ impl<T> Deref for Loaded<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.cell.value
+        match &self.borrowed {
+            Borrowed::Shared(shared) => &shared.decoded.value,
+            Borrowed::Own(cell) => &cell.value,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ pub struct ConnectOptions {
     pub connect_timeout: Duration,
     /// Time limit of a call: a read, a query, or the outcome of a commit.
     pub timeout: Duration,
-    /// Maximum bytes of cached copies.
+    /// Maximum bytes of cached copies, and of the structs that were decoded from them.
     pub cache_bytes: usize,
     /// Whether to receive closed timestamps, which [`IsolationLevel::Snapshot`](super::IsolationLevel::Snapshot) requires. They cost
     /// a small message every 10 ms for each logical node in use.

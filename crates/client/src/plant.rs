@@ -24,6 +24,8 @@ model::planted_bugs! {
         OutcomeNotKept "drops an outcome that no call waits for yet"
         ClassIgnored "takes an object of another class for the one that is read"
         NothingEvicted "keeps all pages, however large the cache gets"
+        DerivedValuesFree "does not count decoded structs in the limit of the cache"
+        OldMappingTaken "takes a struct that was decoded before its class has changed"
         StatusNotWatched "does not ask a new peer server for the status of the space"
         LocksKeptAtClose "keeps its locks when it is closed"
         LeaseNewsIgnored "does not try again what waits for a logical node when its session opens"

@@ -1,6 +1,7 @@
 //! Transactions of a cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -70,7 +71,9 @@ pub(super) struct Changes {
     pub(super) writes: BTreeMap<Oid, Option<Object>>,
     /// Changes of a part of blobs that it does not replace.
     pub(super) patches: BTreeMap<Oid, Arc<ContentPatch>>,
-    /// Objects that it has loaded as structs: newer than `writes` until they are flushed.
+    /// Objects that it has only read as structs, which it shares with the cache; none of them is in `loaded` or `writes`.
+    pub(super) shared: HashMap<Oid, Arc<dyn Any + Send + Sync>, RandomState>,
+    /// Objects that it has loaded as structs of its own: newer than `writes` until they are flushed.
     pub(super) loaded: IndexMap<Oid, Arc<dyn AnyStructEntry>, RandomState>,
     /// New structs among them that are created only if a persistent object refers to them.
     pub(super) drafts: BTreeSet<Oid>,
@@ -88,7 +91,7 @@ pub(super) struct Changes {
     /// Temporary identifiers that it has assigned.
     temporary: u64,
     /// The logical nodes of objects that it has read, which take part in its commit.
-    read_nodes: BTreeSet<NodeId>,
+    pub(super) read_nodes: BTreeSet<NodeId>,
     /// The real identifiers for temporary ones, once they are assigned.
     real_oids: BTreeMap<Oid, Oid>,
     /// The offsets of its appends to each blob, in order: those to blobs that it writes itself, and after the commit those to others.
@@ -118,7 +121,7 @@ pub(super) enum OwnChange {
 
 pub(super) struct Inner {
     pub(super) core: Arc<Core>,
-    txn: TxnId,
+    pub(super) txn: TxnId,
     pub(super) level: IsolationLevel,
     changes: Mutex<Changes>,
     /// Whether something that it needs has not arrived in time.
@@ -445,6 +448,7 @@ impl Transaction {
             limits::check_entries(changes.entries.len(), keys)?;
             changes.is_over = true;
             changes.loaded.clear();
+            changes.shared.clear();
             // Encoded, because their bytes are in memory only once then: with the message, which is kept until it is answered.
             let patches: Vec<(Oid, Object)> = std::mem::take(&mut changes.patches).into_keys().zip(encoded).collect();
             let patched = patches.iter().cloned().map(|(oid, patch)| (oid, ObjectState::Changed(patch)));
@@ -496,6 +500,7 @@ impl Transaction {
             changes.named.clear();
             changes.hints.clear();
             changes.loaded.clear();
+            changes.shared.clear();
             changes.drafts.clear();
             changes.page_lease.release(&self.inner.core.page_source, true);
         }

@@ -15,14 +15,18 @@ use bytes::Bytes;
 use indexmap::map::Entry;
 use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, RecordRef, Result, ValueRef};
 use protocol::locks::LockMode;
+use protocol::page_cache::DerivedValue;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::proto::schema;
 
 use super::Client;
 use super::client_core::{Core, unexpected_answer_error};
-use super::loaded::{AnyStructEntry, Loaded, LoadedMut, StructEntry, decode};
-use super::transaction::{Changes, IsolationLevel, MAX_PAGE_BYTES, PlacementHint, Transaction};
+use super::driver::ReadRequest;
+use super::loaded::{
+    AnyStructEntry, DecodedStruct, Loaded, LoadedMut, SharedStruct, StructEntry, being_read_error, decode,
+};
+use super::transaction::{Changes, Inner, IsolationLevel, MAX_PAGE_BYTES, PlacementHint, Transaction};
 
 // ---------------------------------------------------------------------------------------------- outside of transactions
 
@@ -109,6 +113,12 @@ impl Transaction {
     pub async fn load_mut<T: Persistent>(&self, reference: Ref<T>) -> Result<LoadedMut<T>> {
         self.check_writable()?;
         let oid = reference.oid();
+        // As in `try_load`. A lock has to be exclusive first.
+        if self.inner.level != IsolationLevel::Locks
+            && let Some(own) = self.with_entry(oid, |entry: &StructEntry<T>| entry.change(oid))?
+        {
+            return own;
+        }
         self.struct_entry::<T>(oid, LockMode::Exclusive).await?.ok_or_else(|| not_found_error::<T>(oid))?.change(oid)
     }
 
@@ -119,10 +129,76 @@ impl Transaction {
     pub async fn try_load<T: Persistent>(&self, reference: Ref<T>) -> Result<Option<Loaded<T>>> {
         let oid = reference.oid();
         // Without a call that waits: most loads in a program that navigates are of objects that it has.
-        if let Some(loaded) = self.with_entry(oid, |entry: &StructEntry<T>| entry.read(oid))? {
-            return loaded.map(Some);
+        if let Some(loaded) = self.load_available(oid)? {
+            return Ok(Some(loaded));
         }
-        self.struct_entry::<T>(oid, LockMode::Shared).await?.map(|slot| slot.read(oid)).transpose()
+        match self.inner.level {
+            IsolationLevel::Optimistic | IsolationLevel::Snapshot => self.load_shared(oid).await,
+            IsolationLevel::Locks => {
+                self.struct_entry::<T>(oid, LockMode::Shared).await?.map(|slot| slot.read(oid)).transpose()
+            }
+        }
+    }
+
+    /// Loads an object that this transaction has as a struct already, or the cache has.
+    fn load_available<T: Persistent>(&self, oid: Oid) -> Result<Option<Loaded<T>>> {
+        let Inner { core, txn, level, .. } = &*self.inner;
+        let changes = &mut *self.changes()?;
+        if let Some(entry) = changes.loaded.get(&oid) {
+            let own = (&**entry as &dyn Any).downcast_ref::<StructEntry<T>>();
+            return own.map(|entry| entry.read(oid)).transpose();
+        }
+        if let Some(entry) = changes.shared.get(&oid) {
+            return Ok(entry.clone().downcast::<SharedStruct<T>>().ok().map(|shared| shared.read(oid)));
+        }
+        if *level == IsolationLevel::Locks || changes.has_written(oid) {
+            return Ok(None);
+        }
+        let read = ReadRequest { txn: *txn, level: *level, oid, mode: LockMode::Shared };
+        let derived = core.read_derived(&read)?.and_then(|derived| derived.downcast::<DecodedStruct<T>>().ok());
+        let Some(decoded) = derived.filter(|decoded| core.classes.is_current(&decoded.mapping)) else {
+            return Ok(None);
+        };
+        changes.read_nodes.insert(oid.page().node);
+        let shared = Arc::new(SharedStruct { decoded });
+        changes.shared.insert(oid, shared.clone());
+        Ok(Some(shared.read(oid)))
+    }
+
+    /// Loads an object that the cache does not have as a struct, and keeps the struct there.
+    async fn load_shared<T: Persistent>(&self, oid: Oid) -> Result<Option<Loaded<T>>> {
+        let core = self.core();
+        let mapping = core.mapping_of::<T>(oid).await?;
+        loop {
+            if self.changes()?.has_written(oid) {
+                return self.struct_entry::<T>(oid, LockMode::Shared).await?.map(|slot| slot.read(oid)).transpose();
+            }
+            let Some(object) = self.get(oid).await? else { return Ok(None) };
+            let decoded = DecodedStruct::<T>::of(oid, object, mapping.clone())?;
+            let Some(loaded) = self.share(oid, &decoded)? else { continue };
+            let derived = DerivedValue { value: decoded.clone(), bytes: decoded.memory_size() };
+            core.attach(oid, &decoded.object, derived)?;
+            return Ok(Some(loaded));
+        }
+    }
+
+    /// Makes a struct that of an object in this transaction. `None` if another task has written the object meanwhile.
+    fn share<T: Persistent>(&self, oid: Oid, decoded: &Arc<DecodedStruct<T>>) -> Result<Option<Loaded<T>>> {
+        let changes = &mut *self.changes()?;
+        if changes.has_written(oid) {
+            return Ok(None);
+        }
+        if let Some(entry) = changes.shared.get(&oid) {
+            // Another task has loaded it meanwhile.
+            if let Ok(shared) = entry.clone().downcast::<SharedStruct<T>>() {
+                return Ok(Some(shared.read(oid)));
+            }
+            // As a struct of another type.
+            changes.forget_shared(oid)?;
+        }
+        let shared = Arc::new(SharedStruct { decoded: decoded.clone() });
+        changes.shared.insert(oid, shared.clone());
+        Ok(Some(shared.read(oid)))
     }
 
     /// Loads many objects to read them, in this order. Those that are not cached are fetched together.
@@ -152,9 +228,10 @@ impl Transaction {
         Ok(Some(Ref::new(oid)))
     }
 
-    /// The struct of an object in this transaction, loaded if necessary; `None` if there is no such object.
+    /// The transaction's own struct of an object, loaded if necessary; `None` if there is no such object.
     async fn struct_entry<T: Persistent>(&self, oid: Oid, mode: LockMode) -> Result<Option<Arc<StructEntry<T>>>> {
         let shape = self.core().mapping_of::<T>(oid).await?;
+        self.changes()?.own_shared::<T>(oid)?;
         let known = self.known_entry::<T>(oid)?;
         if let Some(slot) = &known
             && (slot.is_new() || mode == LockMode::Shared || self.inner.level != IsolationLevel::Locks)
@@ -172,9 +249,13 @@ impl Transaction {
         let Some(object) = object else { return Ok(None) };
         let slot = StructEntry::<T>::of(oid, object, shape)?;
         loop {
-            if let Entry::Vacant(place) = self.changes()?.loaded.entry(oid) {
-                place.insert(slot.clone());
-                return Ok(Some(slot));
+            {
+                let changes = &mut *self.changes()?;
+                changes.forget_shared(oid)?;
+                if let Entry::Vacant(place) = changes.loaded.entry(oid) {
+                    place.insert(slot.clone());
+                    return Ok(Some(slot));
+                }
             }
             // Another task has loaded it meanwhile.
             if let Some(known) = self.known_entry::<T>(oid)? {
@@ -368,6 +449,31 @@ impl Transaction {
 }
 
 impl Changes {
+    /// Whether the transaction has written an object, or has a struct of its own of it.
+    fn has_written(&self, oid: Oid) -> bool {
+        self.writes.contains_key(&oid) || self.patches.contains_key(&oid) || self.loaded.contains_key(&oid)
+    }
+
+    /// Makes the shared struct of an object the transaction's own, so that it can be changed.
+    fn own_shared<T: Persistent>(&mut self, oid: Oid) -> Result<()> {
+        if let Some(entry) = self.forget_shared(oid)?
+            && let Ok(shared) = entry.downcast::<SharedStruct<T>>()
+        {
+            let DecodedStruct { object, mapping, .. } = &*shared.decoded;
+            self.loaded.insert(oid, StructEntry::<T>::of(oid, object.clone(), mapping.clone())?);
+        }
+        Ok(())
+    }
+
+    /// Removes and returns the shared struct of an object, if there is one. It must not be borrowed now.
+    fn forget_shared(&mut self, oid: Oid) -> Result<Option<Arc<dyn Any + Send + Sync>>> {
+        match self.shared.get(&oid) {
+            Some(entry) if Arc::strong_count(entry) > 1 => Err(being_read_error(oid)),
+            Some(_) => Ok(self.shared.remove(&oid)),
+            None => Ok(None),
+        }
+    }
+
     /// The structs that are not drafts.
     fn non_drafts(&self) -> impl Iterator<Item = (&Oid, &Arc<dyn AnyStructEntry>)> {
         self.loaded.iter().filter(|(oid, _)| !self.drafts.contains(oid))
@@ -387,6 +493,7 @@ impl Changes {
 
     /// Removes the struct of an object, which the transaction writes as a record.
     pub(super) fn forget_struct(&mut self, oid: Oid) -> Result<()> {
+        self.forget_shared(oid)?;
         if let Some(slot) = self.loaded.get(&oid) {
             slot.retire(oid)?;
             self.loaded.swap_remove(&oid);

@@ -85,6 +85,20 @@ impl<K: Copy + Eq + Hash> EvictionPolicy<K> {
         self.enqueue(page, bytes, is_main);
     }
 
+    /// Changes the size of a copy by what a part of it has grown or shrunk, in bytes.
+    pub fn resize_part(&mut self, page: K, before: usize, after: usize) {
+        if let Some(resident) = self.pages.get(&page) {
+            let bytes = (resident.bytes + after).saturating_sub(before);
+            self.insert(page, bytes);
+        }
+    }
+
+    /// The maximum of [`EvictionPolicy::bytes`].
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
     fn enqueue(&mut self, page: K, bytes: usize, is_main: bool) {
         if is_main {
             self.main.push_back(page);

@@ -39,9 +39,14 @@
 //!   When a page is evicted or replaced, the intervals of its reads end at the closed timestamp at that moment: later
 //!   changes would not be received.
 
+mod cached_page;
 mod running_txns;
+mod slots;
+mod txn_reads;
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use model::{NodeId, Oid, PageId};
 
@@ -50,7 +55,9 @@ use crate::memory_size::MemorySize;
 use crate::page_map::PageMap;
 use crate::plant::{Bug, planted};
 use crate::validate::{Read, ReadVersion};
-use running_txns::{RunningTxns, TrackedRead};
+use cached_page::{CachedPage, VcacheEntry};
+use running_txns::RunningTxns;
+use txn_reads::TrackedRead;
 
 /// A brick's message about a durable change of a page (rule D2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,11 +127,14 @@ pub enum Lookup<'a, T> {
     Miss,
 }
 
-/// The version and commit time of an object that is newer than its copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct VcacheEntry {
-    seen: ReadVersion,
-    timestamp: HlcTimestamp,
+/// A value that the user of the cache has made from an object, such as a decoded struct. The cache keeps it with the object and drops it
+/// when the object changes or leaves the cache, so it is always that of the current state.
+#[derive(Clone, Debug)]
+pub struct DerivedValue {
+    /// The value.
+    pub value: Arc<dyn Any + Send + Sync>,
+    /// Its approximate memory in bytes.
+    pub bytes: usize,
 }
 
 /// The version and time of an object in a copy.
@@ -142,19 +152,6 @@ impl Default for AsOf {
     fn default() -> Self {
         Self { version: Version::ZERO, seen: ReadVersion::At(Version::ZERO), timestamp: HlcTimestamp::ZERO }
     }
-}
-
-#[derive(Clone, Debug)]
-struct CachedPage<T> {
-    /// Which copy of the page it is: each fetch brings another.
-    number: u64,
-    version: Version,
-    timestamp: HlcTimestamp,
-    /// `None` is invalid. What is not there does not exist.
-    slots: BTreeMap<u16, Option<T>>,
-    vcache: BTreeMap<u16, VcacheEntry>,
-    /// Messages behind a gap, by the version that they follow.
-    ahead: BTreeMap<Version, Invalidation>,
 }
 
 /// The limit for messages that are kept during a fetch, in bytes.
@@ -246,25 +243,54 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     /// Reads an object in a transaction: its own write, else the copy. The version is fixed by the first read (P3).
     pub fn read(&mut self, txn: TxnId, oid: Oid) -> Lookup<'_, T> {
-        let Some((running, readers)) = self.running.get_reader(txn) else { return Lookup::Miss };
-        if let Some(written) = running.writes.get(&oid) {
-            return match written {
-                ObjectState::Value(value) => Lookup::Value(value),
-                ObjectState::Absent => Lookup::Absent,
-                ObjectState::Changed(_) => Lookup::Miss,
-            };
+        self.read_derived(txn, oid).0
+    }
+
+    /// The same, with the value that was [derived](PageCache::attach) from the object, if the copy has one.
+    pub fn read_derived(&mut self, txn: TxnId, oid: Oid) -> (Lookup<'_, T>, Option<&DerivedValue>) {
+        let Some((running, readers)) = self.running.get_reader(txn) else { return (Lookup::Miss, None) };
+        if running.writes.contains_key(&oid) {
+            return (self.own_write(txn, oid), None);
         }
-        let Some(copy) = self.copies.get(&oid.page()) else { return Lookup::Miss };
-        let found = copy.lookup(oid.slot());
+        let Some(copy) = self.copies.get(&oid.page()) else { return (Lookup::Miss, None) };
+        let (found, derived) = copy.lookup_derived(oid.slot());
         if found.is_miss() {
-            return found;
+            return (found, None);
         }
         let VcacheEntry { seen, timestamp } = copy.vcache_entry(oid.slot());
-        let read = TrackedRead { seen, copy: copy.number, from: timestamp, until: None };
-        if running.reads.record(oid, read, readers) {
-            running.doomed.get_or_insert(oid);
+        running.record_read(oid, TrackedRead { seen, copy: copy.number, from: timestamp, until: None }, readers);
+        (found, derived)
+    }
+
+    /// What a transaction has written as an object.
+    fn own_write(&self, txn: TxnId, oid: Oid) -> Lookup<'_, T> {
+        match self.running.get(txn).and_then(|running| running.writes.get(&oid)) {
+            Some(ObjectState::Value(value)) => Lookup::Value(value),
+            Some(ObjectState::Absent) => Lookup::Absent,
+            Some(ObjectState::Changed(_)) | None => Lookup::Miss,
         }
-        found
+    }
+
+    /// Keeps a value that was derived from an object, as long as the copy has the object. `is_source` says whether the object that the
+    /// copy has now is the one that the value was derived from. Returns the bytes of all derived values of the page, or `None` if the
+    /// value is not kept.
+    pub fn attach(&mut self, oid: Oid, is_source: impl FnOnce(&T) -> bool, derived: DerivedValue) -> Option<usize> {
+        let copy = self.copies.get_mut(&oid.page())?;
+        let is_kept = copy.slots.attach(oid.slot(), is_source, derived);
+        is_kept.then(|| copy.slots.derived_bytes())
+    }
+
+    /// The bytes of all derived values of a page.
+    #[must_use]
+    pub fn derived_bytes(&self, page: PageId) -> usize {
+        self.copies.get(&page).map_or(0, |copy| copy.slots.derived_bytes())
+    }
+
+    /// Drops the derived values of a page.
+    pub fn drop_derived(&mut self, page: PageId) {
+        if let Some(copy) = self.copies.get_mut(&page) {
+            copy.slots.drop_derived();
+        }
     }
 
     /// Writes an object in a transaction. Other transactions see it after the commit. Returns whether the transaction
@@ -314,11 +340,12 @@ impl<T: Clone + MemorySize> PageCache<T> {
             page.writes.insert(oid.slot(), content.clone());
         }
         self.committing.insert(txn, committing);
-        let seen = running.reads.iter().map(|(_, read)| read.from).max().unwrap_or_default();
+        let seen = running.reads.latest_from().unwrap_or_default();
         let late = planted(Bug::VersionAtCommit);
         let now = |oid: Oid| self.copies.get(&oid.page()).map(|copy| ReadVersion::At(copy.version)).filter(|_| late);
-        let reads = running.reads.iter().map(|(oid, read)| Read { oid, seen: now(oid).unwrap_or(read.seen) });
-        Ok(FinishedTxn { reads: reads.collect(), seen, writes: running.writes })
+        let mut reads = Vec::with_capacity(running.reads.len());
+        running.reads.for_each(|oid, read| reads.push(Read { oid, seen: now(oid).unwrap_or(read.seen) }));
+        Ok(FinishedTxn { reads, seen, writes: running.writes })
     }
 
     /// The outcome of a transaction has come: when it committed, if it did (P4).
@@ -338,9 +365,9 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// is forgotten unless it has to wait. `None` if there is no such transaction.
     pub fn snapshot(&mut self, txn: TxnId, last: HlcTimestamp) -> Option<SnapshotCheck> {
         let running = self.running.get(txn)?;
-        let from = running.reads.iter().map(|(_, read)| read.from).max().unwrap_or(last).max(last);
-        let first = running.reads.iter().filter_map(|(oid, read)| Some((read.until?, oid))).min();
-        let nodes = running.reads.iter().map(|(oid, _)| oid.page().node);
+        let from = running.reads.latest_from().unwrap_or(last).max(last);
+        let first = running.reads.first_ended();
+        let nodes = running.reads.pages().map(|page| page.node);
         let closed = nodes.map(|node| (self.closed(node), node));
         let found = match (first, closed.min()) {
             (Some((until, oid)), _) if until <= from => SnapshotCheck::Conflict(oid),
@@ -568,8 +595,8 @@ impl<T: Clone + MemorySize> PageCache<T> {
         if !copy.vcache.is_empty() && !planted(Bug::NewerCalledComplete) {
             return None;
         }
-        let whole = copy.slots.iter().filter(|(_, value)| value.is_some() || !planted(Bug::HoleCalledComplete));
-        let objects: Option<BTreeMap<u16, T>> = whole.map(|(slot, value)| Some((*slot, value.clone()?))).collect();
+        let whole = copy.slots.iter().filter(|(_, it)| it.value.is_some() || !planted(Bug::HoleCalledComplete));
+        let objects: Option<BTreeMap<u16, T>> = whole.map(|(slot, it)| Some((slot, it.value.clone()?))).collect();
         Some(PageImage { version: copy.version, timestamp: copy.timestamp, objects: objects? })
     }
 
@@ -577,7 +604,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
     pub fn valid_objects(&self, page: PageId) -> impl Iterator<Item = (u16, &T, ReadVersion)> {
         let copy = self.copies.get(&page);
         copy.into_iter().flat_map(|copy| {
-            copy.slots.iter().filter_map(|(slot, value)| Some((*slot, value.as_ref()?, copy.vcache_entry(*slot).seen)))
+            copy.slots.iter().filter_map(|(slot, it)| Some((slot, it.value.as_ref()?, copy.vcache_entry(slot).seen)))
         })
     }
 
@@ -617,64 +644,6 @@ fn advance_reads<T>(running: &mut RunningTxns<T>, message: &Invalidation, copy: 
             read.seen = ReadVersion::At(version.max(message.version));
         }
     });
-}
-
-impl<T: Clone> CachedPage<T> {
-    fn new(number: u64, fetched: PageImage<T>) -> Self {
-        let PageImage { version, timestamp, objects } = fetched;
-        let slots = objects.into_iter().map(|(slot, value)| (slot, Some(value))).collect();
-        Self { number, version, timestamp, slots, vcache: BTreeMap::new(), ahead: BTreeMap::new() }
-    }
-
-    fn lookup(&self, slot: u16) -> Lookup<'_, T> {
-        match self.slots.get(&slot) {
-            Some(Some(value)) => Lookup::Value(value),
-            Some(None) => Lookup::Miss,
-            None => Lookup::Absent,
-        }
-    }
-
-    /// How new an object is.
-    fn vcache_entry(&self, slot: u16) -> VcacheEntry {
-        let copy = VcacheEntry { seen: ReadVersion::At(self.version), timestamp: self.timestamp };
-        self.vcache.get(&slot).copied().unwrap_or(copy)
-    }
-
-    fn put(&mut self, slot: u16, content: ObjectState<T>, newer: VcacheEntry) {
-        match content {
-            ObjectState::Value(value) => self.slots.insert(slot, Some(value)),
-            ObjectState::Absent => self.slots.remove(&slot),
-            ObjectState::Changed(_) => self.slots.insert(slot, None),
-        };
-        self.vcache.insert(slot, newer);
-    }
-
-    /// Changes an object that a message names, unless it is as new already.
-    fn change_slot(&mut self, slot: u16, message: &Invalidation, content: Option<&ObjectState<T>>) {
-        let newer = VcacheEntry { seen: ReadVersion::At(message.version), timestamp: message.timestamp };
-        match self.vcache.get(&slot).map(|newer| newer.seen) {
-            Some(ReadVersion::At(version)) if version >= message.version && !planted(Bug::OldUpdates) => return,
-            Some(ReadVersion::Written(txn)) if txn == message.txn => {
-                self.vcache.insert(slot, newer);
-                return;
-            }
-            _ => {}
-        }
-        match content {
-            Some(content) => self.put(slot, content.clone(), newer),
-            None => {
-                self.slots.insert(slot, None);
-                self.vcache.insert(slot, newer);
-            }
-        }
-    }
-
-    /// Advances the copy by the message that follows it.
-    fn advance(&mut self, message: &Invalidation) {
-        self.version = message.version;
-        self.timestamp = self.timestamp.max(message.timestamp);
-        self.vcache.retain(|_, newer| !matches!(newer.seen, ReadVersion::At(version) if version <= message.version));
-    }
 }
 
 #[cfg(test)]

@@ -105,6 +105,7 @@ model::planted_bugs! {
         "D4" HolderNeverExpires "nodes wait for a holder whose lease has ended"
         "D4" SilentRenewed "a holder that leaves an invalidation unanswered gets another lease"
         "D4" NoDrift "all clocks are assumed to have the same rate"
+        "P1" DerivedKept "a value that was derived from an object stays with the slot when the object changes"
         "P2" GapsIgnored "a message that does not follow the copy's version advances it"
         "P2" OldUpdates "a late update replaces a newer one"
         "P3" NoDoom "a message about a read object does not doom the transaction"

@@ -36,7 +36,7 @@ use crate::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
 use crate::lease::Ms;
 use crate::locks::LockMode;
 use crate::memory_size::MemorySize;
-use crate::page_cache::{AsOf, FetchId, FinishedTxn, Lookup, ObjectState, PageCache, SnapshotCheck};
+use crate::page_cache::{AsOf, DerivedValue, FetchId, FinishedTxn, Lookup, ObjectState, PageCache, SnapshotCheck};
 use crate::plant::{Bug, planted};
 use crate::pram::Pram;
 use crate::schedule::Schedule;
@@ -284,14 +284,25 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// Reads the local copy of an object in a transaction; fetches and locks nothing. A datastore transaction reads no copies.
-    pub fn read_copy(&mut self, txn: TxnId, oid: Oid, now: Ms) -> Lookup<'_, T> {
+    /// Reads the local copy of an object in a transaction, and the value that was derived from it; fetches and locks nothing. A datastore
+    /// transaction reads no copies.
+    pub fn read_copy(&mut self, txn: TxnId, oid: Oid, now: Ms) -> (Lookup<'_, T>, Option<&DerivedValue>) {
         let level = self.running.get(&txn).map(|running| running.level);
         match level {
-            Some(Level::Locks { .. }) | None => Lookup::Miss,
-            Some(_) if self.is_valid(oid.page().node, now) => self.cache.read(txn, oid),
-            Some(_) => Lookup::Miss,
+            Some(Level::Locks { .. }) | None => (Lookup::Miss, None),
+            Some(_) if self.is_valid(oid.page().node, now) => self.cache.read_derived(txn, oid),
+            Some(_) => (Lookup::Miss, None),
         }
+    }
+
+    /// See [`PageCache::attach`].
+    pub fn attach(&mut self, oid: Oid, is_source: impl FnOnce(&T) -> bool, derived: DerivedValue) -> Option<usize> {
+        self.cache.attach(oid, is_source, derived)
+    }
+
+    /// See [`PageCache::drop_derived`].
+    pub fn drop_derived(&mut self, page: PageId) {
+        self.cache.drop_derived(page);
     }
 
     fn read_locked(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: LockMode, now: Ms) -> Lookup<'_, T> {
@@ -438,8 +449,17 @@ impl<T: Clone + MemorySize> Session<T> {
         }
         let only_reads = writes.is_empty() && touches.is_empty() && entries.is_empty();
         let mut parts: BTreeMap<NodeId, Part<T>> = BTreeMap::new();
-        for read in reads {
-            parts.entry(read.oid.page().node).or_default().reads.push(read);
+        // Reads are in the order of pages, so those of a node follow one another; mostly all are of one node.
+        let node_of = |read: &Read| read.oid.page().node;
+        match reads.first().map(node_of) {
+            Some(node) if reads.iter().all(|read| node_of(read) == node) => {
+                parts.entry(node).or_default().reads = reads
+            }
+            _ => {
+                for some in reads.chunk_by(|one, next| node_of(one) == node_of(next)) {
+                    parts.entry(node_of(&some[0])).or_default().reads.extend_from_slice(some);
+                }
+            }
         }
         for (oid, content) in writes {
             parts.entry(oid.page().node).or_default().writes.insert(oid, content);

@@ -259,11 +259,20 @@ impl<T: DriverObject> ClientDriver<T> {
     fn handle_fetched(&mut self, page: PageId, now: Ms) {
         let objects = self.session.cache().valid_objects(page).map(|(_, object, _)| OVERHEAD + object.memory_size());
         let bytes = OVERHEAD + objects.sum::<usize>();
-        self.residents.insert(page, bytes);
+        // A copy that has been validated again has kept its derived values.
+        let derived = self.session.cache().derived_bytes(page);
+        self.derived.set(page, derived);
+        self.residents.insert(page, bytes + derived);
+        self.evict_surplus(page, now);
+    }
+
+    /// Evicts copies if the cache is full, but not this one, which is about to be used.
+    pub(super) fn evict_surplus(&mut self, page: PageId, now: Ms) {
         while let Some(evicted) = self.residents.evict(page) {
             if planted(Bug::NothingEvicted) {
                 continue;
             }
+            self.derived.set(evicted, 0);
             self.session.evict(evicted);
             // Without a copy the client hears of no change of the page.
             if !planted(Bug::EvictedPageNotWatched) {

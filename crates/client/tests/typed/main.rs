@@ -133,6 +133,102 @@ async fn object_is_one_struct_within_transaction() {
     world.end().await;
 }
 
+/// The address of the struct of an object in a new transaction: it tells whether two transactions share it.
+async fn struct_address(cluster: &Client, reference: Ref<Account>) -> usize {
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let account = t.load(reference).await.unwrap();
+    let address = std::ptr::from_ref::<Account>(&account).addr();
+    expect_committed(&t).await;
+    drop(account);
+    address
+}
+
+#[tokio::test]
+async fn transactions_share_struct_until_its_object_changes() {
+    let world = World::start(2).await;
+    let (one, other) = (world.client().await, world.client().await);
+    one.define::<Account>().await.unwrap();
+    let ann = ann(&one).await;
+    let first = one.begin(IsolationLevel::Optimistic);
+    let held = first.load(ann).await.unwrap();
+    let address = std::ptr::from_ref::<Account>(&held).addr();
+    assert_eq!(struct_address(&one, ann).await, address);
+    // Another client changes it: what was loaded stays as it was, and what is loaded now is new.
+    let change = other.transact(|t| async move {
+        t.load_mut(ann).await?.balance = 7;
+        Ok(())
+    });
+    change.await.unwrap();
+    let changed = one.transact(|t| async move { Ok(t.load(ann).await?.balance) }).await.unwrap();
+    assert_eq!((changed, held.balance), (7, 100));
+    assert_ne!(struct_address(&one, ann).await, address);
+    assert!(matches!(first.commit().await.unwrap(), CommitOutcome::Conflict(_)), "its read is not current any more");
+    // So does this client.
+    let t = one.begin(IsolationLevel::Optimistic);
+    assert_eq!(t.load(ann).await.unwrap().balance, 7);
+    t.load_mut(ann).await.unwrap().balance = 8;
+    assert_eq!(t.load(ann).await.unwrap().balance, 8, "a transaction sees its own changes");
+    let outside = one.begin(IsolationLevel::Optimistic);
+    assert_eq!(outside.load(ann).await.unwrap().balance, 7, "others do not before the commit");
+    expect_committed(&t).await;
+    let changed = one.transact(|t| async move { Ok(t.load(ann).await?.balance) }).await.unwrap();
+    assert_eq!(changed, 8);
+    // What is aborted leaves the struct of the others as it was.
+    let t = one.begin(IsolationLevel::Optimistic);
+    t.load_mut(ann).await.unwrap().balance = 9;
+    t.abort();
+    assert_eq!(one.transact(|t| async move { Ok(t.load(ann).await?.balance) }).await.unwrap(), 8);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn struct_that_is_read_is_not_replaced_by_a_record_of_its_transaction() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let ann = ann(&cluster).await;
+    for _ in 0..2 {
+        let t = cluster.begin(IsolationLevel::Optimistic);
+        let account = t.load(ann).await.unwrap();
+        let record = t.get(ann.oid()).await.unwrap().unwrap();
+        assert_eq!(kind(t.put(ann.oid(), record.clone()).await), ErrorKind::Invalid);
+        assert_eq!(kind(t.remove(ann).await), ErrorKind::Invalid);
+        let bank: Ref<Bank> = account.bank.unwrap();
+        drop(account);
+        t.put(ann.oid(), record).await.unwrap();
+        assert_eq!(t.load(ann).await.unwrap().balance, 100);
+        assert_eq!(t.load(bank).await.unwrap().name, "North");
+        t.remove(ann).await.unwrap();
+        assert!(t.try_load(ann).await.unwrap().is_none());
+        t.abort();
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn structs_stay_within_the_limit_of_the_cache() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Note>().await.unwrap();
+    let mut notes = Vec::new();
+    for _ in 0..20 {
+        let note = cluster.transact(|t| async move { t.create(Note { text: "x".repeat(8 << 10) }).await });
+        notes.push(note.await.unwrap());
+    }
+    // Room for three of them.
+    let mut options = client::ConnectOptions::default();
+    options.cache_bytes = 32 << 10;
+    let small = Client::connect_with(&world.url(), options).await.unwrap();
+    for _ in 0..3 {
+        for note in &notes {
+            let note = *note;
+            let len = small.transact(|t| async move { Ok(t.load(note).await?.text.len()) }).await.unwrap();
+            assert_eq!(len, 8 << 10);
+        }
+    }
+    world.end().await;
+}
+
 #[tokio::test]
 async fn records_and_structs_of_one_transaction_agree() {
     let world = World::start(1).await;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use client::plant::Bug;
 use client::{ErrorKind, IsolationLevel, Ref};
-use meta::catalog::{IndexState, SchemaRequest};
+use meta::catalog::{EvolutionStep, IndexState, SchemaRequest};
+use model::planted_bug::assert_noticed;
 use node::catalog_messages::{schema_answer_from_proto, schema_request_to_proto};
 
 use super::world::World;
@@ -143,4 +145,37 @@ async fn object_of_a_subclass_that_was_defined_later_can_be_loaded() {
     let t = cluster.begin(IsolationLevel::Optimistic);
     assert_eq!(t.load(Ref::<new::Person>::new(ann.oid())).await.unwrap().name, "Ann");
     world.end().await;
+}
+
+#[derive(client::Persistent, Debug, PartialEq)]
+struct Point {
+    x: i64,
+    y: i64,
+}
+
+/// Two fields exchange their names between two loads of one object, whose record stays the same.
+async fn load_before_and_after_a_change_of_the_class() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Point>().await.unwrap();
+    let point = cluster.transact(|t| async move { t.create(Point { x: 1, y: 2 }).await }).await.unwrap();
+    let load = || cluster.transact(|t| async move { Ok(t.load(point).await?.x) });
+    assert_eq!((load().await.unwrap(), load().await.unwrap()), (1, 1));
+    let rename = |field: &str, to: &str| EvolutionStep::Rename { field: field.to_owned(), to: to.to_owned() };
+    for (field, to) in [("x", "z"), ("y", "x"), ("z", "y")] {
+        let request = SchemaRequest::Evolve { class: "Point".to_owned(), steps: vec![rename(field, to)] };
+        cluster.describe(schema_request_to_proto("", &request).unwrap()).await.unwrap();
+    }
+    // A program looks at the classes of its space again.
+    cluster.define::<Point>().await.unwrap();
+    assert_eq!((load().await.unwrap(), load().await.unwrap()), (2, 2));
+    world.end().await;
+}
+
+#[test]
+fn struct_is_decoded_again_when_its_class_has_changed() {
+    assert_noticed(&[Bug::OldMappingTaken], || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(load_before_and_after_a_change_of_the_class());
+    });
 }

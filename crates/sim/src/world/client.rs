@@ -5,6 +5,7 @@ mod names;
 mod sets;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use protocol::clock::ClusterTime;
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
-use protocol::page_cache::ObjectState;
+use protocol::page_cache::{DerivedValue, ObjectState};
 use protocol::session::{Level, Session};
 use protocol::tree::{Down, Up};
 use wire::cluster::{Message, ReadContent};
@@ -597,8 +598,19 @@ impl Reader<'_> {
 
     fn look_up(&mut self, oid: Oid, mode: LockMode) -> Result<Option<Option<Object>>, Stop> {
         let read = ReadRequest { txn: self.txn, level: self.isolation, oid, mode };
+        // What was derived from an object stands for the object, as a decoded struct does, so that the checkers see whether it is current.
+        if let Some(derived) = self.driver.read_derived(&read, self.shown).map_err(|_| Stop::Conflicts)?
+            && let Some(object) = derived.downcast_ref::<Object>()
+        {
+            return Ok(Some(Some(object.clone())));
+        }
         match self.driver.read(&read, self.shown) {
-            Ok(Some(found)) => Ok(Some(found)),
+            Ok(Some(Some(found))) => {
+                let derived = DerivedValue { value: Arc::new(found.clone()), bytes: 0 };
+                self.driver.attach(oid, |object| *object == found, derived, self.shown);
+                Ok(Some(Some(found)))
+            }
+            Ok(Some(None)) => Ok(Some(None)),
             Ok(None) => {
                 self.calls.insert(self.driver.start(ClientCall::Read(read), self.shown));
                 Ok(None)
