@@ -12,7 +12,7 @@
 //!   have granted has run out.
 //! - **C2, C4.** A transaction that is prepared and undecided for too long is finished here, because its coordinator
 //!   may be gone.
-//! - **C5.** A joint request is passed on to its logical nodes and answered once (`joint`).
+//! - **C5.** A joint request is passed on to its logical nodes and answered once (`joint`), or all of them commit at once (`one_phase`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +34,7 @@ use crate::upstream::LEASE_MS;
 use crate::validate::PageVersions;
 
 mod joint;
+mod one_phase;
 
 use joint::FinishingTxn;
 

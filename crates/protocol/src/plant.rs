@@ -69,6 +69,8 @@ model::planted_bugs! {
         "C5" ConcludedAtFirstVote "a brick reports a commit when the first of its logical nodes has prepared it"
         "C5" RefusalOverlooked "a brick commits a transaction that one of its logical nodes refuses"
         "C5" OwnProposalCounts "a brick decides at the proposal of its first logical node, not at the largest"
+        "C5" OnePhaseUnchecked "a logical node commits its part of a one-phase commit although it conflicts"
+        "C5" ProposalsApart "the time of a one-phase commit is the proposal of its last logical node"
         "C5" RepeatedJointRefused "a repeated joint request of a transaction that is known is answered as refused"
         "C4" CoordinatorNotReplaced "the transactions of a dead coordinator are never finished"
         "V2" CheckIgnoresPrepared "a read-only check ignores prepared transactions whose proposal is later"

@@ -32,7 +32,7 @@ const MOVE_BUGS: &[Bug] = &[
 ];
 
 /// Bugs in how messages and rows pass between the logical nodes of a brick and its store.
-const ROUTING_BUGS: &[Bug] = &[Bug::JointRowsReversed, Bug::RunTakesOtherNode];
+const ROUTING_BUGS: &[Bug] = &[Bug::JointRowsReversed, Bug::RunTakesOtherNode, Bug::OnePhaseRowsApart];
 
 /// Bugs in how pages that are not in memory get to their holders.
 const COLD_BUGS: &[Bug] = &[Bug::ReadTakenForNewest];

@@ -47,7 +47,7 @@ use crate::rows::mob::Seq;
 use crate::rows::row::Extent;
 use install::Installer;
 use queue::CommitQueue;
-use row_changes::RowSequence;
+use row_changes::{RowSequence, RowSequences};
 use writer::WriterState;
 
 /// An open store, shared by its handles and its threads.
@@ -150,8 +150,8 @@ pub(crate) struct Job {
     pub(crate) taken_uploads: Vec<DataId>,
     /// The reason for a refusal that is known already.
     pub(crate) rejection: Option<Box<Error>>,
-    /// The sequence of the changes, if they may not be applied after an earlier change of it has failed.
-    pub(crate) sequence: Option<RowSequence>,
+    /// The sequences of the changes: they may not be applied after an earlier change of one of them has failed.
+    pub(crate) sequences: RowSequences,
     /// Whether a full store in memory accepts it.
     pub(crate) is_needed: bool,
     pub(crate) reply_to: ReplyTo,
@@ -160,14 +160,22 @@ pub(crate) struct Job {
 impl Job {
     /// The reason to refuse the transaction whatever the state of the store.
     fn refusal(&mut self) -> Option<Error> {
-        let is_behind = !planted(Bug::SequenceIgnored) && self.sequence.as_ref().is_some_and(RowSequence::is_broken);
+        let is_behind = !planted(Bug::SequenceIgnored) && self.sequences.iter().any(RowSequence::is_broken);
         self.rejection.take().map(|wrong| *wrong).or_else(|| is_behind.then(RowSequence::broken_error))
     }
 
     /// A transaction without steps.
     pub(crate) fn new(reply_to: ReplyTo) -> Self {
         let (steps, staged, taken) = (Vec::new(), Vec::new(), Vec::new());
-        Self { steps, staged, taken_uploads: taken, rejection: None, sequence: None, is_needed: false, reply_to }
+        Self {
+            steps,
+            staged,
+            taken_uploads: taken,
+            rejection: None,
+            sequences: RowSequences::new(),
+            is_needed: false,
+            reply_to,
+        }
     }
 }
 
@@ -329,7 +337,7 @@ impl Core {
     pub(crate) fn refuse(&self, job: Job, why: Error) {
         self.discard(&job.staged);
         self.uploads.release(&job.taken_uploads);
-        job.sequence.iter().for_each(RowSequence::mark_broken);
+        job.sequences.iter().for_each(RowSequence::mark_broken);
         job.reply_to.send(Err(why));
     }
 }

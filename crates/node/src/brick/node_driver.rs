@@ -21,6 +21,7 @@
 //! | [`admission`] | which transactions are taken in, and what they replace |
 //!
 //! - **L1.** Nothing is sent that rests on rows which are not durable: the machine hears of them by [`NodeDriver::handle_written`] only.
+//! - **C5.** The rows of a [one-phase commit](one_phase) are one change of the store with those of the other logical nodes.
 //! - **D2.** What the store shows is durable. If a page is read at a version that the machine has not output yet, the machine is told
 //!   first that its records are durable, so holders are told of a change before the page is sent.
 //! - **D1, D3.** A page may be read long after it was fetched, and sent long after it was read. The holder was listed before, so it has
@@ -33,6 +34,7 @@ mod contents;
 mod entry_writer;
 mod index_keeper;
 mod indexing;
+mod one_phase;
 mod output;
 mod page_allocator;
 mod removals;
@@ -316,7 +318,7 @@ impl<C: Clone> NodeDriver<C> {
         }
         if let Request::Prepare { txn, part, .. } | Request::Commit { txn, part } = &mut request
             && !self.machine.knows(*txn)
-            && let Err(deferred) = self.admit_transaction(*txn, part)
+            && let Err(deferred) = self.admit_first(*txn, part)
         {
             self.out.push_back(match &from {
                 Requester::Remote(connection) => {
@@ -443,6 +445,7 @@ impl<C: Clone> NodeDriver<C> {
                 }
             }
             WriteResult::Failed(error) => self.fail(error),
+            WriteResult::Lost => self.lose_rows(),
         }
         self.process_outputs(false, now);
     }

@@ -23,6 +23,8 @@ pub(crate) enum NodeTask {
     Staged { id: ContentId, size: Result<u64>, answer: UploadAnswer },
     /// A message names a class that is not known here, so the schema may be outdated.
     RefreshSchema { space: SpaceId },
+    /// The driver of a logical node has lost what it knew.
+    Reopen { node: NodeId },
     /// Work of the manager of logical nodes has ended.
     JobEnded { job: JobId, finished: Finished },
 }

@@ -313,6 +313,14 @@ impl NodeManager {
         self.update(now);
     }
 
+    /// The driver of a node has lost what it knew: it is closed, and opened again.
+    pub(crate) fn reopen(&mut self, node: NodeId) {
+        if let Some(residency @ Residency::Served { .. }) = self.residents.get_mut(&node) {
+            *residency = Residency::Closing;
+            self.out.push_back(ManagerOutput::Close { node });
+        }
+    }
+
     // -------------------------------------------------------------------------------------------- seals
 
     /// Seals the nodes that the map has sealed, and that are not closing.

@@ -90,6 +90,8 @@ pub(crate) struct Nodes {
     /// Counts of the answers of all logical nodes that were served here.
     answer_counts: Arc<AnswerCounts>,
     quotas: SpaceQuotas,
+    /// Until when no transaction is committed in one phase, because the store had no room.
+    two_phases_until: AtomicU64,
 }
 
 impl ServedNode {
@@ -159,6 +161,7 @@ impl Nodes {
             is_learning: AtomicBool::new(false),
             answer_counts: Arc::default(),
             quotas: SpaceQuotas::default(),
+            two_phases_until: AtomicU64::new(0),
         });
         let weak = nodes.this.clone();
         nodes.store.set_reply_hook(move |replies| {
@@ -496,6 +499,7 @@ impl Nodes {
                 answer(size);
             }
             NodeTask::JobEnded { job, finished } => self.end_job(job, finished),
+            NodeTask::Reopen { node } => self.manage(|manager, _| manager.reopen(node)),
             NodeTask::RefreshSchema { space } => self.refresh_schema(space),
         }
     }

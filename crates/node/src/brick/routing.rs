@@ -17,9 +17,11 @@
 //!    a joint request are held together, and share a force. Rows of requests to one logical node that are handled before its outputs
 //!    are carried out are one change of the store.
 //! 3. Pages that are read later arrive as events, in any order.
-//! 4. A store in memory applies rows at once, and its result is handled before the next output.
+//! 4. The rows of a one-phase commit are one change of the store (`one_phase`).
+//! 5. A store in memory applies rows at once, and its result is handled before the next output.
 
 mod messages;
+mod one_phase;
 
 use std::iter::Peekable;
 
@@ -39,6 +41,7 @@ use wire::cluster::Message;
 use super::node_driver::{DriverOutput, Life, NodeDriver, PageRead, Requester};
 use super::plant::{Bug, planted};
 pub(crate) use messages::{handle_brick_message, handle_messages};
+pub(crate) use one_phase::{TWO_PHASES_MS, copy_result};
 
 /// Something that a logical node of the brick has to handle, by whichever thread.
 pub(crate) enum NodeEvent {
@@ -105,6 +108,15 @@ pub(crate) trait Effects<C> {
 
     /// Submits rows in this order, so that one force makes them durable. Their results are events, in the order of the log.
     fn submit(&mut self, submissions: Submissions);
+
+    /// Submits rows as one change of the store: all become durable together, or none. Each submission has its result.
+    fn submit_as_one(&mut self, submissions: Submissions);
+
+    /// Whether transactions may be committed in one phase now: the store has had room.
+    fn may_commit_in_one_phase(&self) -> bool;
+
+    /// Closes a logical node whose driver has lost what it knew, and opens it again. For some time no transaction is committed in one phase.
+    fn reopen(&mut self, node: NodeId);
 
     /// Reads a page for a logical node. `None` if that would wait for the disk: then [`NodeEvent::PageRead`] says later what was found.
     fn read_page(&mut self, node: NodeId, read: PageRead) -> Option<Result<PageImage<Object>>>;
@@ -206,6 +218,7 @@ fn carry_out_one<C: Clone>(
             Some(to) if !planted(Bug::DeferralQueued) => held[to].driver.handle_deferred(&message),
             _ => effects.add_event(NodeEvent::Deferred { to, message }),
         },
+        DriverOutput::Reopen => effects.reopen(from),
         DriverOutput::RefreshSchema { space } => effects.refresh_schema(space),
         DriverOutput::AbortUpload(upload) => effects.abort_upload(upload),
         #[cfg(any(test, feature = "sim"))]

@@ -134,6 +134,8 @@ pub struct BrickSettings {
     pub applies_at_once: bool,
     /// Decides which pages are [read later](BrickOutput::Read), as if they were not in memory; `None` if all are read at once.
     pub cold_reads: Option<u64>,
+    /// Whether transactions over several of its logical nodes commit in one phase (C5), as they do in a process; else they are prepared.
+    pub commits_in_one_phase: bool,
 }
 
 /// What the disk has after a crash of the rows that were not durable.
@@ -205,9 +207,9 @@ enum Submitter {
 /// What the store has done with rows.
 type Written = (Submitter, Result<()>);
 
-/// Rows that the store does not have yet.
+/// Rows that the store does not have yet, as one change.
 struct UnforcedRows {
-    submitter: Submitter,
+    submitters: Vec<Submitter>,
     rows: RowChanges,
 }
 
@@ -401,6 +403,9 @@ impl<C: Clone> SimulatedBrick<C> {
             }
         }
         self.handle_events();
+        for node in std::mem::take(&mut self.effects.lost) {
+            self.manager.reopen(node);
+        }
         self.carry_out_managed();
     }
 

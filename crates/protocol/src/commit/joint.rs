@@ -76,7 +76,8 @@ pub(crate) fn whole_parts<T>(
 }
 
 /// Whether these requests prepare a transaction at all its participants.
-fn is_whole<T>(requests: &BTreeMap<NodeId, Request<T>>) -> bool {
+#[must_use]
+pub fn is_whole<T>(requests: &BTreeMap<NodeId, Request<T>>) -> bool {
     requests.values().all(|request| match request {
         Request::Prepare { participants, .. } => {
             participants.iter().all(|node| requests.contains_key(node)) || planted(Bug::PartTakenForWhole)

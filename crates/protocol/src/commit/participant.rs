@@ -36,6 +36,7 @@ use crate::validate::{Cause, Footprint, PageVersions, Read, ValidationConflict, 
 
 mod forgetting;
 mod locking;
+mod one_phase;
 mod restart;
 
 use locking::LockingTxn;
@@ -340,14 +341,10 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             self.mark(txn, why);
             return self.answer(from, txn);
         }
-        for younger in self.validator.hold(txn, &footprint) {
-            self.wound(younger);
-        }
-        self.locking.remove(&txn);
-        self.expiring.set(txn, None);
         let timestamp = self.clock.tick(now_ms);
         match participants {
             Some(participants) => {
+                self.hold(txn, &footprint);
                 let record = Record::Prepared {
                     txn,
                     participants: participants.clone(),
@@ -358,13 +355,29 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 self.set_state(txn, TxnState::Prepared { participants, part, proposal: timestamp, position });
             }
             None => {
-                let change = Change::of_part(txn, timestamp, part);
-                let Change { writes, touches, entries, offsets, .. } = change.clone();
-                let position = self.append(Record::Committed { txn, timestamp, writes, touches, entries, offsets });
-                self.end(Outcome::Committed(timestamp), change, position, Vec::new());
+                self.commit(txn, part, &footprint, timestamp);
             }
         }
         self.answer(from, txn);
+    }
+
+    /// Holds what a transaction that conflicts with nothing reads and writes, and aborts the younger ones that it wounds.
+    fn hold(&mut self, txn: TxnId, footprint: &Footprint) {
+        for younger in self.validator.hold(txn, footprint) {
+            self.wound(younger);
+        }
+        self.locking.remove(&txn);
+        self.expiring.set(txn, None);
+    }
+
+    /// Commits a transaction that conflicts with nothing, without preparing it. Returns the position of its record.
+    fn commit(&mut self, txn: TxnId, part: Part<T>, footprint: &Footprint, timestamp: HlcTimestamp) -> u64 {
+        self.hold(txn, footprint);
+        let change = Change::of_part(txn, timestamp, part);
+        let Change { writes, touches, entries, offsets, .. } = change.clone();
+        let position = self.append(Record::Committed { txn, timestamp, writes, touches, entries, offsets });
+        self.end(Outcome::Committed(timestamp), change, position, Vec::new());
+        position
     }
 
     /// Handles the outcome of a transaction.

@@ -115,8 +115,17 @@ impl World {
                 let disk = process.driven_disk.take().unwrap_or_default();
                 let (brick, first_job) = (BrickId(number as u32), member << 32);
                 let cold_reads = cold_reads.then(|| member.wrapping_mul(self.plan.seed | 1));
-                let settings =
-                    BrickSettings { brick, first_job, skew_ms: SKEW_MS, window, applies_at_once, cold_reads };
+                // In each second plan, so that bugs in prepared transactions are noticed, too.
+                let commits_in_one_phase = self.plan.seed.is_multiple_of(2);
+                let settings = BrickSettings {
+                    brick,
+                    first_job,
+                    skew_ms: SKEW_MS,
+                    window,
+                    applies_at_once,
+                    cold_reads,
+                    commits_in_one_phase,
+                };
                 match DrivenBrick::open(disk, settings) {
                     Ok(driven) => ProcessMachine::Driven(Box::new(driven)),
                     Err(error) => {

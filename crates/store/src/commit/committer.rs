@@ -224,7 +224,7 @@ impl Core {
         decided.extend(later);
         // Under the writer's lock: before further changes of these sequences are applied.
         if !planted(Bug::SequenceUnbroken) {
-            decided.iter().filter_map(|one| one.sequence.as_ref()).for_each(RowSequence::mark_broken);
+            decided.iter().flat_map(|one| &one.sequences).for_each(RowSequence::mark_broken);
         }
         drop(writer);
         rounds.extend(later_rounds);

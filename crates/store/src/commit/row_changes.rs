@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, Result, limits};
+use smallvec::SmallVec;
 
 use super::contents::ContentChange;
 use super::stage::StagedSteps;
@@ -44,7 +45,7 @@ impl RowSequence {
     /// The next changes of the sequence, initially empty. Their order is the order of submission.
     #[must_use]
     pub fn changes(&self) -> RowChanges {
-        RowChanges { sequence: Some(self.clone()), ..RowChanges::default() }
+        RowChanges::new().in_sequence(self)
     }
 
     /// Whether a change of the sequence has failed.
@@ -66,6 +67,9 @@ impl RowSequence {
     }
 }
 
+/// The sequences that changes are of. Nearly always it is one.
+pub(crate) type RowSequences = SmallVec<[RowSequence; 1]>;
+
 /// Receives the log position of changes when they are durable, or why they were refused.
 pub type RowReply = Box<dyn FnOnce(Result<u64>) + Send>;
 
@@ -80,7 +84,8 @@ pub struct RowChanges {
     contents: Vec<ContentChange>,
     /// Bytes of keys, values and contents.
     bytes: usize,
-    sequence: Option<RowSequence>,
+    /// Those that the changes are of.
+    sequences: RowSequences,
     is_needed: bool,
 }
 
@@ -94,8 +99,19 @@ impl RowChanges {
     /// The same changes in another sequence.
     #[must_use]
     pub fn in_sequence(mut self, sequence: &RowSequence) -> Self {
-        self.sequence = Some(sequence.clone());
+        self.sequences = RowSequences::from_iter([sequence.clone()]);
         self
+    }
+
+    /// Adds changes, which become durable and visible together with these. If changes of any of the sequences have failed, none is applied;
+    /// if these fail, all sequences are broken.
+    pub fn append(&mut self, other: Self) {
+        let Self { changes, contents, bytes, sequences, is_needed } = other;
+        self.changes.extend(changes);
+        self.contents.extend(contents);
+        self.bytes += bytes;
+        self.sequences.extend(sequences);
+        self.is_needed |= is_needed;
     }
 
     /// The same changes, which a full store in memory still accepts: they follow from changes that it has accepted, or
@@ -220,8 +236,8 @@ impl Core {
     /// The job for the writer. Invalid changes are queued, too: their reply must not overtake earlier ones.
     fn prepare_job(&self, changes: RowChanges, reply_to: ReplyTo) -> Job {
         let checked = changes.check();
-        let RowChanges { changes, contents, sequence, is_needed, .. } = changes;
-        let mut job = Job { sequence, is_needed, ..Job::new(reply_to) };
+        let RowChanges { changes, contents, sequences, is_needed, .. } = changes;
+        let mut job = Job { sequences, is_needed, ..Job::new(reply_to) };
         let staged = checked.and_then(|()| {
             let mut staged = StagedSteps::new(self, RowChanges::step(changes));
             contents.into_iter().try_for_each(|change| staged.add(change))?;

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::apply::Applier;
 use super::committer::Pending;
-use super::row_changes::RowSequence;
+use super::row_changes::{RowSequence, RowSequences};
 use super::{Core, Job, ReplyTo};
 use crate::change_tracking::{ChangeTracker, ChangeTrackers};
 use crate::error::{self, StoreError};
@@ -39,7 +39,7 @@ fn row_size(row: &Row) -> Option<usize> {
 pub(crate) struct DecidedTransaction {
     pub(crate) result: Result<Seq>,
     pub(crate) staged: Vec<Extent>,
-    pub(crate) sequence: Option<RowSequence>,
+    pub(crate) sequences: RowSequences,
     pub(crate) reply_to: ReplyTo,
 }
 
@@ -88,7 +88,7 @@ impl Core {
             self.apply(&mut writer, job.steps, is_bounded)
         };
         if result.is_err() {
-            job.sequence.iter().for_each(RowSequence::mark_broken);
+            job.sequences.iter().for_each(RowSequence::mark_broken);
         }
         drop(writer);
         self.uploads.release(&job.taken_uploads);
@@ -99,13 +99,13 @@ impl Core {
     /// freed unless the transaction is logged.
     pub(crate) fn apply_or_refuse(&self, writer: &mut WriterState, mut job: Job) -> DecidedTransaction {
         let refusal = job.refusal().or_else(|| self.refusal(writer));
-        let Job { steps, mut staged, taken_uploads, sequence, reply_to, .. } = job;
+        let Job { steps, mut staged, taken_uploads, sequences, reply_to, .. } = job;
         let result = match refusal {
             Some(refusal) => Err(refusal),
             None => self.apply(writer, steps, false),
         };
         if result.is_err() {
-            sequence.iter().for_each(RowSequence::mark_broken);
+            sequences.iter().for_each(RowSequence::mark_broken);
         }
         if result.is_ok() || !planted(FaultBug::RefusedUploadKept) {
             self.uploads.release(&taken_uploads);
@@ -113,7 +113,7 @@ impl Core {
         if result.is_err() && !planted(ChangeBug::StagedChunksLeak) {
             self.discard(&std::mem::take(&mut staged));
         }
-        DecidedTransaction { result, staged, sequence, reply_to }
+        DecidedTransaction { result, staged, sequences, reply_to }
     }
 
     /// The reason to refuse all transactions now, even if the buffer had room.

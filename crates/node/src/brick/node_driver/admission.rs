@@ -84,6 +84,10 @@ pub(super) struct Admission {
     /// By how much the transaction that is being taken in grows, and those that are prepared.
     current_growth: Option<(TxnId, Growth)>,
     prepared_growth: HashMap<TxnId, Growth>,
+    /// Rows that the transaction writes that is being taken in, about, and the bytes of their keys.
+    current_rows: (usize, usize),
+    /// Why a transaction was not taken in that comes once more, because it is not committed in one phase.
+    deferred: Option<(TxnId, DeferredTransaction)>,
 }
 
 impl Admission {
@@ -127,6 +131,16 @@ impl Admission {
         increases.fold(NodeUsage::default(), |sum, increase| sum + increase)
     }
 
+    /// The rows that the transaction writes that is being taken in, about, and the bytes of their keys.
+    pub(super) fn current_rows(&self) -> (usize, usize) {
+        self.current_rows
+    }
+
+    /// Remembers why a transaction was not taken in until it comes once more.
+    pub(super) fn set_deferred(&mut self, txn: TxnId, deferred: DeferredTransaction) {
+        self.deferred = Some((txn, deferred));
+    }
+
     /// The transaction was taken in, or refused.
     pub(super) fn end(&mut self) {
         self.current = None;
@@ -158,6 +172,21 @@ impl Admission {
 }
 
 impl<C: Clone> NodeDriver<C> {
+    /// Takes in a transaction that is new here, unless it is known why it is not taken in.
+    ///
+    /// # Errors
+    /// Why it is deferred or refused.
+    pub(super) fn admit_first(
+        &mut self,
+        txn: TxnId,
+        part: &mut Part<Object>,
+    ) -> std::result::Result<(), DeferredTransaction> {
+        match self.admission.deferred.take() {
+            Some((of, deferred)) if of == txn => Err(deferred),
+            _ => self.admit_transaction(txn, part),
+        }
+    }
+
     /// Takes in a transaction that is new here.
     ///
     /// # Errors
@@ -266,6 +295,7 @@ impl<C: Clone> NodeDriver<C> {
         self.check_quota(growth).map_err(|QuotaRefusal { kind, why }| DeferredTransaction { kind, why })?;
         (part.touches, part.offsets) = (touches, offsets);
         self.admission.begin(txn, replaced, growth);
+        self.admission.current_rows = (rows, key_bytes + row_bytes);
         Ok(())
     }
 

@@ -62,6 +62,8 @@ pub(crate) enum DriverOutput<C> {
     ///
     /// [`NodeDriver::on_schema_refreshed`]: super::NodeDriver::on_schema_refreshed
     RefreshSchema { space: SpaceId },
+    /// The store has refused rows without which this driver cannot go on: close it, and open the logical node again with what is stored.
+    Reopen,
     /// The store has to abort an upload.
     AbortUpload(UploadId),
     /// A change was turned into rows that are about to be submitted. For checkers; nothing is to be done.

@@ -11,7 +11,9 @@
 //! 1. Rows reach the store in the order of the records that made them. All rows of a life are one [`RowSequence`]: once the store has
 //!    refused some, it takes none of those behind them.
 //! 2. A store without room refuses rows for now. They wait, in their order, and are submitted again as another life.
-//! 3. A position is used once: the row of the limit is durable with the first record above the last limit.
+//! 3. Rows of a one-phase commit are one change of the store with rows of other logical nodes, and so are never submitted again: they would
+//!    become durable alone. If they are refused, all logical nodes of the commit go on from what is stored, as after a restart.
+//! 4. A position is used once: the row of the limit is durable with the first record above the last limit.
 
 use std::collections::VecDeque;
 
@@ -33,6 +35,8 @@ const RETRY_DELAY_MS: Ms = 200;
 pub(super) struct SubmittedRows {
     pub(super) position: u64,
     pub(super) rows: RowChanges,
+    /// Whether they are one change of the store with rows of other logical nodes.
+    is_joint: bool,
 }
 
 /// What the result of a submission means.
@@ -46,6 +50,8 @@ pub(super) enum WriteResult {
     Deferred { is_first: bool },
     /// The store takes no more rows of this logical node.
     Failed(Error),
+    /// The store has no room for rows that cannot be submitted again: the logical node goes on from what is stored.
+    Lost,
 }
 
 /// What was done with the rows of new records.
@@ -67,8 +73,9 @@ pub(super) struct RowWriter {
     node: NodeId,
     life: Life,
     sequence: RowSequence,
-    /// The next rows.
+    /// The next rows, and whether they are part of a one-phase commit.
     rows: RowChanges,
+    is_joint: bool,
     /// The position of the last record, of the last whose rows were flushed, and up to which all is durable.
     last_position: u64,
     flushed_position: u64,
@@ -103,6 +110,7 @@ impl RowWriter {
             node,
             life: Life { opening, refusals: 0 },
             rows: sequence.changes(),
+            is_joint: false,
             sequence,
             last_position: position_limit,
             flushed_position: position_limit,
@@ -122,6 +130,11 @@ impl RowWriter {
     /// The next rows, to be added to.
     pub(super) fn rows(&mut self) -> &mut RowChanges {
         &mut self.rows
+    }
+
+    /// The next rows are part of a one-phase commit: they become durable together with those of other logical nodes.
+    pub(super) fn begin_joint(&mut self) {
+        self.is_joint = true;
     }
 
     /// How many rows wait to be flushed.
@@ -205,7 +218,8 @@ impl RowWriter {
         }
         let rows = std::mem::replace(&mut self.rows, self.sequence.changes());
         self.flushed_count += 1;
-        let submitted = SubmittedRows { position: self.last_position, rows };
+        let is_joint = std::mem::take(&mut self.is_joint);
+        let submitted = SubmittedRows { position: self.last_position, rows, is_joint };
         if self.full_error.is_some() {
             self.deferred.push_back(submitted);
         } else {
@@ -267,7 +281,8 @@ impl RowWriter {
     fn handle_refused(&mut self, error: Error, now: Ms) -> WriteResult {
         self.refused += 1;
         // The store gives this error to all rows behind the first that it has refused.
-        let is_behind = self.full_error.is_some() && error.kind() == ErrorKind::Unavailable;
+        let is_joint = self.in_flight.get(self.refused - 1).is_some_and(|submitted| submitted.is_joint);
+        let is_behind = (self.full_error.is_some() || is_joint) && error.kind() == ErrorKind::Unavailable;
         if error.kind() != ErrorKind::Full && !is_behind {
             return WriteResult::Failed(error);
         }
@@ -275,6 +290,10 @@ impl RowWriter {
         self.full_error.get_or_insert(error);
         if self.refused == self.in_flight.len() {
             self.refused = 0;
+            if self.in_flight.iter().any(|submitted| submitted.is_joint) && !planted(Bug::RefusedOnePhaseRetried) {
+                self.in_flight.clear();
+                return WriteResult::Lost;
+            }
             self.life.refusals += 1;
             self.sequence = RowSequence::new();
             if planted(Bug::RefusedRowsBehindLater) {

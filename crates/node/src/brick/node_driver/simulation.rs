@@ -184,6 +184,7 @@ impl World {
                 DriverOutput::Send(..) | DriverOutput::Deferred { .. } | DriverOutput::RefreshSchema { .. } => {}
                 // There are no holders.
                 DriverOutput::ReadPage(_) => {}
+                DriverOutput::Reopen => panic!("L1: no rows of a one-phase commit were submitted"),
                 DriverOutput::AbortUpload(upload) => self.machine.store().abort_upload(upload),
                 #[cfg(any(test, feature = "sim"))]
                 DriverOutput::Appended { .. } => {}

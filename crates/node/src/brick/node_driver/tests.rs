@@ -152,6 +152,7 @@ impl World {
                     self.inbox.add_event(NodeEvent::Ask { from: NODE, node, seen, request });
                 }
                 DriverOutput::Send(..) | DriverOutput::Deferred { .. } | DriverOutput::RefreshSchema { .. } => {}
+                DriverOutput::Reopen => panic!("L1: no rows of a one-phase commit were submitted"),
                 DriverOutput::AbortUpload(upload) => self.store.abort_upload(upload),
                 #[cfg(any(test, feature = "sim"))]
                 DriverOutput::Appended { .. } => {}

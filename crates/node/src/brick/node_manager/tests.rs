@@ -64,6 +64,7 @@ impl MoveTest {
             window: 64,
             applies_at_once: false,
             cold_reads: None,
+            commits_in_one_phase: true,
         };
         self.bricks.insert(brick, SimulatedBrick::open(disk, settings).unwrap());
     }

@@ -1,5 +1,6 @@
 //! What [`crate::brick::routing`] needs of a brick: its drivers, locked, and the effects of their outputs.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use model::{NodeId, Object, Result, SpaceId, UploadId};
@@ -16,7 +17,7 @@ use wire::driving::PeerHandle;
 use super::{Driver, NodeTask, Nodes, ServedNode};
 use crate::brick::node_driver::{Life, PageRead};
 use crate::brick::page_rows as rows;
-use crate::brick::routing::{self, Effects, HeldNode, LocalNodes, NodeEvent, Submission, Submissions};
+use crate::brick::routing::{self, Effects, HeldNode, LocalNodes, NodeEvent, Submission, Submissions, copy_result};
 use crate::brick_links::BrickLinkHandler;
 use crate::node_placement::BrickId;
 
@@ -93,6 +94,27 @@ impl Effects<PeerHandle> for &Nodes {
         } else if let Some(Submission { node, life, rows }) = submissions.pop() {
             self.store.submit_rows(rows, self.on_written(node, life));
         }
+    }
+
+    fn submit_as_one(&mut self, submissions: Submissions) {
+        let mut merged = RowChanges::new();
+        let mut replies = Vec::with_capacity(submissions.len());
+        for Submission { node, life, rows } in submissions {
+            merged.append(rows);
+            replies.push(self.on_written(node, life));
+        }
+        self.store.submit_rows(merged, move |result| {
+            replies.into_iter().for_each(|reply| reply(copy_result(&result)));
+        });
+    }
+
+    fn may_commit_in_one_phase(&self) -> bool {
+        self.two_phases_until.load(Ordering::Relaxed) <= self.time.now()
+    }
+
+    fn reopen(&mut self, node: NodeId) {
+        self.two_phases_until.store(self.time.now() + routing::TWO_PHASES_MS, Ordering::Relaxed);
+        self.inbox.add(NodeTask::Reopen { node });
     }
 
     fn read_page(&mut self, node: NodeId, read: PageRead) -> Option<Result<PageImage<Object>>> {

@@ -11,7 +11,7 @@ use protocol::tree::Up;
 use smallvec::SmallVec;
 use wire::cluster::Message;
 
-use super::{Effects, HeldNode, LocalNodes, carry_out};
+use super::{Effects, HeldNode, LocalNodes, carry_out, one_phase};
 use crate::brick::node_driver::{NodeDriver, Requester};
 use crate::brick::node_manager::refuse_epoch;
 use crate::brick::plant::{Bug, planted};
@@ -94,8 +94,14 @@ fn handle_joint<L: LocalNodes>(
     if nodes.first() != Some(&first) {
         return Err(Error::new(ErrorKind::Invalid, "a joint request is for the first of its logical nodes"));
     }
-    with_admitted(local, from, &nodes, epoch, |driver, now| {
-        driver.handle_request(Requester::Remote(from.clone()), request, seen, now)
+    local.with_served(&nodes, |held, effects| {
+        if admit(held, from, (first, epoch), effects).is_none() {
+            return Ok(());
+        }
+        let Some(request) = one_phase::try_commit(held, from, (seen, request), effects) else { return Ok(()) };
+        let handled = handle_request(held, from, (seen, request), effects);
+        carry_out(held, effects);
+        handled
     })
 }
 

@@ -16,7 +16,7 @@ use wire::cluster::Message;
 use super::{AppendedChanges, BrickOutput, BrickSettings, CrashImage, SimulatedDisk, Submitter, UnforcedRows, Written};
 use crate::brick::node_driver::PageRead;
 use crate::brick::page_rows as rows;
-use crate::brick::routing::{Effects, NodeEvent, Submission, Submissions};
+use crate::brick::routing::{Effects, NodeEvent, Submission, Submissions, TWO_PHASES_MS, copy_result};
 use crate::brick::row_reader::RowReader;
 
 /// How many operations of the disk a torn force does at most.
@@ -32,6 +32,10 @@ pub(crate) struct SimulatedEffects<C> {
     pub(super) unforced: VecDeque<UnforcedRows>,
     written: Arc<Mutex<Vec<Written>>>,
     pub(super) appended: AppendedChanges,
+    /// Until when no transaction is committed in one phase.
+    two_phases_until: Ms,
+    /// Logical nodes whose drivers have lost what they knew.
+    pub(super) lost: Vec<NodeId>,
     /// Events that are not handled.
     pub(super) events: Vec<NodeEvent>,
     pub(super) out: VecDeque<BrickOutput<C>>,
@@ -39,7 +43,7 @@ pub(crate) struct SimulatedEffects<C> {
 
 impl<C> SimulatedEffects<C> {
     pub(super) fn new(machine: SimStore, appended: AppendedChanges, settings: BrickSettings) -> Self {
-        let BrickSettings { applies_at_once, cold_reads, .. } = settings;
+        let BrickSettings { applies_at_once, cold_reads, commits_in_one_phase, .. } = settings;
         Self {
             machine,
             applies_at_once,
@@ -48,6 +52,8 @@ impl<C> SimulatedEffects<C> {
             unforced: VecDeque::new(),
             written: Arc::default(),
             appended,
+            two_phases_until: if commits_in_one_phase { 0 } else { Ms::MAX },
+            lost: Vec::new(),
             events: Vec::new(),
             out: VecDeque::new(),
         }
@@ -64,9 +70,13 @@ impl<C> SimulatedEffects<C> {
     /// Submits the oldest rows.
     pub(super) fn submit_oldest(&mut self, count: usize) {
         let oldest = self.unforced.drain(..count.min(self.unforced.len()));
-        let submitted = oldest.map(|UnforcedRows { submitter, rows }| {
+        let submitted = oldest.map(|UnforcedRows { submitters, rows }| {
             let written = self.written.clone();
-            let reply = move |result: Result<u64>| written.lock().push((submitter, result.map(drop)));
+            let reply = move |result: Result<u64>| {
+                written
+                    .lock()
+                    .extend(submitters.into_iter().map(|submitter| (submitter, copy_result(&result).map(drop))));
+            };
             (rows, Box::new(reply) as RowReply)
         });
         self.machine.store().submit_rows_together(submitted.collect());
@@ -155,9 +165,27 @@ impl<C: Clone> Effects<C> for SimulatedEffects<C> {
 
     fn submit(&mut self, submissions: Submissions) {
         self.unforced.extend(submissions.into_iter().map(|Submission { node, life, rows }| {
-            let submitter = Submitter::Driver { node, life };
-            UnforcedRows { submitter, rows }
+            let submitters = vec![Submitter::Driver { node, life }];
+            UnforcedRows { submitters, rows }
         }));
+    }
+
+    fn submit_as_one(&mut self, submissions: Submissions) {
+        let (mut rows, mut submitters) = (RowChanges::new(), Vec::new());
+        for Submission { node, life, rows: added } in submissions {
+            rows.append(added);
+            submitters.push(Submitter::Driver { node, life });
+        }
+        self.unforced.push_back(UnforcedRows { submitters, rows });
+    }
+
+    fn may_commit_in_one_phase(&self) -> bool {
+        self.two_phases_until <= self.now
+    }
+
+    fn reopen(&mut self, node: NodeId) {
+        self.two_phases_until = self.two_phases_until.max(self.now + TWO_PHASES_MS);
+        self.lost.push(node);
     }
 
     fn read_page(&mut self, node: NodeId, read: PageRead) -> Option<Result<PageImage<Object>>> {

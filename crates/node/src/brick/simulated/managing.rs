@@ -102,12 +102,12 @@ impl<C: Clone> SimulatedBrick<C> {
     fn begin_job(&mut self, job: JobId, node: NodeId, work: Work, now: Ms) {
         let work = match work {
             Work::Write(rows) => {
-                return self.effects.unforced.push_back(UnforcedRows { submitter: Submitter::Write(job), rows });
+                return self.effects.unforced.push_back(UnforcedRows { submitters: vec![Submitter::Write(job)], rows });
             }
             Work::Remove => match rows_to_remove(&self.effects.machine.store(), node, MoveLimits::SMALL.removed_rows) {
                 Ok(rows) if !rows.is_empty() => {
-                    let submitter = Submitter::Remove(job, rows.len());
-                    return self.effects.unforced.push_back(UnforcedRows { submitter, rows });
+                    let submitters = vec![Submitter::Remove(job, rows.len())];
+                    return self.effects.unforced.push_back(UnforcedRows { submitters, rows });
                 }
                 nothing => return self.manager.finish(job, Finished::Removed(nothing.map(|_| 0)), now),
             },

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use meta::catalog::{self, Epoch};
 use model::planted_bug::{assert_noticed, plant};
 use model::{ClassId, Oid};
+use protocol::commit::coordinator::CommitReply;
 use protocol::commit::{Answer, Outcome, Part};
 use protocol::ident::ClientId;
 use protocol::page_cache::ObjectState;
@@ -37,6 +38,7 @@ impl ReportTest {
         window: 64,
         applies_at_once: false,
         cold_reads: None,
+        commits_in_one_phase: true,
     };
 
     fn new() -> Self {
@@ -197,6 +199,99 @@ fn sender_of_a_joint_request_hears_why_a_part_is_not_taken_in() {
     assert!(is_deferral_told());
     let _planted = plant(Bug::JointDeferralDropped);
     assert!(!is_deferral_told(), "the bug is noticed");
+}
+
+impl ReportTest {
+    /// Prepares objects of this size at both nodes by a joint request, which commits them in one phase.
+    fn commit_jointly(&mut self, len: usize) -> TxnId {
+        self.transactions += 1;
+        let txn = TxnId { start: HlcTimestamp::at(self.now), client: ClientId(self.transactions) };
+        let object = || Object::blob(vec![1; len].into());
+        self.ask(7, [joint_request(txn, [object(), object()])]);
+        txn
+    }
+
+    /// Takes all outputs. Returns how a joint request was answered.
+    fn conclusion(&mut self, of: TxnId) -> Option<CommitReply> {
+        let mut conclusion = None;
+        while let Some(output) = self.brick.next_output() {
+            match output {
+                BrickOutput::Stored { change, .. } => self.reported.push(change.txn.client.0),
+                BrickOutput::Send(7, Message::Answer { answer: Answer::Concluded { txn, reply }, .. }) if txn == of => {
+                    conclusion = Some(reply);
+                }
+                _ => {}
+            }
+        }
+        conclusion
+    }
+
+    /// How many of both logical nodes have the object of a joint request, as the store shows it.
+    fn stored_parts(&self) -> usize {
+        let page = |node| self.brick.page(PageId { space: SpaceId(1), node, number: 2 }).unwrap();
+        [FIRST, SECOND].into_iter().filter(|node| !page(*node).objects.is_empty()).count()
+    }
+}
+
+#[test]
+fn joint_request_commits_in_one_phase() {
+    for new in [ReportTest::new, ReportTest::at_once] {
+        let mut test = new();
+        let txn = test.commit_jointly(10);
+        let is_at_once = test.brick.unforced_count() == 0;
+        if !is_at_once {
+            assert_eq!((test.brick.unforced_count(), test.conclusion(txn)), (1, None), "one change of the store");
+            test.brick.force(1).unwrap();
+            test.brick.handle_written(test.now);
+        }
+        assert!(matches!(test.conclusion(txn), Some(CommitReply::Committed(_))));
+        assert_eq!((test.reported.len(), test.stored_parts()), (2, 2));
+        assert_eq!((test.brick.unforced_count(), test.brick.any_prepared()), (0, None), "nothing is left to be done");
+        test.brick.check_invariants().unwrap();
+    }
+}
+
+#[test]
+fn one_phase_commit_survives_a_crash_as_a_whole() {
+    assert_noticed(&[Bug::OnePhaseRowsApart], || {
+        for kept in [0, 1] {
+            let mut test = ReportTest::new();
+            test.commit_jointly(10);
+            test.brick = ReportTest::open(test.brick.crash(CrashImage { kept, is_torn: false, seed: 1 }));
+            assert_eq!(test.stored_parts(), 2 * kept, "C1: it is committed at all nodes or at none");
+        }
+    });
+}
+
+#[test]
+fn one_phase_commit_for_which_there_is_no_room_changes_nothing() {
+    assert_noticed(&[Bug::RefusedOnePhaseRetried, Bug::OnePhaseRowsApart], || {
+        let mut test = ReportTest::new();
+        test.brick.set_room(Some(0));
+        let refused = test.commit_jointly(LARGE);
+        test.settle();
+        assert_eq!((test.conclusion(refused), test.stored_parts()), (None, 0));
+        test.brick.set_room(None);
+        test.now += 1_000;
+        test.brick.poll(test.now);
+        test.take_outputs();
+        test.brick.force(1).unwrap();
+        test.brick.handle_written(test.now);
+        assert_eq!(test.stored_parts(), 0, "no part of it is written alone");
+        assert_eq!([FIRST, SECOND].map(|node| test.brick.served_epoch(node)), [Some(1); 2], "both are served again");
+        test.brick.check_invariants().unwrap();
+        // The sender repeats the request. For some time, both nodes prepare.
+        test.ask(7, [joint_request(refused, [10, 10].map(|len| Object::blob(vec![1; len].into())))]);
+        assert_eq!(test.brick.unforced_count(), 2);
+        test.brick.force(2).unwrap();
+        test.brick.handle_written(test.now);
+        assert!(matches!(test.conclusion(refused), Some(CommitReply::Committed(_))));
+        test.settle();
+        assert_eq!(test.stored_parts(), 2);
+        test.now += routing::TWO_PHASES_MS;
+        test.commit_jointly(10);
+        assert_eq!(test.brick.unforced_count(), 1, "one phase again");
+    });
 }
 
 /// The second node refuses an object of another class than its identifier names. Its store applies rows at once, so its vote comes without a force.

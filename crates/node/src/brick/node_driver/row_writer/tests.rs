@@ -163,3 +163,25 @@ fn planted_bugs_are_noticed() {
     );
     assert_noticed(&[Bug::RefusedRowsBehindLater], refused_rows_go_again_before_those_behind_them_once_there_is_room);
 }
+
+#[test]
+fn refused_rows_of_a_one_phase_commit_are_lost_with_those_around_them() {
+    assert_noticed(&[Bug::RefusedOnePhaseRetried], || {
+        let mut world = World::new();
+        world.write(101, b"a");
+        world.writer.begin_joint();
+        world.write(102, b"b");
+        world.write(103, b"c");
+        assert!(matches!(world.answer(full()), WriteResult::Deferred { is_first: true }));
+        assert!(matches!(world.answer(behind()), WriteResult::Deferred { is_first: false }));
+        assert!(matches!(world.answer(behind()), WriteResult::Lost) && world.writer.is_idle());
+        world.writer.retry(2_000);
+        world.collect();
+        assert_eq!(world.names(), Vec::<&[u8]>::new());
+        // Rows of another logical node were refused before.
+        let mut world = World::new();
+        world.writer.begin_joint();
+        world.write(101, b"b");
+        assert!(matches!(world.answer(behind()), WriteResult::Lost) && world.writer.is_idle());
+    });
+}

@@ -87,6 +87,8 @@ const DIRECTED: &[Bug] = &[
     Bug::JointDeferralDropped,
     Bug::DeferralQueued,
     Bug::JointRowsReversed,
+    Bug::OnePhaseRowsApart,
+    Bug::RefusedOnePhaseRetried,
     Bug::RunTakesOtherNode,
     Bug::MarksNotRead,
     Bug::MarkRowRemovedLate,
