@@ -428,6 +428,8 @@ impl Attempts {
                     }
                     error.message().to_owned()
                 }
+                // The values were claimed, and the commit was refused. What it read may be old. The next attempt looks them up before.
+                Err(error) if error.kind() == ErrorKind::Exists && transaction.is_over() => error.message().to_owned(),
                 // The other object may have got the value in a transaction that changed what was read here.
                 Err(error) if error.kind() == ErrorKind::Exists => match transaction.check().await {
                     Ok(CommitOutcome::Conflict(conflict)) => conflict.to_string(),

@@ -28,6 +28,7 @@ use super::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRe
 use super::events::{EVENT_BUFFER, Event};
 use super::outcome::CommitOutcome;
 use super::page_allocator::PageSource;
+use super::unique::ContestedValues;
 
 /// Most outstanding writes outside of transactions, in units of [`WRITE_UNIT_BYTES`].
 const WRITE_UNITS: u32 = 4_096;
@@ -78,6 +79,8 @@ type FinishedCall = (oneshot::Sender<Result<CallResult<Object>>>, Result<CallRes
 pub(super) struct Core {
     state: Mutex<ClientState>,
     pub(super) page_source: PageSource,
+    /// Unique values that are looked up before a transaction gives them.
+    pub(super) contested: ContestedValues,
     pub(super) classes: KnownClasses,
     timer: Arc<DeadlineTimer>,
     clock: MonotonicClock,
@@ -148,6 +151,7 @@ impl Core {
         Arc::new(Self {
             state: Mutex::new(state),
             page_source,
+            contested: ContestedValues::default(),
             classes: KnownClasses::default(),
             timer: Arc::default(),
             clock,

@@ -423,13 +423,14 @@ impl Transaction {
         let Inner { core, txn, .. } = &*self.inner;
         core.check_serving()?;
         self.flush_reachable()?;
-        let bound = match self.bind_unique_values().await {
+        let mut bound = match self.bind_unique_values().await {
             Ok(bound) => bound,
             Err(error) => return self.refused_commit(error),
         };
         // A commit that cannot finish now is not sent, so that its outcome is known.
         let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
         self.assign_oids(&unreachable).await?;
+        let claims = std::mem::take(&mut bound.claims);
         if let Err(error) = self.rely_on_unique_values(bound).await {
             return self.refused_commit(error);
         }
@@ -473,7 +474,12 @@ impl Transaction {
             core.refresh_classes().await?;
             return Ok(CommitOutcome::Conflict(ConflictReason::Aborted));
         }
-        outcome
+        self.explain_refusal(&claims, outcome?).await
+    }
+
+    /// Whether it is over: committed, aborted, or refused.
+    pub(super) fn is_over(&self) -> bool {
+        self.changes().is_err()
     }
 
     /// Ends a commit that failed before it was sent: after a conflict the transaction is over.

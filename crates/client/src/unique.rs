@@ -7,6 +7,10 @@
 //! transaction that does not say that it has done so; a client that does not know the index then fetches the classes and indexes, and
 //! begins again.
 //!
+//! Values that an optimistic transaction only gives are not looked up before: it *claims* them ([`protocol::entries::unbound_key`]), and the brick
+//! that binds them looks them up. So they cost no message. If the commit is refused because of one, the client finds out whether
+//! another object has it, and looks it up first from then on.
+//!
 //! 1. An entry tells who had the values last. Before it forbids anything, that object is read: it may have been changed or removed by
 //!    a client that did not know the index.
 //! 2. Values of objects from before the index are not bound: [`completion`].
@@ -17,12 +21,14 @@ mod look_up;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use model::{ClassId, Entry, EntryKey, Error, ErrorKind, FieldNumber, Kind, Object, Oid, RecordRef, Result, ValueRef};
-use protocol::entries::{index_of_values, key_guard, unique_entry, unique_key, unique_question};
+use protocol::entries::{
+    entry_guard, index_of_values, key_guard, unbound_key, unique_entry, unique_key, unique_question,
+};
 use protocol::ident::HlcTimestamp;
 use protocol::locks::LockMode;
 use query::Schema;
@@ -31,12 +37,15 @@ use tokio::time;
 use wire::proto::schema;
 
 use super::client_core::Core;
+use super::outcome::{CommitOutcome, ConflictReason};
 use super::rows::ReadSet;
 use super::transaction::{Changes, IsolationLevel, Transaction};
 use crate::plant::{Bug, planted};
 
 /// Values that are looked up at once.
 const LOOK_UPS_AT_ONCE: usize = 64;
+/// Values that are remembered because another object had them, or was given them at the same time.
+const MAX_CONTESTED: usize = 4_096;
 /// The pause before a brick is asked again that does not know an index.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
 
@@ -108,18 +117,51 @@ impl UniqueIndex {
     }
 }
 
+/// Values because of which a commit was refused. They are looked up before the next one that gives them.
+#[derive(Debug, Default)]
+pub(super) struct ContestedValues(Mutex<BTreeSet<Entry>>);
+
+impl ContestedValues {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Entry>> {
+        // The set is consistent between statements, so a poisoned lock is harmless.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn contains(&self, entry: &Entry) -> bool {
+        self.lock().contains(entry)
+    }
+
+    fn add(&self, entry: Entry) {
+        let mut entries = self.lock();
+        if entries.len() >= MAX_CONTESTED {
+            entries.clear();
+        }
+        entries.insert(entry);
+    }
+}
+
 /// A change of the values that an object has in a unique index.
 struct ChangedValues<'k> {
     oid: Oid,
-    index: &'k UniqueIndex,
+    index: &'k Arc<UniqueIndex>,
     before: Option<Entry>,
     after: Option<Entry>,
     has_temporary: bool,
 }
 
+/// Values that a transaction binds to an object, and that are bound to no other one as far as it knows.
+#[derive(Debug)]
+pub(super) struct Claim {
+    oid: Oid,
+    index: Arc<UniqueIndex>,
+    entry: Entry,
+}
+
 /// What a transaction has bound.
 #[derive(Debug, Default)]
 pub(super) struct BoundValues {
+    /// What it has not looked up.
+    pub(super) claims: Vec<Claim>,
     /// The objects that gain values of unique indexes, with the numbers of the indexes.
     gained: Vec<(Oid, u32)>,
     /// Some of the values are temporary identifiers: they are bound again when the real ones are known.
@@ -135,14 +177,15 @@ impl Transaction {
         let known = self.known_unique_indexes().await?;
         self.changes()?.forget_unique_entries();
         let changed = self.changed_values(&known).await?;
-        for some in changed.chunks(LOOK_UPS_AT_ONCE) {
+        let (claimed, looked_up) = self.part_claims(&changed);
+        for some in looked_up.chunks(LOOK_UPS_AT_ONCE) {
             let mut looking = Vec::new();
             for one in some {
                 looking.push(self.look_up_change(one));
             }
             all(looking).await?;
         }
-        let mut bound = BoundValues::default();
+        let mut bound = BoundValues { claims: self.claim(&claimed)?, ..BoundValues::default() };
         for ChangedValues { oid, index, after, has_temporary, .. } in changed {
             if let Some(entry) = after {
                 self.changes()?.set_unique_entry(entry, Some(oid));
@@ -151,6 +194,60 @@ impl Transaction {
             }
         }
         Ok(bound)
+    }
+
+    /// Parts the changes that this transaction may claim from those that it looks up: what it takes away, what another object may still have
+    /// within it, and what is not final.
+    fn part_claims<'c, 'k>(
+        &self,
+        changed: &'c [ChangedValues<'k>],
+    ) -> (Vec<&'c ChangedValues<'k>>, Vec<&'c ChangedValues<'k>>) {
+        let lost: BTreeSet<&Entry> = changed.iter().filter_map(|one| one.before.as_ref()).collect();
+        let is_claimed = |one: &&ChangedValues<'_>| {
+            let after = one.after.as_ref().filter(|_| one.before.is_none() && !one.has_temporary);
+            self.inner.level == IsolationLevel::Optimistic
+                && after.is_some_and(|after| !lost.contains(after) && !self.core().contested.contains(after))
+        };
+        changed.iter().partition(is_claimed)
+    }
+
+    /// Says that values are bound to no object. Each is looked up by the brick that binds it; the transaction conflicts if the index is
+    /// dropped.
+    fn claim(&self, claimed: &[&ChangedValues<'_>]) -> Result<Vec<Claim>> {
+        let (mut reads, mut claims) = (Vec::new(), Vec::new());
+        for ChangedValues { oid, index, after, .. } in claimed {
+            let Some(entry) = after else { continue };
+            let collection = entry.collection;
+            reads.push(unbound_key(collection, &entry.key));
+            reads.push(unique_question(collection.space(), collection.page().node, index.id));
+            claims.push(Claim { oid: *oid, index: Arc::clone(index), entry: entry.clone() });
+        }
+        if !reads.is_empty() {
+            self.rely(ReadSet { reads, at: HlcTimestamp::ZERO })?;
+        }
+        Ok(claims)
+    }
+
+    /// The outcome of a commit that was refused because of a claim.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`] if another object has the values.
+    pub(super) async fn explain_refusal(&self, claims: &[Claim], outcome: CommitOutcome) -> Result<CommitOutcome> {
+        let CommitOutcome::Conflict(ConflictReason::Object(guard, _)) = &outcome else { return Ok(outcome) };
+        let Some(Claim { oid, index, entry }) = claims.iter().find(|claim| entry_guard(&claim.entry) == *guard) else {
+            return Ok(outcome);
+        };
+        let core = self.core();
+        core.contested.add(entry.clone());
+        // An error here is one of finding out only: the transaction has changed nothing, and may be begun again.
+        let Ok(found) = core.look_up(entry.collection, std::slice::from_ref(&entry.key)).await else {
+            return Ok(outcome);
+        };
+        let Some(holder) = found.targets.first().copied().filter(|holder| holder != oid) else { return Ok(outcome) };
+        match core.read_object(holder, false).await {
+            Ok(object) if index.has_values(object.as_ref(), &entry.key)? => Err(index.taken_error(holder)),
+            _ => Ok(outcome),
+        }
     }
 
     /// The unique indexes of the space, as of a time when the classes of all that this transaction writes were known.

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use model::{ClassId, Entry, EntryKey, Error, ErrorKind, NodeId, Oid, PageId, Result, SpaceId, checksum, limits};
 
 use crate::ident::Version;
-use crate::validate::{Read, ReadVersion};
+use crate::validate::{NO_STATE, Read, ReadVersion};
 
 /// The first computed page number: smaller ones can be reserved for objects.
 pub const FIRST_COMPUTED_PAGE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
@@ -99,6 +99,14 @@ pub fn unique_entry(space: SpaceId, nodes: &[NodeId], index: u32, key: &[u8]) ->
 pub fn unique_question(space: SpaceId, node: NodeId, index: u32) -> Read {
     let page = PageId { space, node, number: UNIQUE_QUESTIONS | u64::from(index) };
     Read { oid: Oid::new(ClassId::NONE, page, 0), seen: ReadVersion::At(Version::ZERO) }
+}
+
+/// A read of the guard of a key that no object is bound to: what a transaction says that binds the key without having looked it up. The brick
+/// looks the key up when it takes the transaction in, which writes the guard: so no other one binds the key meanwhile (V2). A key that is
+/// bound makes the read [one of no state that there is](NO_STATE), and the transaction conflicts.
+#[must_use]
+pub fn unbound_key(collection: Oid, key: &EntryKey) -> Read {
+    Read { oid: key_guard(collection, key), seen: NO_STATE }
 }
 
 /// The unique index that an object is a [question](unique_question) of.

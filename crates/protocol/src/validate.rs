@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Oid, PageId};
 
-use crate::ident::{TxnId, Version};
+use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use crate::locks::{LockMode, Locks};
 use crate::plant::{Bug, planted};
 
@@ -55,6 +55,9 @@ pub enum ReadVersion {
     /// The state that this transaction wrote; the client does not know its position yet (P4).
     Written(TxnId),
 }
+
+/// A state that there never is, because no transaction has this identifier: a read of it conflicts (P4).
+pub const NO_STATE: ReadVersion = ReadVersion::Written(TxnId { start: HlcTimestamp::ZERO, client: ClientId(0) });
 
 /// Why a transaction may not commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

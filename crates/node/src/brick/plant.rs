@@ -55,6 +55,7 @@ model::planted_bugs! {
         "S" ReplacedContentKept "the content of a replaced or deleted object is not freed"
         "S" OldContentWritten "a head that names an old state of its content is written"
         "S" GenerationKept "a change of a part of a content does not show in its head"
+        "E" BoundKeyTakenForUnbound "a transaction that takes a key for unbound binds it although it is bound"
         "E" LookUpWithoutVersion "a look-up in a collection is answered with guards of a later version"
         "E" ListingWithLaterGuard "the guard of a listing is read after the entries"
         "E" CountedTwice "an entry that is added is counted twice"

@@ -3,14 +3,14 @@
 //! A transaction that cannot be taken in now is *deferred*: its coordinator is told why, and may bring it again. One that never can be is
 //! refused: it is asked for as if it had never come, so that it never commits (C2).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use model::{ContentId, Entry, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
 use protocol::commit::{AppendOffsets, EntryChanges, Part};
-use protocol::entries::collection_guard;
+use protocol::entries::{collection_guard, entry_guard};
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::ObjectState;
-use protocol::validate::{Read, ReadVersion};
+use protocol::validate::{NO_STATE, Read, ReadVersion};
 use wire::cluster::Message;
 
 use super::contents::{ContentRejection, plan_write};
@@ -199,7 +199,30 @@ impl<C: Clone> NodeDriver<C> {
         if self.reader.is_memory_full() {
             self.turn_empty_deletes_into_reads(part);
         }
+        if let Err(error) = self.look_up_unbound_keys(part) {
+            let deferred = DeferredTransaction { kind: error.kind(), why: error.message().to_owned() };
+            self.fail(error);
+            return Err(deferred);
+        }
         self.admit(txn, part)
+    }
+
+    /// Drops the reads of keys that the transaction binds and takes for [unbound](protocol::entries::unbound_key), if they are. Only what is durable is looked
+    /// up: the guards of changes in flight are held, so the transaction conflicts with them (V2).
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    fn look_up_unbound_keys(&self, part: &mut Part<Object>) -> Result<()> {
+        if part.reads.iter().all(|read| read.seen != NO_STATE) {
+            return Ok(());
+        }
+        let mut bound: BTreeMap<Oid, bool> = BTreeMap::new();
+        for entry in part.entries.keys() {
+            let is_bound = entry_rows::read_target(&self.reader, entry.collection, &entry.key)?.is_some();
+            *bound.entry(entry_guard(entry)).or_default() |= is_bound && !planted(Bug::BoundKeyTakenForUnbound);
+        }
+        part.reads.retain(|read| read.seen != NO_STATE || bound.get(&read.oid).is_none_or(|is_bound| *is_bound));
+        Ok(())
     }
 
     /// Deleting objects in pages that were never written needs no room: that they are absent is validated as a read.

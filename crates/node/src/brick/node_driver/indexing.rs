@@ -6,9 +6,9 @@ use std::sync::Arc;
 use meta::catalog::Schema;
 use model::{Error, ErrorKind, Oid, Result, SpaceId};
 use protocol::entries::index_of_values;
-use protocol::ident::{ClientId, HlcTimestamp, TxnId};
+use protocol::ident::TxnId;
 use protocol::lease::Ms;
-use protocol::validate::{Read, ReadVersion};
+use protocol::validate::{NO_STATE, Read};
 use wire::cluster::Scan;
 
 use super::NodeDriver;
@@ -37,15 +37,13 @@ impl<C: Clone> NodeDriver<C> {
     /// Makes reads of guards conflict whose index was dropped: changes do not touch them any more, and a scan that relies on one may
     /// have missed some. Index numbers are never given twice.
     pub(super) fn distrust_dropped_indexes(&self, reads: &mut [Read]) {
-        let nobody = TxnId { start: HlcTimestamp::ZERO, client: ClientId(0) };
         for read in reads {
             let (node, space) = (self.node, read.oid.page().space);
             if let Some(index) = guards::index_guarded_by(read.oid)
                 && !self.index.indexes.is_tracked(IndexId { node, space, index })
                 && !planted(Bug::DroppedIndexTrusted)
             {
-                // No change is by this writer, so the read is of no state that there is (P4).
-                read.seen = ReadVersion::Written(nobody);
+                read.seen = NO_STATE;
             }
         }
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use meta::catalog::{self, Epoch};
 use model::planted_bug::{assert_noticed, plant};
-use model::{ClassId, Oid};
+use model::{ClassId, Entry, EntryKey, Oid};
 use protocol::commit::coordinator::CommitReply;
 use protocol::commit::{Answer, Outcome, Part};
+use protocol::entries::{unbound_key, unique_values};
 use protocol::ident::ClientId;
 use protocol::page_cache::ObjectState;
 
@@ -291,6 +292,32 @@ fn one_phase_commit_for_which_there_is_no_room_changes_nothing() {
         test.now += routing::TWO_PHASES_MS;
         test.commit_jointly(10);
         assert_eq!(test.brick.unforced_count(), 1, "one phase again");
+    });
+}
+
+/// Whether a transaction binds a key that it takes for unbound.
+fn binds_unbound(test: &mut ReportTest, key: &[u8]) -> bool {
+    test.transactions += 1;
+    let number = test.transactions;
+    let txn = TxnId { start: HlcTimestamp::at(test.now), client: ClientId(number) };
+    let target = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: FIRST, number: 1 }, number as u16);
+    let entry = Entry { collection: unique_values(SpaceId(1), FIRST, 7), key: EntryKey::new(key.to_vec()).unwrap() };
+    let reads = vec![unbound_key(entry.collection, &entry.key)];
+    let part = Part { reads, entries: [(entry, Some(target))].into(), ..Part::default() };
+    let request = Request::Commit { txn, part };
+    test.ask(0, [Message::Ask { node: FIRST, epoch: 1, seen: HlcTimestamp::ZERO, request }]);
+    test.settle();
+    test.answered.contains(&number)
+}
+
+#[test]
+fn key_is_bound_by_the_first_transaction_that_takes_it_for_unbound() {
+    assert_noticed(&[Bug::BoundKeyTakenForUnbound], || {
+        for new in [ReportTest::new, ReportTest::at_once] {
+            let mut test = new();
+            assert!(binds_unbound(&mut test, b"Ann") && binds_unbound(&mut test, b"Bob"));
+            assert!(!binds_unbound(&mut test, b"Ann"), "another transaction has bound it");
+        }
     });
 }
 

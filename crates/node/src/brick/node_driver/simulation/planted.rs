@@ -124,6 +124,7 @@ const DIRECTED: &[Bug] = &[
     Bug::OldMapRemovesRows,
     Bug::OtherEpochServed,
     // Whole clusters notice these.
+    Bug::BoundKeyTakenForUnbound,
     Bug::DurableAppendOffset,
     Bug::LookUpWithoutVersion,
     Bug::EntriesNotMoved,
