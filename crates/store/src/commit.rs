@@ -288,7 +288,7 @@ impl Core {
         self.queue_opening();
         match self.pipeline.queue.push(job) {
             Ok(()) => self.wake_committer(),
-            Err(job) => self.refuse(job, error::closed()),
+            Err(job) => self.refuse(*job, error::closed()),
         }
     }
 
@@ -328,7 +328,7 @@ impl Core {
                     }
                     end.wait();
                 }
-                Err(job) => self.refuse(job, error::closed()),
+                Err(job) => self.refuse(*job, error::closed()),
             }
         }
         slot.lock().take().unwrap_or_else(|| Err(error::closed()))

@@ -54,10 +54,10 @@ impl CommitQueue {
     }
 
     /// Queues a transaction, or returns it if the store is closing.
-    pub(crate) fn push(&self, job: Job) -> Result<(), Job> {
+    pub(crate) fn push(&self, job: Job) -> Result<(), Box<Job>> {
         let mut state = self.lock();
         if state.closing {
-            return Err(job);
+            return Err(Box::new(job));
         }
         state.jobs.push(job);
         Ok(())
@@ -74,10 +74,10 @@ impl CommitQueue {
     }
 
     /// As [`CommitQueue::push`], for a thread that waits for the reply.
-    pub(crate) fn push_and_join(&self, job: Job) -> Result<Arc<RoundEnd>, Job> {
+    pub(crate) fn push_and_join(&self, job: Job) -> Result<Arc<RoundEnd>, Box<Job>> {
         let mut state = self.lock();
         if state.closing {
-            return Err(job);
+            return Err(Box::new(job));
         }
         state.jobs.push(job);
         Ok(state.round.join())
