@@ -24,10 +24,18 @@ pub(crate) fn expand(of: &Struct) -> TokenStream {
     let related = of.fields.iter().filter_map(|field| related(&persistent, field));
     let writes = of.fields.iter().filter_map(|field| write(&persistent, field));
     let reads = of.fields.iter().map(|field| read(&persistent, field));
+    let is_skipped = of.fields.iter().any(|field| matches!(field.role, FieldRole::Skipped));
+    let has_skipped = match parent {
+        Some(parent) if !is_skipped => {
+            quote_spanned!(parent.span()=> <#parent as #persistent::Persistent>::HAS_SKIPPED_FIELDS)
+        }
+        _ => quote!(#is_skipped),
+    };
     quote! {
         #[automatically_derived]
         impl #persistent::Persistent for #ident {
             const CLASS: &'static str = #class;
+            const HAS_SKIPPED_FIELDS: bool = #has_skipped;
 
             fn class() -> #persistent::ClassDescription {
                 #[allow(unused_mut)]

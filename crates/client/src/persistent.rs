@@ -38,6 +38,10 @@ pub trait Persistent: Sized + Send + Sync + 'static {
     /// The name of the class.
     const CLASS: &'static str;
 
+    /// Whether the struct has fields that are not stored. Each transaction decodes such structs for itself: what it keeps in those fields
+    /// must not be seen by others.
+    const HAS_SKIPPED_FIELDS: bool = false;
+
     /// The description of the class; inherited fields come first.
     fn class() -> ClassDescription;
 

@@ -176,8 +176,10 @@ impl Transaction {
             let Some(object) = self.get(oid).await? else { return Ok(None) };
             let decoded = DecodedStruct::<T>::of(oid, object, mapping.clone())?;
             let Some(loaded) = self.share(oid, &decoded)? else { continue };
-            let derived = DerivedValue { value: decoded.clone(), bytes: decoded.memory_size() };
-            core.attach(oid, &decoded.object, derived)?;
+            if !T::HAS_SKIPPED_FIELDS {
+                let derived = DerivedValue { value: decoded.clone(), bytes: decoded.memory_size() };
+                core.attach(oid, &decoded.object, derived)?;
+            }
             return Ok(Some(loaded));
         }
     }

@@ -288,7 +288,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     /// Drops the derived values of a page.
     pub fn drop_derived(&mut self, page: PageId) {
-        if let Some(copy) = self.copies.get_mut(&page) {
+        for copy in [self.copies.get_mut(&page), self.suspended.get_mut(&page)].into_iter().flatten() {
             copy.slots.drop_derived();
         }
     }

@@ -68,7 +68,7 @@ struct OlderItems {
 
 /// The items that have changed since a position.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct TrackedChanges {
+pub struct ChangeSet {
     pub(crate) contents: BTreeMap<ContentId, ChangedChunks>,
     /// Keys of the store's user.
     pub(crate) rows: BTreeSet<Key>,
@@ -104,9 +104,9 @@ impl ChangeTracker {
     /// The items that have changed after the position `version`, and perhaps some before it. Changes up to there are forgotten, so the next call must ask
     /// for the same or a later position. `None` if they are not known: too much has changed, or the tracker began later.
     #[must_use]
-    pub fn changes_since(&self, version: u64) -> Option<TrackedChanges> {
+    pub fn changes_since(&self, version: u64) -> Option<ChangeSet> {
         let noted = self.0.lock().take_since(version)?;
-        let mut changes = TrackedChanges::default();
+        let mut changes = ChangeSet::default();
         let later = noted.iter().flat_map(|items| items.iter()).filter(|(_, seq)| **seq > version);
         for (item, _) in later {
             match item {

@@ -53,7 +53,7 @@ mod store;
 
 pub use backup::restore::RestoreTarget;
 pub use backup::{BackupSummary, BaseIndex, check_archive, read_archive_index};
-pub use change_tracking::{ChangeTracker, TrackedChanges};
+pub use change_tracking::{ChangeSet, ChangeTracker};
 pub use commit::contents::ContentChange;
 pub use commit::row_changes::{RowChanges, RowReply, RowSequence};
 pub use directory::{DirectoryContents, lock_owner, prepare_directory};

@@ -11,7 +11,7 @@ use model::{ContentId, Error, ErrorKind, Result, UploadId};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::backup::{self, BackupSummary, BaseIndex};
-use crate::change_tracking::{ChangeTracker, TrackedChanges};
+use crate::change_tracking::{ChangeSet, ChangeTracker};
 use crate::commit::Core;
 use crate::commit::row_changes::{RowChanges, RowReply};
 use crate::engine::EnginePin;
@@ -267,7 +267,7 @@ impl Snapshot {
     /// As [`Store::backup`].
     pub fn backup_changes(
         &self,
-        changes: &TrackedChanges,
+        changes: &ChangeSet,
         out: &mut dyn Write,
         progress: &dyn Progress,
     ) -> Result<BackupSummary> {

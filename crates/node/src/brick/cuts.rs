@@ -10,7 +10,7 @@ use std::time::Duration;
 use model::{Error, ErrorKind, Result};
 use protocol::cut::{CutNumber, CutParticipant, CutRefusal, HoldReport, Run};
 use protocol::lease::Ms;
-use store::{ChangeTracker, Snapshot, Store, TrackedChanges};
+use store::{ChangeSet, ChangeTracker, Snapshot, Store};
 use wire::driving::MonotonicClock;
 
 /// How long the part of a cut is kept for a backup to begin, in milliseconds.
@@ -250,7 +250,7 @@ impl Cuts {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if that is not known here: the brick was restarted, or too much has changed.
-    pub(crate) fn changes_since(&self, number: CutNumber) -> Result<TrackedChanges> {
+    pub(crate) fn changes_since(&self, number: CutNumber) -> Result<ChangeSet> {
         let mut state = self.lock();
         let until = self.time.now() + FOLLOWER_KEEP_MS;
         let find = |follower: &mut Follower| {
@@ -367,7 +367,7 @@ mod tests {
         cuts.take_part(CutNumber(number)).unwrap()
     }
 
-    fn archive(part: &TakenPart, changes: &TrackedChanges) -> u64 {
+    fn archive(part: &TakenPart, changes: &ChangeSet) -> u64 {
         part.snapshot.backup_changes(changes, &mut Vec::new(), &()).unwrap().rows
     }
 

@@ -17,6 +17,7 @@ model::planted_bugs! {
         "C5" DeferralQueued "why a logical node does not take its part of a joint request in is an event, which its vote overtakes"
         "L1" JointRowsReversed "rows that are submitted together are submitted in reverse order"
         "C5" OnePhaseRowsApart "the rows of a one-phase commit are several changes of the store"
+        "C5" OnePhaseHalfCommitted "the other logical nodes of a one-phase commit write their rows if one of them fails"
         "C5" RefusedOnePhaseRetried "the rows of a one-phase commit that the store has refused are submitted again by each logical node"
         "M" RunTakesOtherNode "requests behind one to another logical node are handled by that one"
         "C3" OldPiecesKept "a record that shrinks leaves pieces of the previous one"

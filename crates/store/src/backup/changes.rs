@@ -13,7 +13,7 @@ use model::{ContentId, Error, ErrorKind, Result};
 use super::BackupSummary;
 use super::archive::{ArchiveHeader, ArchiveKind, ArchiveWriter};
 use super::item::Item;
-use crate::change_tracking::{ChangedChunks, TrackedChanges};
+use crate::change_tracking::{ChangeSet, ChangedChunks};
 use crate::error::corrupt;
 use crate::log::frame::StoreId;
 use crate::plant::{TrackingBug, planted};
@@ -29,7 +29,7 @@ use crate::rows::row::{CHUNK, RowError};
 pub(crate) fn write(
     snapshot: &impl Readable,
     (store, version): (StoreId, Seq),
-    changes: &TrackedChanges,
+    changes: &ChangeSet,
     out: &mut dyn Write,
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {

@@ -42,6 +42,14 @@ impl RowSequence {
         Self::default()
     }
 
+    /// A sequence whose changes are refused. Appended to other changes, such ones keep all of them from being applied, and break their sequences.
+    #[must_use]
+    pub fn broken() -> Self {
+        let sequence = Self::default();
+        sequence.mark_broken();
+        sequence
+    }
+
     /// The next changes of the sequence, initially empty. Their order is the order of submission.
     #[must_use]
     pub fn changes(&self) -> RowChanges {

@@ -11,7 +11,7 @@ use store::ContentChange;
 use crate::brick::plant::{Bug, planted};
 
 /// Bytes of a blob that a change of a part leaves in the page.
-const MAX_INLINE: u64 = if cfg!(any(test, feature = "sim")) { 64 } else { 64 << 10 };
+pub(super) const MAX_INLINE: u64 = if cfg!(any(test, feature = "sim")) { 64 } else { 64 << 10 };
 
 /// Why a write is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

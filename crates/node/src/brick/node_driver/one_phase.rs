@@ -16,7 +16,7 @@ use protocol::validate::Footprint;
 use tracing::warn;
 
 use super::output::DriverOutput;
-use super::{KnownVersions, NodeDriver, Requester};
+use super::{KnownVersions, NodeDriver, Requester, contents};
 
 /// Rows, and bytes of keys and objects, that one part of a one-phase commit has at most. All parts are one change of the store.
 const MAX_ROWS: usize = 4_096;
@@ -36,7 +36,9 @@ impl<C: Clone> NodeDriver<C> {
         }
         let (rows, key_bytes) = self.admission.current_rows();
         let object_bytes = |written: &ObjectState<Object>| match written {
-            ObjectState::Value(object) | ObjectState::Changed(object) => object.encoded_len(),
+            ObjectState::Value(object) => object.encoded_len(),
+            // The row of a changed object in its page is the whole object.
+            ObjectState::Changed(object) => object.encoded_len() + contents::MAX_INLINE as usize,
             ObjectState::Absent => 0,
         };
         if rows > MAX_ROWS || key_bytes + part.writes.values().map(object_bytes).sum::<usize>() > MAX_BYTES {
@@ -55,6 +57,9 @@ impl<C: Clone> NodeDriver<C> {
     }
 
     /// A part that was taken in is not committed in one phase.
+    ///
+    /// Its request follows as it is, without the [questions](super::admission) that this node has answered. They hold still: all nodes of the request
+    /// stay locked until then, and nothing becomes visible in between.
     pub(crate) fn cancel_one_phase(&mut self) {
         self.admission.end();
         self.update_quota();
@@ -96,8 +101,8 @@ impl<C: Clone> NodeDriver<C> {
 
     /// The store has refused rows of a one-phase commit: it is opened again with what is stored.
     pub(super) fn lose_rows(&mut self) {
-        warn!(node = %self.node, "the store has no room for a commit over several logical nodes: this one is opened again");
-        let why = "the store had no room for what was committed: the logical node is opened again";
+        warn!(node = %self.node, "a commit over several logical nodes was not stored: this one is opened again");
+        let why = "what was committed was not stored, for lack of room or because another logical node has failed: this one is opened again";
         self.failed.get_or_insert_with(|| Error::new(ErrorKind::Unavailable, why));
         self.out.push_back(DriverOutput::Reopen);
     }

@@ -282,8 +282,10 @@ impl RowWriter {
         self.refused += 1;
         // The store gives this error to all rows behind the first that it has refused.
         let is_joint = self.in_flight.get(self.refused - 1).is_some_and(|submitted| submitted.is_joint);
-        let is_behind = (self.full_error.is_some() || is_joint) && error.kind() == ErrorKind::Unavailable;
-        if error.kind() != ErrorKind::Full && !is_behind {
+        let is_behind = self.full_error.is_some() && error.kind() == ErrorKind::Unavailable;
+        // A change of several nodes may be refused because of another one, also for its size.
+        let is_lost = is_joint && error.kind() != ErrorKind::Io;
+        if error.kind() != ErrorKind::Full && !is_behind && !is_lost {
             return WriteResult::Failed(error);
         }
         let is_first = self.full_error.is_none();

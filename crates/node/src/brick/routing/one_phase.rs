@@ -2,16 +2,18 @@
 //! take it in, and if their rows fit one change of the store.
 //!
 //! The rows of all logical nodes become durable together or not at all, so no node has to be prepared and told the outcome later. If the
-//! store refuses them, all these nodes [are opened again](super::Effects::reopen).
+//! store refuses them, all these nodes [are opened again](super::Effects::reopen). So are the others if one node fails to make its rows.
 
-use model::{Error, Object, Result};
+use std::collections::BTreeSet;
+
+use model::{Error, NodeId, Object, Result};
 use protocol::commit::coordinator::{CommitReceipt, CommitReply};
 use protocol::commit::joint::is_whole;
 use protocol::commit::{AppendOffsets, Request};
 use protocol::ident::HlcTimestamp;
 use protocol::lease::Ms;
 use protocol::validate::Footprint;
-use store::RowChanges;
+use store::{RowChanges, RowSequence};
 
 use super::{Effects, HeldNode, Submission, Submissions, carry_out, carry_out_one, next_output};
 use crate::brick::node_driver::DriverOutput;
@@ -79,6 +81,14 @@ fn carry_out_as_one<C: Clone>(held: &mut [HeldNode<'_, C>], effects: &mut impl E
             }
             output => carry_out_one(held, index, output, effects, &mut submissions),
         }
+    }
+    let nodes: BTreeSet<NodeId> = submissions.iter().map(|one| one.node).collect();
+    assert!(nodes.len() == submissions.len(), "C5: each logical node has one change of a one-phase commit");
+    // A node may fail to read what its rows depend on. Then the others must not commit alone: the store refuses their rows, in the order of their
+    // submission, and they are opened again.
+    let is_whole = held.iter().all(|one| one.driver.failure().is_none()) || planted(Bug::OnePhaseHalfCommitted);
+    if let Some(first) = submissions.first_mut().filter(|_| !is_whole) {
+        first.rows.append(RowSequence::broken().changes());
     }
     // The first node concludes. When its sender hears that, the others hold nothing any more.
     let concluding = submissions.len().min(1);

@@ -13,6 +13,7 @@ use protocol::ident::ClientId;
 use protocol::page_cache::ObjectState;
 
 use super::*;
+use crate::brick::entry_rows::totals_key;
 use crate::brick::plant::Bug;
 
 const FIRST: NodeId = NodeId(7);
@@ -292,6 +293,33 @@ fn one_phase_commit_for_which_there_is_no_room_changes_nothing() {
         test.now += routing::TWO_PHASES_MS;
         test.commit_jointly(10);
         assert_eq!(test.brick.unforced_count(), 1, "one phase again");
+    });
+}
+
+#[test]
+fn no_node_commits_in_one_phase_if_one_of_them_cannot_make_its_rows() {
+    assert_noticed(&[Bug::OnePhaseHalfCommitted], || {
+        for new in [ReportTest::new, ReportTest::at_once] {
+            let mut test = new();
+            let collection = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: SECOND, number: 3 }, 0);
+            let mut damage = RowChanges::new();
+            damage.put(&totals_key(collection), Bytes::from_static(b"damaged"));
+            test.brick.effects.machine.store().commit_rows(damage).unwrap();
+            let txn = TxnId { start: HlcTimestamp::at(test.now), client: ClientId(9) };
+            let written = |node| Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node, number: 2 }, 0);
+            let object = || ObjectState::Value(Object::blob(vec![1].into()));
+            let entry = Entry { collection, key: EntryKey::new(b"Ann".to_vec()).unwrap() };
+            let first = Part { writes: [(written(FIRST), object())].into(), ..Part::default() };
+            let second = Part { entries: [(entry, Some(written(FIRST)))].into(), ..Part::default() };
+            let prepare = |(node, part)| (node, Request::Prepare { txn, participants: vec![FIRST, SECOND], part });
+            let requests = [(FIRST, first), (SECOND, second)].map(prepare).into();
+            let request = Request::Joint { txn, requests };
+            test.ask(7, [Message::Ask { node: FIRST, epoch: 1, seen: HlcTimestamp::ZERO, request }]);
+            test.brick.force(1).unwrap();
+            test.brick.handle_written(test.now);
+            assert!(test.brick.served_epoch(SECOND).is_some(), "the part was taken in");
+            assert_eq!((test.conclusion(txn), test.stored_parts()), (None, 0), "C1: no part is committed alone");
+        }
     });
 }
 

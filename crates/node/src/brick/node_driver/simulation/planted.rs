@@ -88,6 +88,7 @@ const DIRECTED: &[Bug] = &[
     Bug::DeferralQueued,
     Bug::JointRowsReversed,
     Bug::OnePhaseRowsApart,
+    Bug::OnePhaseHalfCommitted,
     Bug::RefusedOnePhaseRetried,
     Bug::RunTakesOtherNode,
     Bug::MarksNotRead,
