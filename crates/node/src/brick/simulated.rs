@@ -403,9 +403,6 @@ impl<C: Clone> SimulatedBrick<C> {
             }
         }
         self.handle_events();
-        for node in std::mem::take(&mut self.effects.lost) {
-            self.manager.reopen(node);
-        }
         self.carry_out_managed();
     }
 
@@ -468,6 +465,11 @@ impl<C: Clone> SimulatedBrick<C> {
             while let Some(event) = events.next() {
                 handle_event(self, event, &mut events);
             }
+        }
+        // Rows may be refused at once, by a store that applies them at once.
+        for node in std::mem::take(&mut self.effects.lost) {
+            self.manager.reopen(node);
+            self.carry_out_managed();
         }
     }
 

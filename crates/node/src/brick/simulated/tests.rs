@@ -297,6 +297,16 @@ fn one_phase_commit_for_which_there_is_no_room_changes_nothing() {
 }
 
 #[test]
+fn nodes_of_a_one_phase_commit_that_is_refused_at_once_are_opened_again() {
+    let mut test = ReportTest::at_once();
+    test.brick.set_room(Some(0));
+    let refused = test.commit_jointly(LARGE);
+    assert_eq!((test.conclusion(refused), test.stored_parts()), (None, 0));
+    test.brick.check_invariants().unwrap();
+    assert_eq!([FIRST, SECOND].map(|node| test.brick.served_epoch(node)), [Some(1); 2], "both are served again");
+}
+
+#[test]
 fn no_node_commits_in_one_phase_if_one_of_them_cannot_make_its_rows() {
     assert_noticed(&[Bug::OnePhaseHalfCommitted], || {
         for new in [ReportTest::new, ReportTest::at_once] {
