@@ -1,8 +1,8 @@
 //! Unique indexes: values that no two objects may have.
 //!
 //! Who has the values of a unique index is kept as entries, spread over the logical nodes of the space by the values
-//! ([`protocol::entries::unique_entry`]). Before a transaction that gives an object such values is committed, it looks each of them up,
-//! and binds it to the object; what an object has no more, it unbinds. So of two transactions that give the same values one
+//! ([`protocol::entries::unique_entry`]). A transaction that gives an object such values binds each of them to the object, if nothing else is bound
+//! to it; what an object has no more, it unbinds. So of two transactions that give the same values one
 //! conflicts, and a transaction has at most one more participant for each value that it gives or takes away. A brick refuses values of a
 //! transaction that does not say that it has done so; a client that does not know the index then fetches the classes and indexes, and
 //! begins again.

@@ -7,13 +7,14 @@
 //! ```text
 //!   some participants:   peer server ── Prepare 1, 2 ──▶ 1 ══▶ 1, 2     one force
 //!                                   ◀── votes of 1, 2 ── 1 ◀══ 1, 2
-//!   all participants:    peer server ── Prepare 1, 2 ──▶ 1 ══▶ 1, 2     one force
+//!   all participants:    peer server ── Prepare 1, 2 ──▶ 1 ══▶ 1, 2     one force, one phase
 //!                                   ◀── outcome ──────── 1 ◀══ 1, 2
-//!                                                        1 ══▶ 1, 2     Decide, Forget
+//!   one phase refused:                                   1 ══▶ 1, 2     Decide, Forget, after the outcome
 //! ```
 //!
-//! - A joint request that prepares all participants makes the first one the coordinator: it decides, and tells the
-//!   others. The peer server has nothing more to do.
+//! - A joint request that prepares all participants commits in [one phase](super::participant::Participant::commit_one_phase) if the brick can
+//!   check all of them at once. Otherwise the first one is the coordinator: it decides, and tells the others. Either way
+//!   the peer server has nothing more to do.
 //! - A joint request is sent once. What is not answered in time is repeated to each participant, so that one node that cannot
 //!   be served, or a coordinator that has crashed, does not keep the others waiting. Several coordinators of one
 //!   transaction reach the same outcome.
