@@ -6,7 +6,6 @@
 
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::{ContentId, Error, ErrorKind, Result};
 
@@ -74,18 +73,17 @@ impl BackupSummary {
     }
 }
 
-/// Writes an archive of what a snapshot of store `id` at position `version` shows; with the index of a base, of what has changed since.
+/// Writes an archive of what a snapshot of a store at a position of its log shows; with the index of a base, of what has changed since.
 pub(crate) fn write(
     snapshot: &impl Readable,
-    (store, version): (StoreId, Seq),
+    position: (StoreId, Seq),
     base: Option<&mut dyn BaseIndex>,
     out: &mut dyn Write,
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
     let state = snapshot.state();
-    let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
     let kind = if base.is_some() { ArchiveKind::Increment } else { ArchiveKind::Full };
-    let header = ArchiveHeader { store, version, time_us, kind };
+    let header = ArchiveHeader::new(position, kind);
     let total_bytes = state.engine.size() + state.files().map_or(0, |files| files.size());
     // A state is read once.
     let mut target = Some((base, out));
@@ -131,6 +129,11 @@ fn name_damage(error: Error, layers: &Layers<'_>) -> Error {
 enum Output<'b> {
     Full(Box<ArchiveWriter<'b>>),
     Increment(Box<Increment<'b>>),
+}
+
+/// The length of bytes without the zeros at their end, which an archive omits.
+fn len_without_zeros(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
 /// Reads chunks of blob files.
@@ -269,7 +272,7 @@ impl Backup<'_, '_> {
         }
         self.add_read(id, index, |layers, buffer| {
             layers.fill(&content, index, 0, buffer)?;
-            Ok(buffer.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1))
+            Ok(len_without_zeros(buffer))
         })
     }
 

@@ -130,19 +130,24 @@ impl ChangeTracker {
 }
 
 impl NotedChanges {
-    fn note(&mut self, item: ChangedItem, seq: Seq) {
+    /// Notes the changes of a transaction.
+    fn note_all(&mut self, steps: &[Step], seq: Seq) {
         if self.has_given_up {
             return;
         }
         // After a failed force positions are given again.
         self.last = self.last.max(seq);
-        let bytes = item_bytes(&item);
-        if self.newest.insert(item, seq).is_none() {
-            self.newest_bytes += bytes;
-        }
+        steps.iter().for_each(|step| self.note_step(step, seq));
         if self.newest_bytes + self.older.iter().map(|older| older.bytes).sum::<usize>() > self.max_bytes {
             (self.newest, self.newest_bytes, self.older) = (Items::new(), 0, Vec::new());
             self.has_given_up = !planted(TrackingBug::ForgetsWhenFull);
+        }
+    }
+
+    fn note(&mut self, item: ChangedItem, seq: Seq) {
+        let bytes = item_bytes(&item);
+        if self.newest.insert(item, seq).is_none() {
+            self.newest_bytes += bytes;
         }
     }
 
@@ -254,8 +259,7 @@ impl ChangeTrackers {
         }
         self.0.retain(|tracker| match tracker.upgrade() {
             Some(noted) => {
-                let mut noted = noted.lock();
-                steps.iter().for_each(|step| noted.note_step(step, seq));
+                noted.lock().note_all(steps, seq);
                 true
             }
             None => false,

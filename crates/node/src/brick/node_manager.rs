@@ -313,7 +313,7 @@ impl NodeManager {
         self.update(now);
     }
 
-    /// The driver of a node has lost what it knew: it is closed, and opened again.
+    /// Rows of a node were refused that cannot be submitted again: its driver is closed, and opened again with what is stored.
     pub(crate) fn reopen(&mut self, node: NodeId) {
         if let Some(residency @ Residency::Served { .. }) = self.residents.get_mut(&node) {
             *residency = Residency::Closing;

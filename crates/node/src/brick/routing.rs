@@ -115,7 +115,7 @@ pub(crate) trait Effects<C> {
     /// Whether transactions may be committed in one phase now: the store has had room.
     fn may_commit_in_one_phase(&self) -> bool;
 
-    /// Closes a logical node whose driver has lost what it knew, and opens it again. For some time no transaction is committed in one phase.
+    /// Closes the driver of a logical node, and opens it again with what is stored. For some time no transaction is committed in one phase.
     fn reopen(&mut self, node: NodeId);
 
     /// Reads a page for a logical node. `None` if that would wait for the disk: then [`NodeEvent::PageRead`] says later what was found.

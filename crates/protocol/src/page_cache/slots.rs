@@ -12,7 +12,7 @@ pub(super) struct CachedObject<T> {
     derived: Option<DerivedValue>,
 }
 
-/// The objects of a copy in the order of their slots. What is not there does not exist.
+/// The objects of a copy, in the order of their slots. A slot without an entry has no object.
 ///
 /// Most pages have their objects in the slots from 0 on, so the place of a slot is its number, or is found by a binary search.
 #[derive(Clone, Debug)]

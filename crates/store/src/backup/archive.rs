@@ -5,6 +5,7 @@
 //! the digest of the state. An archive without a valid trailer is incomplete.
 
 use std::io::{self, Read, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::{Error, ErrorKind, Result};
 
@@ -94,6 +95,12 @@ impl ArchiveCounts {
 }
 
 impl ArchiveHeader {
+    /// The header of an archive that begins now, of a store at a position of its log.
+    pub(crate) fn new((store, version): (StoreId, Seq), kind: ArchiveKind) -> Self {
+        let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+        Self { store, version, time_us, kind }
+    }
+
     fn encode(&self) -> [u8; HEADER] {
         let mut out = [0; HEADER];
         out[..8].copy_from_slice(MAGIC);

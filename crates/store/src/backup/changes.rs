@@ -6,13 +6,12 @@
 
 use std::io::Write;
 use std::ops::{ControlFlow, Range};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::{ContentId, Error, ErrorKind, Result};
 
-use super::BackupSummary;
 use super::archive::{ArchiveHeader, ArchiveKind, ArchiveWriter};
 use super::item::Item;
+use super::{BackupSummary, len_without_zeros};
 use crate::change_tracking::{ChangeSet, ChangedChunks};
 use crate::error::corrupt;
 use crate::log::frame::StoreId;
@@ -25,16 +24,15 @@ use crate::rows::key::{Key, index_of};
 use crate::rows::mob::{Row, Seq};
 use crate::rows::row::{CHUNK, RowError};
 
-/// Writes what a snapshot of store `id` at position `version` has of the items in `changes`.
+/// Writes what a snapshot of a store at a position of its log has of the items in `changes`.
 pub(crate) fn write(
     snapshot: &impl Readable,
-    (store, version): (StoreId, Seq),
+    position: (StoreId, Seq),
     changes: &ChangeSet,
     out: &mut dyn Write,
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
-    let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
-    let header = ArchiveHeader { store, version, time_us, kind: ArchiveKind::Changes };
+    let header = ArchiveHeader::new(position, ArchiveKind::Changes);
     // A state is read once.
     let mut out = Some(out);
     snapshot.read_state(|layers| {
@@ -103,9 +101,9 @@ impl ChangesWriter<'_, '_> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let len = content.head.size.saturating_sub(index * CHUNK as u64).min(CHUNK as u64) as usize;
         let read = self.layers.fill(content, index, 0, &mut buffer[..len]);
-        let written = read.and_then(|()| match buffer[..len].iter().rposition(|byte| *byte != 0) {
-            Some(last) => self.add(&Item::Bytes { index, bytes: &buffer[..=last] }, last + 1),
-            None => Ok(()),
+        let written = read.and_then(|()| match len_without_zeros(&buffer[..len]) {
+            0 => Ok(()),
+            len => self.add(&Item::Bytes { index, bytes: &buffer[..len] }, len),
         });
         self.buffer = buffer;
         written

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::{AdminClient, Bytes, CutPart};
+use client::{AdminClient, ArchiveStream, Bytes, CutPart};
 use meta::catalog::BrickId;
 use model::{Error, ErrorKind};
 use node::cluster_archive::{ArchiveHeader, ArchiveId, ClusterArchiveWriter, PartName};
@@ -54,7 +54,7 @@ pub(super) struct TakenArchive {
 pub(super) struct Follower {
     id: u64,
     /// The catalogue in its last archive, if that is not in the store of a brick.
-    catalogue: Option<Vec<u8>>,
+    catalogue: Option<Bytes>,
 }
 
 impl Follower {
@@ -89,8 +89,8 @@ pub(super) async fn backup(
     report: impl Fn(u64, u64) + Send + 'static,
 ) -> Result<TakenArchive> {
     let Bricks { names, clients } = bricks;
-    let (parts, mut catalogue) = match take_cut(clients, follower.as_ref().map(|follower| follower.id)).await {
-        Ok((parts, catalogue)) => (parts.into_iter().map(Some).collect(), catalogue),
+    let (parts, newest_catalogue) = match take_cut(clients, follower.as_ref().map(|follower| follower.id)).await {
+        Ok((parts, catalogue)) => (parts.into_iter().map(Some).collect(), catalogue.map(Bytes::from)),
         // A brick in memory holds no log. If it has the catalogue, its snapshot is of one moment.
         Err(error) if error.kind() == ErrorKind::Unsupported && clients.len() == 1 && follower.is_none() => {
             (vec![None], None)
@@ -111,10 +111,8 @@ pub(super) async fn backup(
         (base, None) => ArchiveHeader::new(base.as_ref().map(|base| base.id)),
     };
     // Archives of changes have the catalogue only if it has changed.
-    let newest_catalogue = follower.is_some().then(|| catalogue.clone());
-    if since.is_some() && follower.as_ref().is_some_and(|follower| follower.catalogue == catalogue) {
-        catalogue = None;
-    }
+    let is_known = since.is_some() && follower.as_ref().is_some_and(|follower| follower.catalogue == newest_catalogue);
+    let catalogue = newest_catalogue.clone().filter(|_| !is_known);
     // The first brick of an archive gets the catalogue at its restore.
     let mut order: Vec<usize> = (0..clients.len()).collect();
     order.sort_by_key(|brick| !parts[*brick].is_some_and(|part: CutPart| part.has_catalogue));
@@ -130,19 +128,21 @@ pub(super) async fn backup(
         tokio::task::spawn_blocking(move || write(out, &head, &parts_written, catalogue.as_deref(), come, &report));
     let mut streams = JoinSet::new();
     let mut wanted = BTreeMap::new();
+    let since = since.and_then(|last| last.cut);
     for (place, brick) in order.into_iter().enumerate() {
-        let (client, part, pieces) = (clients[brick].clone(), parts[brick], pieces.clone());
-        if let (Some(TakenArchive { cut: Some(since), .. }), Some(part)) = (since, part) {
-            streams.spawn(stream_changes(client, part, since, place, pieces));
-            continue;
-        }
-        if base.is_none() {
-            streams.spawn(stream(client, part, place, pieces, total.clone()));
-            continue;
-        }
-        let (index, received) = mpsc::channel(QUEUED_INDEX_PIECES);
-        wanted.insert(names[place], index);
-        streams.spawn(stream_increment(client, part, received, place, pieces));
+        let (client, part) = (clients[brick].clone(), parts[brick]);
+        let to = PartWriter { place, pieces: pieces.clone(), total: total.clone() };
+        match (part, since) {
+            (Some(part), Some(since)) => {
+                streams.spawn(async move { to.write(client.read_changes(part, since).await?).await })
+            }
+            (part, _) if base.is_none() => streams.spawn(async move { to.write(client.read_part(part).await?).await }),
+            (part, _) => {
+                let (index, received) = mpsc::channel(QUEUED_INDEX_PIECES);
+                wanted.insert(names[place], index);
+                streams.spawn(write_increment(client, part, received, to))
+            }
+        };
     }
     drop(pieces);
     if let Some(base) = base {
@@ -173,8 +173,8 @@ pub(super) async fn backup(
     let written = written.map_err(|error| Failure::file("cannot write the archive", &error))?;
     streamed?;
     let bytes = written.ok_or_else(|| Error::new(ErrorKind::Internal, "a part of the archive is not complete"))?;
-    if let (Some(follower), Some(newest)) = (follower, newest_catalogue) {
-        follower.catalogue = newest;
+    if let Some(follower) = follower {
+        follower.catalogue = newest_catalogue;
     }
     Ok(TakenArchive { id: head.id, bytes, cut: parts.iter().flatten().next().map(|part| part.number) })
 }
@@ -197,53 +197,36 @@ async fn take_cut(clients: &[AdminClient], follower: Option<u64>) -> model::Resu
     client::take_cut(clients, follower, read_catalogue).await
 }
 
-/// Sends the archive of a brick to the writer.
-async fn stream(
-    client: AdminClient,
-    part: Option<CutPart>,
+/// Sends the archive of a brick to the writer of the whole archive.
+struct PartWriter {
     place: usize,
     pieces: mpsc::Sender<Piece>,
+    /// About the bytes of all parts.
     total: Arc<AtomicU64>,
-) -> model::Result<()> {
-    let mut archive = client.read_part(part).await?;
-    let mut known = 0;
-    while let Some(bytes) = archive.next().await? {
-        let now = archive.estimated_bytes();
-        total.fetch_add(now - known, Ordering::Relaxed);
-        known = now;
-        pieces.send((place, Some(bytes))).await.map_err(not_written)?;
-    }
-    pieces.send((place, None)).await.map_err(not_written)
 }
 
-fn not_written(_: mpsc::error::SendError<Piece>) -> Error {
-    Error::new(ErrorKind::Io, "the archive is not written any more")
-}
-
-/// Sends what has changed at a brick since an earlier cut.
-async fn stream_changes(
-    client: AdminClient,
-    part: CutPart,
-    since: u64,
-    place: usize,
-    pieces: mpsc::Sender<Piece>,
-) -> model::Result<()> {
-    let mut archive = client.read_changes(part, since).await?;
-    while let Some(bytes) = archive.next().await? {
-        pieces.send((place, Some(bytes))).await.map_err(not_written)?;
+impl PartWriter {
+    async fn write(self, mut archive: ArchiveStream) -> model::Result<()> {
+        let gone = |_| Error::new(ErrorKind::Io, "the archive is not written any more");
+        let mut known = 0;
+        while let Some(bytes) = archive.next().await? {
+            let now = archive.estimated_bytes();
+            self.total.fetch_add(now - known, Ordering::Relaxed);
+            known = now;
+            self.pieces.send((self.place, Some(bytes))).await.map_err(gone)?;
+        }
+        self.pieces.send((self.place, None)).await.map_err(gone)
     }
-    pieces.send((place, None)).await.map_err(not_written)
 }
 
 /// Sends what has changed at a brick to the writer; `index` is that of its part in the base. A brick that the base does not have is sent whole.
-async fn stream_increment(
+async fn write_increment(
     client: AdminClient,
     part: Option<CutPart>,
     mut index: mpsc::Receiver<IndexPiece>,
-    place: usize,
-    pieces: mpsc::Sender<Piece>,
+    to: PartWriter,
 ) -> model::Result<()> {
-    let (mut archive, upload) = client.read_increment(part).await?;
+    let (archive, upload) = client.read_increment(part).await?;
     let send = async {
         loop {
             match index.recv().await {
@@ -253,13 +236,7 @@ async fn stream_increment(
             }
         }
     };
-    let receive = async {
-        while let Some(bytes) = archive.next().await? {
-            pieces.send((place, Some(bytes))).await.map_err(not_written)?;
-        }
-        pieces.send((place, None)).await.map_err(not_written)
-    };
-    tokio::try_join!(send, receive).map(|_| ())
+    tokio::try_join!(send, to.write(archive)).map(|_| ())
 }
 
 /// What the writer gets: the bytes of the parts, and then the word that the archive is to be completed.

@@ -340,7 +340,7 @@ pub(super) fn header_of(path: &Path, encryption: &DecryptArgs) -> Result<Archive
     }
 }
 
-fn len_of(path: &Path) -> Result<u64> {
+pub(super) fn len_of(path: &Path) -> Result<u64> {
     let about = fs::metadata(path);
     about.map(|about| about.len()).map_err(|error| Failure::file(format!("cannot read {}", path.display()), &error))
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 use tokio::time::{self, Instant};
 
 use super::cluster::{self, ArchiveContents, Bricks, Follower, TakenArchive};
-use super::directory::{FollowDirectory, StateFile, StateKind, header_of};
+use super::directory::{FollowDirectory, StateFile, StateKind, header_of, len_of};
 use super::encryption::encrypted;
 use super::journal::JournalWriter;
 use super::{Backup, open_archive, open_base};
@@ -35,6 +35,7 @@ const MAX_JOURNAL_BYTES: u64 = 1 << 30;
 const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(300);
 /// Increments after a full archive.
 const MAX_INCREMENTS: usize = 500;
+/// The shortest time to keep.
 const LEAST_KEEP: Duration = Duration::from_secs(1);
 /// What is encrypted and decrypted once at the start.
 const TEST_TEXT: &[u8] = b"mortar";
@@ -93,6 +94,13 @@ struct OpenJournal {
     last: TakenArchive,
 }
 
+/// What decides when an increment, or another full archive, is due.
+struct FullArchive {
+    /// In microseconds since 1970.
+    time_us: i64,
+    bytes: u64,
+}
+
 struct Following<'a> {
     args: &'a Backup,
     directory: FollowDirectory,
@@ -101,9 +109,8 @@ struct Following<'a> {
     follower: Follower,
     connections: Option<Connections>,
     open: Option<OpenJournal>,
-    max_journal_bytes: u64,
-    /// When the last full archive was taken, in microseconds since 1970.
-    full_us: Option<i64>,
+    /// The last full archive, if it can be read.
+    full: Option<FullArchive>,
     report: FollowReport,
 }
 
@@ -122,8 +129,7 @@ pub(super) async fn follow(args: &Backup, directory: FollowDirectory, session: &
         follower: Follower::new(follower),
         connections: None,
         open: None,
-        max_journal_bytes: MAX_JOURNAL_BYTES,
-        full_us: None,
+        full: None,
         report: FollowReport { moments: 0, archives: 0, bytes: 0, seconds: 0.0 },
     };
     let done = following.run(&mut signals).await;
@@ -162,23 +168,24 @@ fn check_arguments(args: &Backup) -> Result {
 }
 
 impl Following<'_> {
-    /// Takes moments until a signal comes. One that is being taken is completed, unless another signal comes.
+    /// Takes moments until a signal comes. One that is being taken is completed, unless another signal comes; the archive of a state is not.
     async fn run(&mut self, signals: &mut Signals) -> Result {
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = Instant::now();
-            let is_first = self.report.archives == 0;
+            let is_moment = self.connections.is_some() && !self.is_state_due();
             let (done, is_stopped) = {
                 let step = self.step();
                 tokio::pin!(step);
                 tokio::select! {
                     done = &mut step => (done, false),
-                    // It may take hours.
-                    () = signals.next() => if is_first { return Ok(()) } else {
+                    () = signals.next() => if is_moment {
                         tokio::select! {
                             done = &mut step => (done, true),
                             () = signals.next() => return Ok(()),
                         }
+                    } else {
+                        return Ok(());
                     },
                 }
             };
@@ -226,15 +233,20 @@ impl Following<'_> {
             let cluster = self.session.connect_to_cluster().await?;
             self.connections = Some(Connections { bricks: Bricks::connect(self.session).await?, cluster });
         }
-        if self.open.as_ref().is_none_or(|open| open.journal.bytes() >= self.max_journal_bytes) || self.is_full_due() {
-            return self.begin_state().await;
-        }
-        self.take_moment().await
+        if self.is_state_due() { self.begin_state().await } else { self.take_moment().await }
+    }
+
+    /// Whether the archive of a state comes next, and not what has changed.
+    fn is_state_due(&self) -> bool {
+        let Some(open) = &self.open else { return true };
+        let most = self.full.as_ref().map_or(0, |full| full.bytes).max(MAX_JOURNAL_BYTES);
+        open.journal.bytes() >= most || self.is_full_due()
     }
 
     /// Whether the last full archive is older than the time to keep.
     fn is_full_due(&self) -> bool {
-        self.full_us.zip(self.args.keep).is_some_and(|(full, keep)| full < micros_before(keep))
+        let full = self.full.as_ref().zip(self.args.keep);
+        full.is_some_and(|(full, keep)| full.time_us < micros_before(keep))
     }
 
     /// Writes the archive of a state, and begins its journal.
@@ -281,7 +293,7 @@ impl Following<'_> {
         self.progress.suspend(|| printed = output.print(&report).and_then(|()| output.flush()));
         printed?;
         if kind == StateKind::Full {
-            (self.max_journal_bytes, self.full_us) = (MAX_JOURNAL_BYTES.max(taken.bytes), Some(taken.id.time_us));
+            self.full = Some(FullArchive { time_us: taken.id.time_us, bytes: taken.bytes });
             return self.remove_old(&states);
         }
         Ok(())
@@ -309,7 +321,9 @@ impl Following<'_> {
             return Ok(None);
         }
         let Some(full) = states.iter().rposition(|state| state.kind == StateKind::Full) else { return Ok(None) };
-        self.full_us = Some(header_of(&states[full].path, &self.args.decryption())?.id.time_us);
+        let path = &states[full].path;
+        let time_us = header_of(path, &self.args.decryption())?.id.time_us;
+        self.full = Some(FullArchive { time_us, bytes: len_of(path)? });
         let is_long = states.len() - full > MAX_INCREMENTS;
         Ok(states.last().filter(|_| !is_long && !self.is_full_due()).cloned())
     }

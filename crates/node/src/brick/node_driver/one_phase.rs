@@ -7,9 +7,9 @@
 
 use model::{Error, ErrorKind, Object};
 use protocol::clock::ClockSkewError;
-use protocol::commit::Request;
 use protocol::commit::coordinator::CommitReply;
-use protocol::ident::HlcTimestamp;
+use protocol::commit::{Part, Request};
+use protocol::ident::{HlcTimestamp, TxnId};
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use protocol::validate::Footprint;
@@ -56,10 +56,8 @@ impl<C: Clone> NodeDriver<C> {
         }
     }
 
-    /// A part that was taken in is not committed in one phase.
-    ///
-    /// Its request follows as it is, without the [questions](super::admission) that this node has answered. They hold still: all nodes of the request
-    /// stay locked until then, and nothing becomes visible in between.
+    /// A part that was taken in is not committed in one phase. The request is then handled as it is, but without the reads of unbound keys: those were
+    /// looked up, and what was found is still right, because all nodes of the request stay locked and no result of the store is handled in between.
     pub(crate) fn cancel_one_phase(&mut self) {
         self.admission.end();
         self.update_quota();
@@ -85,16 +83,15 @@ impl<C: Clone> NodeDriver<C> {
     /// sender of the joint request hears from one of the nodes how the transaction has ended.
     pub(crate) fn commit_one_phase(
         &mut self,
-        request: Request<Object>,
+        part: (TxnId, Part<Object>),
         footprint: &Footprint,
         timestamp: HlcTimestamp,
         conclude: Option<(C, CommitReply)>,
         now: Ms,
     ) {
-        let Request::Prepare { txn, part, .. } = request else { return };
         let conclude = conclude.map(|(to, reply)| (Requester::Remote(to), reply));
-        self.machine.commit_one_phase((txn, part), footprint, timestamp, conclude, now);
-        self.writer.begin_joint();
+        self.machine.commit_one_phase(part, footprint, timestamp, conclude, now);
+        self.writer.begin_one_phase();
         self.process_outputs(true, now);
         self.admission.end();
     }

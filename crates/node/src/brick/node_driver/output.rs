@@ -62,7 +62,7 @@ pub(crate) enum DriverOutput<C> {
     ///
     /// [`NodeDriver::on_schema_refreshed`]: super::NodeDriver::on_schema_refreshed
     RefreshSchema { space: SpaceId },
-    /// The store has refused rows without which this driver cannot go on: close it, and open the logical node again with what is stored.
+    /// The store has refused rows that cannot be submitted again: close this driver, and open the logical node again with what is stored.
     Reopen,
     /// The store has to abort an upload.
     AbortUpload(UploadId),

@@ -36,7 +36,7 @@ pub(super) struct SubmittedRows {
     pub(super) position: u64,
     pub(super) rows: RowChanges,
     /// Whether they are one change of the store with rows of other logical nodes.
-    is_joint: bool,
+    is_one_phase: bool,
 }
 
 /// What the result of a submission means.
@@ -75,7 +75,7 @@ pub(super) struct RowWriter {
     sequence: RowSequence,
     /// The next rows, and whether they are part of a one-phase commit.
     rows: RowChanges,
-    is_joint: bool,
+    is_one_phase: bool,
     /// The position of the last record, of the last whose rows were flushed, and up to which all is durable.
     last_position: u64,
     flushed_position: u64,
@@ -110,7 +110,7 @@ impl RowWriter {
             node,
             life: Life { opening, refusals: 0 },
             rows: sequence.changes(),
-            is_joint: false,
+            is_one_phase: false,
             sequence,
             last_position: position_limit,
             flushed_position: position_limit,
@@ -133,8 +133,8 @@ impl RowWriter {
     }
 
     /// The next rows are part of a one-phase commit: they become durable together with those of other logical nodes.
-    pub(super) fn begin_joint(&mut self) {
-        self.is_joint = true;
+    pub(super) fn begin_one_phase(&mut self) {
+        self.is_one_phase = true;
     }
 
     /// How many rows wait to be flushed.
@@ -218,8 +218,8 @@ impl RowWriter {
         }
         let rows = std::mem::replace(&mut self.rows, self.sequence.changes());
         self.flushed_count += 1;
-        let is_joint = std::mem::take(&mut self.is_joint);
-        let submitted = SubmittedRows { position: self.last_position, rows, is_joint };
+        let is_one_phase = std::mem::take(&mut self.is_one_phase);
+        let submitted = SubmittedRows { position: self.last_position, rows, is_one_phase };
         if self.full_error.is_some() {
             self.deferred.push_back(submitted);
         } else {
@@ -281,10 +281,10 @@ impl RowWriter {
     fn handle_refused(&mut self, error: Error, now: Ms) -> WriteResult {
         self.refused += 1;
         // The store gives this error to all rows behind the first that it has refused.
-        let is_joint = self.in_flight.get(self.refused - 1).is_some_and(|submitted| submitted.is_joint);
+        let is_one_phase = self.in_flight.get(self.refused - 1).is_some_and(|submitted| submitted.is_one_phase);
         let is_behind = self.full_error.is_some() && error.kind() == ErrorKind::Unavailable;
         // A change of several nodes may be refused because of another one, also for its size.
-        let is_lost = is_joint && error.kind() != ErrorKind::Io;
+        let is_lost = is_one_phase && error.kind() != ErrorKind::Io;
         if error.kind() != ErrorKind::Full && !is_behind && !is_lost {
             return WriteResult::Failed(error);
         }
@@ -292,7 +292,7 @@ impl RowWriter {
         self.full_error.get_or_insert(error);
         if self.refused == self.in_flight.len() {
             self.refused = 0;
-            if self.in_flight.iter().any(|submitted| submitted.is_joint) && !planted(Bug::RefusedOnePhaseRetried) {
+            if self.in_flight.iter().any(|submitted| submitted.is_one_phase) && !planted(Bug::RefusedOnePhaseRetried) {
                 self.in_flight.clear();
                 return WriteResult::Lost;
             }

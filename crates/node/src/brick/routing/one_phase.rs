@@ -4,12 +4,10 @@
 //! The rows of all logical nodes become durable together or not at all, so no node has to be prepared and told the outcome later. If the
 //! store refuses them, all these nodes [are opened again](super::Effects::reopen). So are the others if one node fails to make its rows.
 
-use std::collections::BTreeSet;
-
-use model::{Error, NodeId, Object, Result};
+use model::{Error, Object, Result};
 use protocol::commit::coordinator::{CommitReceipt, CommitReply};
 use protocol::commit::joint::is_whole;
-use protocol::commit::{AppendOffsets, Request};
+use protocol::commit::{AppendOffsets, Part, Request};
 use protocol::ident::HlcTimestamp;
 use protocol::lease::Ms;
 use protocol::validate::Footprint;
@@ -50,15 +48,16 @@ pub(super) fn try_commit<C: Clone>(
         held.iter_mut().for_each(|one| one.driver.cancel_one_phase());
         return Some(Request::Joint { txn, requests });
     };
+    let part = |request| match request {
+        Request::Prepare { part, .. } => part,
+        _ => unreachable!("C5: a part of {txn:?} that is not prepared was taken in"),
+    };
+    let parts: Vec<Part<Object>> = requests.into_values().map(part).collect();
     let mut offsets = AppendOffsets::new();
-    for request in requests.values() {
-        if let Request::Prepare { part, .. } = request {
-            offsets.extend(&part.offsets);
-        }
-    }
+    parts.iter().for_each(|part| offsets.extend(&part.offsets));
     let mut conclude = Some((from.clone(), CommitReply::Committed(CommitReceipt { timestamp, offsets })));
-    for ((one, request), footprint) in held.iter_mut().zip(requests.into_values()).zip(&footprints) {
-        one.driver.commit_one_phase(request, footprint, timestamp, conclude.take(), effects.now());
+    for ((one, part), footprint) in held.iter_mut().zip(parts).zip(&footprints) {
+        one.driver.commit_one_phase((txn, part), footprint, timestamp, conclude.take(), effects.now());
     }
     carry_out_as_one(held, effects);
     None
@@ -82,8 +81,8 @@ fn carry_out_as_one<C: Clone>(held: &mut [HeldNode<'_, C>], effects: &mut impl E
             output => carry_out_one(held, index, output, effects, &mut submissions),
         }
     }
-    let nodes: BTreeSet<NodeId> = submissions.iter().map(|one| one.node).collect();
-    assert!(nodes.len() == submissions.len(), "C5: each logical node has one change of a one-phase commit");
+    let is_first_of_node = |at: usize| submissions[..at].iter().all(|before| before.node != submissions[at].node);
+    assert!((0..submissions.len()).all(is_first_of_node), "C5: each logical node has one change of a one-phase commit");
     // A node may fail to read what its rows depend on. Then the others must not commit alone: the store refuses their rows, in the order of their
     // submission, and they are opened again.
     let is_whole = held.iter().all(|one| one.driver.failure().is_none()) || planted(Bug::OnePhaseHalfCommitted);

@@ -34,7 +34,7 @@ pub(crate) struct SimulatedEffects<C> {
     pub(super) appended: AppendedChanges,
     /// Until when no transaction is committed in one phase.
     two_phases_until: Ms,
-    /// Logical nodes whose drivers have lost what they knew.
+    /// Logical nodes that have to be opened again.
     pub(super) lost: Vec<NodeId>,
     /// Events that are not handled.
     pub(super) events: Vec<NodeEvent>,

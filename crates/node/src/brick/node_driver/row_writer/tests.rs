@@ -169,7 +169,7 @@ fn refused_rows_of_a_one_phase_commit_are_lost_with_those_around_them() {
     assert_noticed(&[Bug::RefusedOnePhaseRetried], || {
         let mut world = World::new();
         world.write(101, b"a");
-        world.writer.begin_joint();
+        world.writer.begin_one_phase();
         world.write(102, b"b");
         world.write(103, b"c");
         assert!(matches!(world.answer(full()), WriteResult::Deferred { is_first: true }));
@@ -180,7 +180,7 @@ fn refused_rows_of_a_one_phase_commit_are_lost_with_those_around_them() {
         assert_eq!(world.names(), Vec::<&[u8]>::new());
         // Rows of another logical node were refused before.
         let mut world = World::new();
-        world.writer.begin_joint();
+        world.writer.begin_one_phase();
         world.write(101, b"b");
         assert!(matches!(world.answer(behind()), WriteResult::Lost) && world.writer.is_idle());
     });
