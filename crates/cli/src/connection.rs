@@ -86,6 +86,11 @@ impl CommandContext {
         self.identity.user.clone().or(of_url)
     }
 
+    /// Sets the space that is used in place of the URL's. Returns the one before.
+    pub(crate) fn set_space(&mut self, space: Option<String>) -> Option<String> {
+        std::mem::replace(&mut self.space, space)
+    }
+
     /// Timeout of connecting and of each request to a cluster.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout

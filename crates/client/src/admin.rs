@@ -20,6 +20,8 @@ use wire::proto::response::Response;
 use wire::transport::tls;
 
 pub use self::cuts::{ArchiveStream, BaseUpload, CutPart, take_cut};
+#[cfg(feature = "jobs")]
+pub(crate) use self::cuts::{CutBrick, cut_bricks};
 use self::link::Link;
 use crate::client_core::unexpected_answer_error;
 use crate::url::split_group;
@@ -87,6 +89,19 @@ pub struct SpaceInfo {
     pub max_objects: Option<u64>,
     /// It is being removed if it has no objects, so it refuses new work.
     pub removing: bool,
+    /// It accepts no changes.
+    pub read_only: bool,
+    /// What it is a clone of, if it is one.
+    pub clone_of: Option<CloneSource>,
+}
+
+/// What a clone is a clone of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloneSource {
+    /// The name that the space had then.
+    pub space: String,
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
 }
 
 /// A limit of a quota.
@@ -107,6 +122,8 @@ pub struct SpaceChange {
     pub max_bytes: Option<QuotaLimit>,
     /// The number of objects that it may have.
     pub max_objects: Option<QuotaLimit>,
+    /// Whether it accepts no changes.
+    pub read_only: Option<bool>,
 }
 
 /// A connection to one server, of any role, for administration. Clones share it.
@@ -196,7 +213,7 @@ impl AdminClient {
         self.change_space(space, SpaceChange { policy: Some(policy), ..SpaceChange::default() }).await
     }
 
-    /// Changes the failure policy and the quota of a space, at once and without a restart. Bricks refuse what grows beyond a quota as
+    /// Changes the failure policy and the quota of a space, and whether it is read-only, at once and without a restart. Bricks refuse what grows beyond a quota as
     /// [`ErrorKind::QuotaExceeded`](model::ErrorKind::QuotaExceeded); what is there already stays.
     ///
     /// # Errors
@@ -213,6 +230,7 @@ impl AdminClient {
             policy: change.policy.map(|policy| policy_to_proto(policy) as i32),
             max_bytes: change.max_bytes.map(limit),
             max_objects: change.max_objects.map(limit),
+            read_only: change.read_only,
         };
         match self.link.ask_cluster(Request::SetSpace(set)).await?.response {
             Response::Done(_) => Ok(()),
@@ -275,13 +293,7 @@ impl AdminClient {
     /// The spaces of the cluster that this client may see.
     pub async fn spaces(&self) -> Result<Vec<SpaceInfo>> {
         match self.link.read(Request::ListSpaces(proto::ListSpaces {})).await?.response {
-            Response::Spaces(spaces) => {
-                let info = |proto::Space { space, name, policy, max_bytes, max_objects, removing }| {
-                    let policy = policy.map(policy_from_proto).transpose()?;
-                    Ok(SpaceInfo { id: convert::space(space)?, name, policy, max_bytes, max_objects, removing })
-                };
-                spaces.entries.into_iter().map(info).collect()
-            }
+            Response::Spaces(spaces) => spaces.entries.into_iter().map(space_info).collect(),
             _ => Err(unexpected_answer_error()),
         }
     }
@@ -470,6 +482,20 @@ impl AdminClient {
     pub fn close(&self) {
         self.link.close();
     }
+}
+
+fn space_info(space: proto::Space) -> Result<SpaceInfo> {
+    let proto::Space { space, name, policy, max_bytes, max_objects, removing, read_only, clone_of, cloned_ms } = space;
+    Ok(SpaceInfo {
+        id: convert::space(space)?,
+        name,
+        policy: policy.map(policy_from_proto).transpose()?,
+        max_bytes,
+        max_objects,
+        removing,
+        read_only,
+        clone_of: clone_of.map(|space| CloneSource { space, at_ms: cloned_ms }),
+    })
 }
 
 fn usage_of_space(usage: proto::usage::SpaceUsage) -> SpaceUsage {

@@ -1,8 +1,9 @@
-//! Works on jobs of a cluster that are done through transactions, in the process of a peer server.
+//! Works on jobs of a cluster that are done through transactions or a cut, in the process of a peer server.
 //!
 //! The runner watches the catalogue, claims such jobs as no other living process works on, and works on each as a client of its own peer
-//! server would. What is claimed by whom is decided by [`meta::catalog::Job`].
+//! server, or an administrator, would. What is claimed by whom is decided by [`meta::catalog::Job`].
 
+mod clone;
 mod evolve;
 
 use std::collections::BTreeSet;
@@ -117,7 +118,7 @@ async fn run(host: Arc<JobHost>, mut stopped: watch::Receiver<bool>) {
 fn is_claimable(catalog: &Catalog, job: &Job, own: JobWorker) -> bool {
     let part = catalog.job_part(job.id, 0);
     let is_free = part.worker.is_none_or(|worker| worker == own || !catalog.is_alive(worker.server, worker.start));
-    matches!(job.kind, JobKind::Evolve { .. }) && job.state == JobState::Running && is_free
+    matches!(job.kind, JobKind::Evolve { .. } | JobKind::Clone { .. }) && job.state == JobState::Running && is_free
 }
 
 /// Removes expired jobs, and ends those that nothing can complete any more. Other processes do the same.
@@ -156,6 +157,7 @@ async fn work_on(host: &Arc<JobHost>, id: JobId, stopped: watch::Receiver<bool>)
     let mut work = PartWork::new(host.clone(), editor, (&job, part), stopped);
     let done = match &job.kind {
         JobKind::Evolve { space, classes } => evolve::run(&mut work, *space, classes).await,
+        JobKind::Clone { .. } => clone::run(&mut work, &job).await,
         JobKind::BuildIndex { .. } | JobKind::Scrub => Ok(WorkEnd::Interrupted),
     };
     work.finish(done).await
@@ -165,6 +167,8 @@ async fn work_on(host: &Arc<JobHost>, id: JobId, stopped: watch::Receiver<bool>)
 enum WorkEnd {
     /// All is done.
     Complete,
+    /// The end of the job is in the catalogue already.
+    Recorded,
     /// The job was paused or cancelled, another process has taken over, or this one ends.
     Interrupted,
 }
@@ -279,6 +283,7 @@ impl PartWork {
         self.count_time();
         self.progress.problem = None;
         let report = match done {
+            Ok(WorkEnd::Recorded) => return Ok(()),
             Ok(WorkEnd::Complete) => PartReport::Complete,
             Ok(WorkEnd::Interrupted) => PartReport::Released,
             Err(error) => PartReport::Failed(error.to_string()),

@@ -57,6 +57,7 @@ fn decode_requests(request: &Request, raw: &[u8]) {
         Request::BuildIndex(build) => drop(wire::cluster::BuildIndex::try_from(*build)),
         Request::ReadObject(look) => drop(wire::cluster::read_object_from_proto(*look)),
         Request::CopyRows(copy) => drop(wire::cluster::CopyRows::try_from(copy.clone())),
+        Request::CloneRows(clone) => drop(wire::cluster::CloneRows::try_from(clone.clone())),
         _ => {}
     }
 }

@@ -5,6 +5,7 @@
 //! | `parameters`, `member`, `space`, `account`, `placement` | entries: the cluster, bricks and peer servers, spaces, users and groups, the placement map |
 //! | `class`, `evolution`, `adoption`, `index`, `schema` | classes and indexes, and the rules for changing them |
 //! | `entry`, `names` | keys, values as JSON, and allowed names |
+//! | `space_clone` | what a clone takes over from a space at the moment of a cut |
 //! | `job` | work that a cluster does in the background: its states, and which process works on it |
 //! | `schema_request`, `move_request`, `member_request`, `job_request` | requests of clients and administrators |
 //! | [`CatalogEditor`] | all operations, each a compare-and-set loop over a `catalog_draft` |
@@ -39,6 +40,7 @@ mod schema;
 mod schema_request;
 mod snapshot;
 mod space;
+mod space_clone;
 
 pub use account::{ADMINISTRATORS, Group, NODE_CERTIFICATE_NAME, User};
 pub use adoption::{WantedClass, WantedIndex};
@@ -64,4 +66,7 @@ pub use presence::{Presence, PresenceState, ServerId};
 pub use schema::{ResolvedClass, Schema};
 pub use schema_request::{SchemaAnswer, SchemaRequest};
 pub use snapshot::{Catalog, CatalogMember};
-pub use space::{Grantee, Permission, Permissions, Quota, Removals, RemovedSpace, Space, SpaceChange, SpaceOptions};
+pub use space::{
+    CloneSource, Grantee, Permission, Permissions, Quota, Removals, RemovedSpace, Space, SpaceChange, SpaceOptions,
+};
+pub use space_clone::{SpaceSnapshot, check_clonable};

@@ -5,6 +5,7 @@ pub(crate) use model::planted_bug::planted;
 model::planted_bugs! {
     /// A bug in the catalogue.
     pub(crate) enum Bug {
+        GivenUpCloneKept "the logical nodes of a clone that was given up stay"
         LoadIgnored "new logical nodes go to the first bricks, whatever these serve already"
         SpreadIgnoresMoves "spreading counts a moving logical node at its old brick"
         DrainingBrickAssigned "a new space gets logical nodes at a brick that is being drained"
@@ -47,6 +48,9 @@ mod tests {
         /// The test that notices the bug.
         fn noticed_by(self) -> fn() {
             match self {
+                Self::GivenUpCloneKept => {
+                    editor::clones::logical_nodes_of_a_clone_that_is_given_up_are_those_of_a_removed_space
+                }
                 Self::LoadIgnored => placement::tests::new_nodes_go_round_and_begin_where_there_is_least,
                 Self::SpreadIgnoresMoves => {
                     editor::spaces::spreading_gives_new_bricks_their_part_and_empties_those_that_leave

@@ -65,6 +65,24 @@ impl ContentId {
         NodeId((self.0 >> 103) as u32 & NodeId::MAX.0)
     }
 
+    /// The move count.
+    #[must_use]
+    pub const fn moves(self) -> u32 {
+        (self.0 >> 80) as u32 & Self::MAX_MOVES
+    }
+
+    /// What the number is unique among.
+    #[must_use]
+    pub const fn origin(self) -> ContentOrigin {
+        if self.0 >> 79 & 1 == 0 { ContentOrigin::Record } else { ContentOrigin::Upload }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0 as u64
+    }
+
     /// The least identifier of a logical node, and the one above the greatest.
     #[must_use]
     pub fn range_of(node: NodeId) -> (Self, Self) {

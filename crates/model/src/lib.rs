@@ -19,6 +19,7 @@ mod order;
 pub mod planted_bug;
 mod policy;
 mod record;
+mod space_map;
 mod time;
 mod value;
 #[cfg(feature = "serde")]
@@ -37,5 +38,6 @@ pub use object::{Attributes, ContentRef, Object, check_attribute};
 pub use oid::{ClassId, NodeId, Oid, PageId, ParseOidError, SpaceId};
 pub use policy::FailurePolicy;
 pub use record::{Elements, Entries, FieldNumber, RecordBuilder, RecordRef, ValueRef};
+pub use space_map::{SpaceMap, SpaceNodes};
 pub use time::{Date, Timestamp};
 pub use value::Value;

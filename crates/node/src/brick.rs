@@ -40,6 +40,7 @@ mod scrub_job;
 mod service;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod simulated;
+mod space_clone;
 
 use std::sync::Arc;
 

@@ -90,6 +90,11 @@ impl PeerServer {
     pub fn health_problem(&self) -> Option<String> {
         self.server.role().health_problem()
     }
+
+    /// The connections to bricks of the first shard.
+    pub(crate) fn first_brick_links(&self) -> Arc<BrickLinks> {
+        self.server.role().shards[0].brick_links.clone()
+    }
 }
 
 /// State shared by all threads of a peer server.

@@ -4,16 +4,20 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use meta::catalog::{JobWorker, ServerId, StartNumber};
+use meta::catalog::{self, JobWorker, ServerId, StartNumber};
 use model::{Error, ErrorKind, Result};
 use store::Store;
 use tokio::task::AbortHandle;
 use tokio::time;
 use tracing::{info, warn};
+use wire::link::Answer;
+use wire::proto::request::Request;
 use wire::transport::Address;
 
+use crate::brick_links::BrickLinks;
 use crate::cluster_view::ClusterView;
 use crate::member::{self, Identity, Member};
+use crate::node_placement::BrickId;
 use crate::openings::{LocalOpening, open_brick};
 use crate::{Brick, Config, OwnClients, PeerServer};
 
@@ -55,6 +59,18 @@ pub struct JobHost {
     pub address: Address,
     /// What they give as the password, without a user.
     pub password: String,
+    brick_links: Arc<BrickLinks>,
+}
+
+impl JobHost {
+    /// Sends a request to a brick, as the peer server, and waits for its answer.
+    ///
+    /// # Errors
+    /// The error that the brick answers; [`ErrorKind::Unavailable`] if the request was not sent; [`ErrorKind::Unknown`] if the
+    /// connection ends before the answer.
+    pub async fn call_brick(&self, brick: catalog::BrickId, request: Request) -> Result<Answer> {
+        self.brick_links.call(BrickId(brick.0), request).await
+    }
 }
 
 impl std::fmt::Debug for JobHost {
@@ -147,7 +163,8 @@ impl PeerProcess {
             Ok((id, member)) => {
                 let (worker, address) = (ServerId::Peer(id), Address::InProcess(own.name().to_owned()));
                 let worker = JobWorker { server: worker, start };
-                let job_host = JobHost { view, worker, address, password: own.password() };
+                let brick_links = server.first_brick_links();
+                let job_host = JobHost { view, worker, address, password: own.password(), brick_links };
                 Ok(Self { server, number: id.0, member, job_host })
             }
             Err(error) => Err(end_after(error, server.shutdown().await)),

@@ -254,6 +254,7 @@ async fn denied_requests_fail_and_the_connection_stays_open() {
         Request::Backup(Default::default()),
         Request::MetaRead(Default::default()),
         Request::CopyRows(Default::default()),
+        Request::CloneRows(Default::default()),
     ] {
         let what = format!("{request:?}");
         assert_eq!(reader.ask(request).await.unwrap_err(), ErrorKind::Unsupported, "{what}");

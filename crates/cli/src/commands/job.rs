@@ -143,7 +143,8 @@ fn time_left(view: &JobView) -> Option<Duration> {
 /// What a job does: `evolve Person in main`.
 pub(crate) fn title(view: &JobView) -> String {
     let subjects = if view.subjects.is_empty() { String::new() } else { format!(" {}", view.subjects.join(", ")) };
-    let space = view.space.as_ref().map(|space| format!(" in {space}")).unwrap_or_default();
+    let relation = if view.kind == "clone" { "of" } else { "in" };
+    let space = view.space.as_ref().map(|space| format!(" {relation} {space}")).unwrap_or_default();
     format!("{}{subjects}{space}", view.kind)
 }
 

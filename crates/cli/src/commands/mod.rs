@@ -16,6 +16,7 @@ pub(crate) mod index;
 pub(crate) mod job;
 pub(crate) mod ls;
 pub(crate) mod member;
+pub(crate) mod moment;
 pub(crate) mod mv;
 pub(crate) mod name;
 pub(crate) mod node;

@@ -7,19 +7,22 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use client::{
-    AdminClient, BrickStatus, Client, ErrorKind, Event, FailurePolicy, QuotaLimit, SpaceChange, SpaceInfo,
+    AdminClient, BrickStatus, Client, CloneSource, ErrorKind, Event, FailurePolicy, QuotaLimit, SpaceChange, SpaceInfo,
     SpaceOptions, SpaceStatus, SpaceUsage, Usage,
 };
+use meta::catalog::JobRequest;
 use serde::Serialize;
 use serde_json::Value as Json;
 use tokio::time;
 
 use super::events;
+use super::job::{self, JobLine, Rate, parse_rate};
 use super::user::{self, Grantee, Permission};
 use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{HumanBytes, HumanCount, Printable, RemovalEnd, Report};
 use crate::quota_limit;
+use crate::time::{from_microseconds, to_seconds};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +32,8 @@ Examples:
   mortar space create accounts --policy fail_stop       refuses everything while a brick is unreachable
   mortar space show accounts                            its bricks, and whether it serves
   mortar space set accounts --policy continue           counts at once
+  mortar space clone photos photos-friday               a read-only copy of one moment, while photos is used
+  mortar space set photos-friday --read-only false      which accepts changes from now on
   mortar space set photos --max-bytes 10GiB --max-objects 1000000     a quota; `none` removes it
   mortar space rm photos                                if nothing is in it
   mortar space rm photos --cancel                       takes that back, if its server has ended meanwhile
@@ -36,6 +41,17 @@ Examples:
   mortar space grant photos read --to-group guests
   mortar space revoke photos --to-user bob
   mortar --server mortar://127.0.0.1:6678/photos ls     work in that space";
+
+const CLONE_HELP: &str = "\
+Examples:
+  mortar space clone photos photos-friday        all objects, names, classes and indexes, as they are at one moment
+  mortar space clone photos copy --detach        without waiting; `mortar job ls` shows it
+  mortar --space photos-friday ls                what it has
+  mortar space rm photos-friday --yes            when nothing needs it any more
+
+The clone takes as much room as the space. It has the permissions of the space and no quota, and accepts no changes until
+`mortar space set CLONE --read-only false`. Objects refer to objects of the clone. A peer server does the work; Ctrl-C ends the waiting only:
+`mortar job cancel JOB` stops it and removes what there is.";
 
 /// How long a peer server may take to send the status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,6 +78,22 @@ enum Action {
         #[arg(long)]
         policy: Option<Policy>,
     },
+    /// Make a read-only copy of a space as it is at one moment, while it is used. Requires an administrator
+    #[command(after_help = CLONE_HELP)]
+    Clone {
+        /// The space
+        #[arg(value_name = "SPACE")]
+        name: String,
+        /// The name of the copy
+        #[arg(value_name = "CLONE")]
+        clone: String,
+        /// Do not wait for the end
+        #[arg(long)]
+        detach: bool,
+        /// Most objects a second, such as 500/s [default: as fast as possible]
+        #[arg(long, value_parser = parse_rate)]
+        rate: Option<Rate>,
+    },
     /// List the spaces with what their objects take; a meta-server does not know that
     #[command(alias = "list", after_help = EXAMPLES)]
     Ls,
@@ -72,15 +104,18 @@ enum Action {
         #[arg(value_name = "SPACE")]
         name: Option<String>,
     },
-    /// Change the policy or the quota of a space, while it serves
+    /// Change the policy or the quota of a space, or whether it accepts changes, while it serves
     #[command(after_help = EXAMPLES)]
     Set {
         /// The space
         #[arg(value_name = "SPACE")]
         name: String,
         /// What happens while a brick of the space is unreachable
-        #[arg(long, required_unless_present_any = ["max_bytes", "max_objects"])]
+        #[arg(long, required_unless_present_any = ["max_bytes", "max_objects", "read_only"])]
         policy: Option<Policy>,
+        /// Whether it accepts no changes
+        #[arg(long, value_name = "true|false")]
+        read_only: Option<bool>,
         /// The most bytes that its objects and uploads may take: `10GiB`, `500MB`, `none`. Requires an administrator
         #[arg(long, value_name = "SIZE", value_parser = quota_limit::parse_bytes)]
         max_bytes: Option<QuotaLimit>,
@@ -217,6 +252,27 @@ impl fmt::Display for UsageLine {
     }
 }
 
+/// What a clone is a clone of.
+#[derive(Serialize)]
+struct Origin {
+    space: String,
+    /// When: `2026-11-24T10:00:00Z`.
+    at: String,
+}
+
+impl From<CloneSource> for Origin {
+    fn from(CloneSource { space, at_ms }: CloneSource) -> Self {
+        let micros = i64::try_from(at_ms.saturating_mul(1000)).unwrap_or(i64::MAX);
+        Self { space, at: to_seconds(&from_microseconds(micros)) }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "clone of {} at {}", Printable(&self.space), self.at)
+    }
+}
+
 #[derive(Serialize)]
 struct SpaceLine {
     id: u16,
@@ -228,6 +284,11 @@ struct SpaceLine {
     /// It is being removed, and refuses new work.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     removing: bool,
+    /// It accepts no changes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    read_only: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clone_of: Option<Origin>,
     /// What its objects take, if the server knows that.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     usage: Option<UsageLine>,
@@ -236,7 +297,17 @@ struct SpaceLine {
 impl From<SpaceInfo> for SpaceLine {
     fn from(info: SpaceInfo) -> Self {
         let (policy, quota) = (info.policy.map(FailurePolicy::name), Quota::of(&info));
-        Self { id: info.id.0, name: info.name, policy, quota, removing: info.removing, usage: None }
+        let clone_of = info.clone_of.map(Origin::from);
+        let SpaceInfo { id, name, removing, read_only, .. } = info;
+        Self { id: id.0, name, policy, quota, removing, read_only, clone_of, usage: None }
+    }
+}
+
+impl SpaceLine {
+    /// A new space that the server does not list.
+    fn unlisted(id: u16, name: String, policy: Option<FailurePolicy>) -> Self {
+        let (policy, quota) = (policy.map(FailurePolicy::name), Quota::default());
+        Self { id, name, policy, quota, removing: false, read_only: false, clone_of: None, usage: None }
     }
 }
 
@@ -246,7 +317,9 @@ impl Report for SpaceLine {
         let usage = self.usage.map(|usage| usage.to_string());
         let quota = (!self.quota.is_none()).then(|| self.quota.to_string());
         let removing = self.removing.then(|| "being removed".to_owned());
-        let known = [usage, quota, removing].into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let read_only = self.read_only.then(|| "read-only".to_owned());
+        let origin = self.clone_of.as_ref().map(ToString::to_string);
+        let known = [usage, quota, read_only, origin, removing].into_iter().flatten().collect::<Vec<_>>().join("; ");
         writeln!(out, "{}", format!("{:<6} {name:<20} {policy:<10} {known}", self.id).trim_end())
     }
 }
@@ -268,6 +341,10 @@ struct SpaceDetails {
     quota: Quota,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     removing: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    read_only: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clone_of: Option<Origin>,
     bricks: Vec<Json>,
     #[serde(skip)]
     status: SpaceStatus,
@@ -276,8 +353,10 @@ struct SpaceDetails {
 }
 
 impl SpaceDetails {
-    fn new(id: u16, peer: String, standing: SpaceStatus, usage: &SpaceUsage, info: Option<&SpaceInfo>) -> Self {
-        let (quota, removing) = info.map(|info| (Quota::of(info), info.removing)).unwrap_or_default();
+    fn new(id: u16, peer: String, standing: SpaceStatus, usage: &SpaceUsage, info: Option<SpaceInfo>) -> Self {
+        let quota = info.as_ref().map(Quota::of).unwrap_or_default();
+        let (removing, read_only) = info.as_ref().map(|info| (info.removing, info.read_only)).unwrap_or_default();
+        let clone_of = info.and_then(|info| info.clone_of).map(Origin::from);
         let why = standing.why_stopped();
         let state = match standing.unreachable().next() {
             None => "serving",
@@ -298,7 +377,22 @@ impl SpaceDetails {
         };
         let bricks = standing.bricks.iter().map(brick).collect();
         let usage = UsageLine::new(usage.total(), usage.unknown_nodes);
-        Self { id, name, policy, state, why, peer, usage, quota, removing, bricks, status: standing, brick_usage }
+        Self {
+            id,
+            name,
+            policy,
+            state,
+            why,
+            peer,
+            usage,
+            quota,
+            removing,
+            read_only,
+            clone_of,
+            bricks,
+            status: standing,
+            brick_usage,
+        }
     }
 }
 
@@ -306,7 +400,11 @@ impl Report for SpaceDetails {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "space    {} ({})", Printable(&self.name), self.id)?;
         writeln!(out, "policy   {}", self.policy)?;
-        writeln!(out, "state    {}{}", self.state, if self.removing { ", being removed" } else { "" })?;
+        let read_only = if self.read_only { ", read-only" } else { "" };
+        writeln!(out, "state    {}{read_only}{}", self.state, if self.removing { ", being removed" } else { "" })?;
+        if let Some(origin) = &self.clone_of {
+            writeln!(out, "origin   {origin}")?;
+        }
         writeln!(out, "holds    {}", self.usage)?;
         writeln!(out, "quota    {}", self.quota)?;
         for brick in &self.status.bricks {
@@ -336,8 +434,17 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
             let id = client.create_space_with(&name, SpaceOptions { nodes, policy }).await?;
             // The server may have chosen the policy.
             let made = client.spaces().await?.into_iter().find(|space| space.id == id);
-            let unlisted = SpaceInfo { id, name, policy, max_bytes: None, max_objects: None, removing: false };
-            session.output.print(&SpaceLine::from(made.unwrap_or(unlisted)))
+            session.output.print(&made.map_or_else(|| SpaceLine::unlisted(id.0, name, policy), SpaceLine::from))
+        }
+        Action::Clone { name, clone, detach, rate } => {
+            let (client, rate) = (session.connect_to_cluster().await?, rate.and_then(|rate| rate.0));
+            let wanted = JobRequest::Clone { space: name, name: clone.clone(), rate };
+            let begun = job::ask_one(&client, &wanted).await?;
+            if detach {
+                return session.output.print(&JobLine::of(begun, false));
+            }
+            job::check_end(&job::follow(&client, session, begun.job, "cloning").await?)?;
+            print_space(&client, &clone, session).await
         }
         Action::Ls => {
             let client = session.connect_to_cluster().await?;
@@ -349,13 +456,11 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
             })
         }
         Action::Show { name } => show(&session.cluster_of(name.as_deref()).await?, session).await,
-        Action::Set { name, policy, max_bytes, max_objects } => {
+        Action::Set { name, policy, read_only, max_bytes, max_objects } => {
             let client = session.connect_to_cluster().await?;
-            let change = SpaceChange { policy: policy.map(FailurePolicy::from), max_bytes, max_objects };
+            let change = SpaceChange { policy: policy.map(FailurePolicy::from), max_bytes, max_objects, read_only };
             client.change_space(&name, change).await?;
-            let spaces = client.spaces().await?;
-            let changed = spaces.into_iter().find(|space| space.name == name);
-            changed.map_or(Ok(()), |space| session.output.print(&SpaceLine::from(space)))
+            print_space(&client, &name, session).await
         }
         Action::Rm { name, cancel: true, .. } => cancel_removal(name, session).await,
         Action::Rm { name, yes, .. } => remove(&name, yes, session).await,
@@ -363,6 +468,12 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
         Action::Revoke { name, to } => user::grant(name, None, to, session).await,
         Action::Grants { name } => user::grants(name, session).await,
     }
+}
+
+/// Prints what the server has of a space, without what its objects take.
+async fn print_space(client: &AdminClient, name: &str, session: &mut CommandContext) -> Result {
+    let found = client.spaces().await?.into_iter().find(|space| space.name == name);
+    found.map_or(Ok(()), |space| session.output.print(&SpaceLine::from(space)))
 }
 
 async fn cancel_removal(name: String, session: &mut CommandContext) -> Result {
@@ -420,5 +531,5 @@ async fn show(cluster: &Client, session: &mut CommandContext) -> Result {
     let client = session.connect_to_cluster().await?;
     let usage = client.space_usages(Some(&status.space)).await?.into_iter().next().unwrap_or_default();
     let info = client.spaces().await?.into_iter().find(|info| info.id == cluster.space());
-    session.output.print(&SpaceDetails::new(cluster.space().0, peer, status, &usage, info.as_ref()))
+    session.output.print(&SpaceDetails::new(cluster.space().0, peer, status, &usage, info))
 }

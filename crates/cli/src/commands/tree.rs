@@ -9,6 +9,7 @@ use clap::Args;
 use client::Client;
 use serde::Serialize;
 
+use super::moment::run_at_one_moment;
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::{HumanBytes, Report, pluralize};
@@ -30,7 +31,8 @@ left out. A second import passes over what has not changed (size and time), repl
 const EXPORT: &str = "\
 Examples:
   mortar export restored --prefix /doc
-  mortar export restored --prefix /doc --verify   then read everything back and compare checksums";
+  mortar export restored --prefix /doc --verify   then read everything back and compare checksums
+  mortar export friday --moment                   all files as they are at one moment, while they are changed";
 
 const VERIFY: &str = "\
 Examples:
@@ -60,6 +62,9 @@ pub(crate) struct Export {
     /// Afterwards read everything back, from disk and from the store, and compare
     #[arg(long)]
     verify: bool,
+    /// Write the files as they are at one moment, from a clone of the space that is removed afterwards. Requires an administrator
+    #[arg(long)]
+    moment: bool,
 }
 
 /// Compare a tree of files with the store, by checksums
@@ -68,6 +73,9 @@ pub(crate) struct Export {
 pub(crate) struct Verify {
     #[command(flatten)]
     tree: Tree,
+    /// Compare with the store as it is at one moment, from a clone of the space that is removed afterwards. Requires an administrator
+    #[arg(long)]
+    moment: bool,
 }
 
 /// A tree on disk and its names.
@@ -185,6 +193,13 @@ impl Report for ExportReport {
 }
 
 pub(crate) async fn export(args: Export, session: &mut CommandContext) -> Result {
+    match args.moment {
+        true => run_at_one_moment(session, async |session: &mut CommandContext| export_tree(args, session).await).await,
+        false => export_tree(args, session).await,
+    }
+}
+
+async fn export_tree(args: Export, session: &mut CommandContext) -> Result {
     let prefix = prefix_of(&args.prefix)?;
     let cluster = session.cluster().await?;
     let progress = Progress::start("exporting", &session.output);
@@ -243,8 +258,11 @@ impl Report for VerifyReport {
 
 pub(crate) async fn verify(args: Verify, session: &mut CommandContext) -> Result {
     let plan = args.tree.plan()?;
-    let cluster = session.cluster().await?;
-    verify_tree(plan, &cluster, session).await
+    let compare = async |session: &mut CommandContext| {
+        let cluster = session.cluster().await?;
+        verify_tree(plan, &cluster, session).await
+    };
+    if args.moment { run_at_one_moment(session, compare).await } else { compare(session).await }
 }
 
 /// Fails if objects are damaged in the store, however the others are.

@@ -38,6 +38,25 @@ pub struct CutPart {
     pub has_catalogue: bool,
 }
 
+/// A brick that takes part in a cut.
+pub(crate) trait CutBrick: Clone + Send + Sync + 'static {
+    /// What messages call it.
+    fn name(&self) -> String;
+
+    /// Sends a request, once.
+    fn ask(&self, request: Request) -> impl Future<Output = Result<Response>> + Send;
+}
+
+impl CutBrick for AdminClient {
+    fn name(&self) -> String {
+        self.link.url().to_string()
+    }
+
+    async fn ask(&self, request: Request) -> Result<Response> {
+        Ok(self.link.once(request).await?.response)
+    }
+}
+
 /// What a brick answers.
 enum Answer {
     Held(Run, CutPart),
@@ -61,6 +80,16 @@ pub async fn take_cut<T>(
     bricks: &[AdminClient],
     follower: Option<u64>,
     at_cut: impl AsyncFn(&[CutPart]) -> Result<T>,
+) -> Result<(Vec<CutPart>, T)> {
+    let at_cut = &at_cut;
+    cut_bricks(bricks, follower, |parts| async move { at_cut(&parts).await }).await
+}
+
+/// [`take_cut`] through bricks that are reached in any way.
+pub(crate) async fn cut_bricks<B: CutBrick, T, F: Future<Output = Result<T>>>(
+    bricks: &[B],
+    follower: Option<u64>,
+    at_cut: impl Fn(Vec<CutPart>) -> F,
 ) -> Result<(Vec<CutPart>, T)> {
     let mut number = CutNumber(micros_now());
     let mut last_error = None;
@@ -86,8 +115,8 @@ fn micros_now() -> u64 {
 }
 
 /// One cut.
-struct Attempt<'a> {
-    bricks: &'a [AdminClient],
+struct Attempt<'a, B> {
+    bricks: &'a [B],
     follower: Option<u64>,
     began: Instant,
     cut: CutCoordinator<usize>,
@@ -99,8 +128,8 @@ struct Attempt<'a> {
     error: Option<Error>,
 }
 
-impl<'a> Attempt<'a> {
-    fn new(bricks: &'a [AdminClient], follower: Option<u64>, number: CutNumber) -> Self {
+impl<'a, B: CutBrick> Attempt<'a, B> {
+    fn new(bricks: &'a [B], follower: Option<u64>, number: CutNumber) -> Self {
         let cut = CutCoordinator::begin(number, 0..bricks.len(), PATIENCE.as_millis() as Ms, 0);
         Self {
             bricks,
@@ -118,7 +147,10 @@ impl<'a> Attempt<'a> {
         self.began.elapsed().as_millis() as Ms
     }
 
-    async fn run<T>(&mut self, at_cut: impl AsyncFn(&[CutPart]) -> Result<T>) -> Result<(Vec<CutPart>, T)> {
+    async fn run<T, F: Future<Output = Result<T>>>(
+        &mut self,
+        at_cut: impl Fn(Vec<CutPart>) -> F,
+    ) -> Result<(Vec<CutPart>, T)> {
         let mut at_moment = None;
         loop {
             while let Some(output) = self.cut.next_output() {
@@ -127,7 +159,7 @@ impl<'a> Attempt<'a> {
                     CutOutput::Release(brick) => self.release(brick),
                     CutOutput::AllHold => {
                         let parts: Vec<CutPart> = self.parts.values().copied().collect();
-                        let done = time::timeout(HOLD, at_cut(&parts)).await;
+                        let done = time::timeout(HOLD, at_cut(parts)).await;
                         match done.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, AT_CUT_TOO_SLOW))) {
                             Ok(done) => at_moment = Some(done),
                             Err(error) => {
@@ -170,12 +202,12 @@ impl<'a> Attempt<'a> {
 
     fn hold(&mut self, brick: usize) {
         let (client, number, follower) = (self.bricks[brick].clone(), self.cut.number(), self.follower);
-        self.answers.spawn(async move { (brick, client.hold(number, follower).await) });
+        self.answers.spawn(async move { (brick, hold(&client, number, follower).await) });
     }
 
     fn release(&mut self, brick: usize) {
         let (client, number) = (self.bricks[brick].clone(), self.cut.number());
-        self.answers.spawn(async move { (brick, client.release(number).await) });
+        self.answers.spawn(async move { (brick, release(&client, number).await) });
     }
 
     fn handle(&mut self, brick: usize, answer: Answer) {
@@ -201,8 +233,7 @@ impl<'a> Attempt<'a> {
         if let Some(error) = self.error.take() {
             return error;
         }
-        let of =
-            |brick: &usize| self.bricks.get(*brick).map_or_else(String::new, |client| client.link.url().to_string());
+        let of = |brick: &usize| self.bricks.get(*brick).map_or_else(String::new, CutBrick::name);
         let what = match why {
             CutFailure::Refused(brick) => format!("{} takes no part in a cut", of(brick)),
             CutFailure::ReleasedItself(brick) => {
@@ -219,33 +250,33 @@ impl<'a> Attempt<'a> {
     }
 }
 
+async fn hold(brick: &impl CutBrick, number: CutNumber, follower: Option<u64>) -> Answer {
+    let cut = proto::Cut { number: number.0, hold_ms: HOLD.as_millis() as u32, follower };
+    match brick.ask(Request::Cut(cut)).await {
+        Ok(Response::CutHeld(proto::CutHeld { run, has_catalogue })) => {
+            Answer::Held(Run(run), CutPart { number: number.0, has_catalogue })
+        }
+        Ok(Response::CutRefused(proto::CutRefused { last, why })) => {
+            let why = Error::new(ErrorKind::Unavailable, format!("{}: {why}", brick.name()));
+            Answer::Refused { last: CutNumber(last), why }
+        }
+        Ok(_) => Answer::Lost(unexpected_answer_error()),
+        Err(error) => Answer::Lost(error),
+    }
+}
+
+async fn release(brick: &impl CutBrick, number: CutNumber) -> Answer {
+    let release = proto::ReleaseCut { number: number.0 };
+    match brick.ask(Request::ReleaseCut(release)).await {
+        Ok(Response::CutReleased(proto::CutReleased { run, lasted })) => {
+            Answer::Released(HoldReport { run: Run(run), lasted })
+        }
+        Ok(_) => Answer::Lost(unexpected_answer_error()),
+        Err(error) => Answer::Lost(error),
+    }
+}
+
 impl AdminClient {
-    async fn hold(&self, number: CutNumber, follower: Option<u64>) -> Answer {
-        let cut = proto::Cut { number: number.0, hold_ms: HOLD.as_millis() as u32, follower };
-        match self.link.once(Request::Cut(cut)).await.map(|answer| answer.response) {
-            Ok(Response::CutHeld(proto::CutHeld { run, has_catalogue })) => {
-                Answer::Held(Run(run), CutPart { number: number.0, has_catalogue })
-            }
-            Ok(Response::CutRefused(proto::CutRefused { last, why })) => {
-                let why = Error::new(ErrorKind::Unavailable, format!("{}: {why}", self.link.url()));
-                Answer::Refused { last: CutNumber(last), why }
-            }
-            Ok(_) => Answer::Lost(unexpected_answer_error()),
-            Err(error) => Answer::Lost(error),
-        }
-    }
-
-    async fn release(&self, number: CutNumber) -> Answer {
-        let release = proto::ReleaseCut { number: number.0 };
-        match self.link.once(Request::ReleaseCut(release)).await.map(|answer| answer.response) {
-            Ok(Response::CutReleased(proto::CutReleased { run, lasted })) => {
-                Answer::Released(HoldReport { run: Run(run), lasted })
-            }
-            Ok(_) => Answer::Lost(unexpected_answer_error()),
-            Err(error) => Answer::Lost(error),
-        }
-    }
-
     /// The archive of the part of a cut that this brick has; without one, that of its newest state.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use crate::limits;
 mod accounts;
 mod adopt;
 mod classes;
+mod clones;
 mod indexes;
 mod jobs;
 mod members;

@@ -1,6 +1,6 @@
 //! The errors of operations on the catalogue.
 
-use model::{Error, ErrorKind};
+use model::{Error, ErrorKind, NodeId};
 use thiserror::Error as ThisError;
 
 use super::evolution::EvolutionError;
@@ -117,6 +117,18 @@ pub enum CatalogError {
         /// What to do.
         remedy: &'static str,
     },
+    /// A clone cannot be made while a logical node moves.
+    #[error("logical node {node} is being moved: a clone waits for its end")]
+    Moving {
+        /// The node.
+        node: NodeId,
+    },
+    /// A space cannot be cloned.
+    #[error("the unique index {index:?} has a reference, which has another value in a clone: a clone cannot keep it")]
+    Unclonable {
+        /// The index.
+        index: String,
+    },
     /// A job is in the wrong state for the change.
     #[error("job {job} is {state}: {remedy}")]
     WrongJobState {
@@ -173,9 +185,9 @@ impl CatalogError {
             Self::Missing { .. } | Self::NotSetUp => ErrorKind::NotFound,
             Self::RemovalEnded { .. } | Self::WrongJobState { .. } => ErrorKind::Conflict,
             Self::TooMany { .. } => ErrorKind::Full,
-            Self::NoBricks { .. } | Self::Busy { .. } => ErrorKind::Unavailable,
+            Self::NoBricks { .. } | Self::Busy { .. } | Self::Moving { .. } => ErrorKind::Unavailable,
             Self::Superseded { .. } => ErrorKind::Denied,
-            Self::Newer { .. } => ErrorKind::Unsupported,
+            Self::Newer { .. } | Self::Unclonable { .. } => ErrorKind::Unsupported,
             Self::Damaged { .. } => ErrorKind::Corrupt,
             Self::Store(error) => error.kind(),
         }

@@ -11,7 +11,7 @@
 //!              └─ cancel ─────────▶ cancelled ◀─ cancel
 //! ```
 //!
-//! A job has parts, which different processes work on. A part of a scrub belongs to a brick; the part of an evolution to any peer server. A
+//! A job has parts, which different processes work on. A part of a scrub belongs to a brick; that of an evolution or a clone to any peer server. A
 //! job that builds an index has no parts: bricks build it ([`super::Index`]), and it ends with the index.
 //!
 //! 1. One worker at a time works on a part: it claims the part. Another one can claim it when the start of the worker is not alive any more.
@@ -25,7 +25,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::SpaceId;
+use model::{NodeId, SpaceId};
 use serde::{Deserialize, Serialize};
 
 use super::entry::Record;
@@ -62,6 +62,22 @@ pub enum JobKind {
         /// Its name.
         name: String,
     },
+    /// Makes a clone of a space.
+    Clone {
+        /// The space.
+        #[serde(with = "ident::space")]
+        space: SpaceId,
+        /// The name of the clone.
+        name: String,
+        /// The number of the clone.
+        #[serde(with = "ident::space")]
+        clone: SpaceId,
+        /// The first logical node of the clone.
+        #[serde(with = "ident::node")]
+        first_node: NodeId,
+        /// The number of its logical nodes, which are consecutive.
+        nodes: u32,
+    },
     /// Reads everything that bricks keep, and checks it.
     Scrub,
 }
@@ -82,7 +98,7 @@ impl JobKind {
         match self {
             Self::Evolve { space, .. } => JobAccess::Space(*space, Permission::Write),
             Self::BuildIndex { space, .. } => JobAccess::Space(*space, Permission::Admin),
-            Self::Scrub => JobAccess::Administrators,
+            Self::Clone { .. } | Self::Scrub => JobAccess::Administrators,
         }
     }
 
@@ -90,7 +106,7 @@ impl JobKind {
     #[must_use]
     pub fn space(&self) -> Option<SpaceId> {
         match self {
-            Self::Evolve { space, .. } | Self::BuildIndex { space, .. } => Some(*space),
+            Self::Evolve { space, .. } | Self::BuildIndex { space, .. } | Self::Clone { space, .. } => Some(*space),
             Self::Scrub => None,
         }
     }
@@ -105,7 +121,7 @@ impl JobKind {
     #[must_use]
     pub(super) fn unit(&self) -> &'static str {
         match self {
-            Self::Evolve { .. } => "objects",
+            Self::Evolve { .. } | Self::Clone { .. } => "objects",
             Self::BuildIndex { .. } => "pages",
             Self::Scrub => "bytes",
         }
@@ -464,6 +480,7 @@ impl Record for Job {
             }
             JobKind::Evolve { classes, .. } => classes.iter().try_for_each(|class| names::check_class(class)),
             JobKind::BuildIndex { name, .. } => names::check_index(name),
+            JobKind::Clone { name, .. } => names::check_space(name),
             JobKind::Scrub => Ok(()),
         }
     }

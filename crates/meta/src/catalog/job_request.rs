@@ -34,6 +34,15 @@ pub enum JobRequest {
         /// The rate of each brick.
         rate: Option<JobRate>,
     },
+    /// Begin to make a clone of a space.
+    Clone {
+        /// The space.
+        space: String,
+        /// The name of the clone.
+        name: String,
+        /// The rate.
+        rate: Option<JobRate>,
+    },
     /// Pause a job.
     Pause {
         /// The job.
@@ -71,15 +80,26 @@ impl JobRate {
     /// The number of what jobs of a kind count.
     ///
     /// # Errors
-    /// [`CatalogError::Invalid`] if they count something else.
+    /// As [`JobRate::objects`], and [`CatalogError::Invalid`] if they count bytes and the rate is of objects.
     pub fn of(rate: Option<Self>, kind: &JobKind) -> Result<Option<u64>, CatalogError> {
-        match (rate, kind.counts_bytes()) {
-            (None, _) => Ok(None),
-            (Some(Self::Objects(rate)), false) | (Some(Self::Bytes(rate)), true) => Ok(Some(rate)),
-            (Some(Self::Objects(rate)), true) => {
+        match rate {
+            Some(Self::Bytes(rate)) if kind.counts_bytes() => Ok(Some(rate)),
+            Some(Self::Objects(rate)) if kind.counts_bytes() => {
                 Err(CatalogError::invalid("the rate of a scrub", rate, "it is bytes a second, such as 50MiB/s"))
             }
-            (Some(Self::Bytes(rate)), false) => {
+            rate => Self::objects(rate),
+        }
+    }
+
+    /// The number of objects.
+    ///
+    /// # Errors
+    /// [`CatalogError::Invalid`] if the rate is of bytes.
+    pub fn objects(rate: Option<Self>) -> Result<Option<u64>, CatalogError> {
+        match rate {
+            None => Ok(None),
+            Some(Self::Objects(rate)) => Ok(Some(rate)),
+            Some(Self::Bytes(rate)) => {
                 Err(CatalogError::invalid("the rate of this job", rate, "it is objects a second, such as 500/s"))
             }
         }
@@ -98,12 +118,12 @@ pub struct JobAnswer {
 pub struct JobView {
     /// Its number.
     pub job: JobId,
-    /// What it does: "evolve", "index" or "scrub".
+    /// What it does: "evolve", "index", "scrub" or "clone".
     pub kind: String,
     /// The space, unless it is about the whole cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub space: Option<String>,
-    /// The classes or the index.
+    /// The classes, the index or the clone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<String>,
     /// Its state.
@@ -172,6 +192,7 @@ impl Catalog {
         let (kind, subjects) = match &job.kind {
             JobKind::Evolve { classes, .. } => ("evolve", classes.clone()),
             JobKind::BuildIndex { name, .. } => ("index", vec![name.clone()]),
+            JobKind::Clone { name, .. } => ("clone", vec![name.clone()]),
             JobKind::Scrub => ("scrub", Vec::new()),
         };
         let space = job.kind.space();
@@ -230,8 +251,11 @@ impl Catalog {
                         ended: part.ended,
                     }))
                 }
-                JobKind::BuildIndex { .. } | JobKind::Scrub => view.parts.push(JobPartView {
-                    part: ServerId::Brick(BrickId(number)).to_string(),
+                JobKind::BuildIndex { .. } | JobKind::Clone { .. } | JobKind::Scrub => view.parts.push(JobPartView {
+                    part: match job.kind {
+                        JobKind::Clone { .. } => view.subjects.concat(),
+                        _ => ServerId::Brick(BrickId(number)).to_string(),
+                    },
                     worker,
                     done: progress.done,
                     total: progress.total,

@@ -35,10 +35,25 @@ pub struct Space {
     /// What of it is being removed, if it has no objects.
     #[serde(default, skip_serializing_if = "Removals::is_none")]
     pub removals: Removals,
+    /// Whether it accepts no changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// What it is a clone of, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clone_of: Option<CloneSource>,
     /// The permissions of users and groups. No other user has access, except for members of
     /// [`ADMINISTRATORS`](super::ADMINISTRATORS).
     #[serde(default)]
     pub permissions: Permissions,
+}
+
+/// What a clone is a clone of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CloneSource {
+    /// The name that the space had then.
+    pub space: String,
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
 }
 
 /// A space that was removed. It is never forgotten: a brick that was away removes its objects when it is back.
@@ -84,6 +99,8 @@ pub struct SpaceChange {
     pub max_bytes: Option<Option<u64>>,
     /// [`Quota::max_objects`].
     pub max_objects: Option<Option<u64>>,
+    /// [`Space::read_only`].
+    pub read_only: Option<bool>,
 }
 
 /// The JSON form of a policy.

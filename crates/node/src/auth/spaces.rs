@@ -53,11 +53,11 @@ pub(crate) async fn set_space(
     who: &Principal,
     set: proto::SetSpace,
 ) -> Result<Revision> {
-    let proto::SetSpace { name, policy, max_bytes, max_objects } = set;
+    let proto::SetSpace { name, policy, max_bytes, max_objects, read_only } = set;
     check_space_admin(who, catalog, &name)?;
     let limit = |limit: Option<Limit>| limit.map(|limit| limit.value);
     let policy = policy.map(policy_from_proto).transpose()?;
-    let change = SpaceChange { policy, max_bytes: limit(max_bytes), max_objects: limit(max_objects) };
+    let change = SpaceChange { policy, max_bytes: limit(max_bytes), max_objects: limit(max_objects), read_only };
     if change == SpaceChange::default() {
         return Err(Error::new(ErrorKind::Invalid, "the request names no property of the space to change"));
     }
@@ -77,5 +77,8 @@ pub(crate) fn space_to_proto(space: &Space) -> proto::Space {
         max_bytes: space.quota.max_bytes,
         max_objects: space.quota.max_objects,
         removing: space.removals.space.is_some(),
+        read_only: space.read_only,
+        clone_of: space.clone_of.as_ref().map(|origin| origin.space.clone()),
+        cloned_ms: space.clone_of.as_ref().map_or(0, |origin| origin.at_ms),
     }
 }

@@ -63,20 +63,20 @@ struct Follower {
 
 /// The part of a cut. The changes after it are kept while it is read, which may take hours.
 pub(crate) struct TakenPart {
-    pub(crate) snapshot: Snapshot,
+    pub(crate) snapshot: Arc<Snapshot>,
     _reading: Option<Arc<()>>,
 }
 
 struct Part {
     number: CutNumber,
-    snapshot: Snapshot,
-    /// It is dropped at this time.
+    snapshot: Arc<Snapshot>,
+    /// It is dropped at this time, unless it is used.
     until: Ms,
 }
 
 impl From<Snapshot> for TakenPart {
     fn from(snapshot: Snapshot) -> Self {
-        Self { snapshot, _reading: None }
+        Self { snapshot: Arc::new(snapshot), _reading: None }
     }
 }
 
@@ -138,8 +138,10 @@ impl Cuts {
             return report(Err(NotHeld::Failed(Error::new(ErrorKind::Unavailable, what))));
         }
         let until = self.time.now() + KEEP_MS;
-        if state.parts.len() >= MAX_PARTS {
-            state.parts.remove(0);
+        if state.parts.len() >= MAX_PARTS
+            && let Some(oldest) = (0..state.parts.len()).min_by_key(|at| state.parts[*at].until)
+        {
+            state.parts.remove(oldest);
         }
         if let Some(follower) = state.followers.iter_mut().find(|known| Some(known.id) == follower) {
             if follower.cuts.len() >= MAX_FOLLOWED_CUTS {
@@ -148,7 +150,7 @@ impl Cuts {
             }
             follower.cuts.push((number, snapshot.version()));
         }
-        state.parts.push(Part { number, snapshot, until });
+        state.parts.push(Part { number, snapshot: Arc::new(snapshot), until });
         drop(state);
         report(Ok(run));
         let mut state = self.lock();
@@ -178,6 +180,7 @@ impl Cuts {
                 state.parts.remove(at);
                 return;
             }
+            // A clone that uses it moves this time on.
             let left = Duration::from_millis(until - now);
             state = self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -277,6 +280,17 @@ impl Cuts {
         Err(Error::new(ErrorKind::NotFound, what))
     }
 
+    /// The part of a cut, for one step of a clone. It is kept for the next one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is none.
+    pub(crate) fn use_part(&self, number: CutNumber) -> Result<Arc<Snapshot>> {
+        let (mut state, until) = (self.lock(), self.time.now() + KEEP_MS);
+        let part = state.parts.iter_mut().find(|part| part.number == number).ok_or_else(|| no_part_error(number))?;
+        part.until = until;
+        Ok(part.snapshot.clone())
+    }
+
     /// Takes the part of a cut, for a backup.
     ///
     /// # Errors
@@ -288,11 +302,14 @@ impl Cuts {
         let reading = state.followers.iter().find(is_of).map(|follower| follower.reading.clone());
         drop(state);
         self.ended.notify_all();
-        found.map(|part| TakenPart { snapshot: part.snapshot, _reading: reading }).ok_or_else(|| {
-            let what = format!("the part of cut {} is not kept here any more: begin the backup again", number.0);
-            Error::new(ErrorKind::NotFound, what)
-        })
+        let part = found.ok_or_else(|| no_part_error(number))?;
+        Ok(TakenPart { snapshot: part.snapshot, _reading: reading })
     }
+}
+
+fn no_part_error(number: CutNumber) -> Error {
+    let what = format!("the part of cut {} is not kept here any more: begin again with a new cut", number.0);
+    Error::new(ErrorKind::NotFound, what)
 }
 
 #[cfg(test)]

@@ -89,6 +89,7 @@ use row_writer::{Flushed, RowWriter, WriteResult};
 pub(crate) use staging::STAGING_LEASE_MS;
 use staging::Staging;
 use txn_rows::TxnRows;
+pub(crate) use txn_rows::txn_pieces;
 pub(crate) use writing::named_contents;
 
 /// Entries that the window of a page may have in a brick that serves.
@@ -693,18 +694,38 @@ fn recover_records(
     reader: &RowReader,
     mut recover: impl FnMut(Version, Record<Object>, u16),
 ) -> Result<()> {
-    let mut recover_one = |record: &[u8], pieces: u16| -> Result<()> {
-        if !record.is_empty() {
-            let (at, record) = decode_record(record)?;
-            recover(at, record, pieces);
+    recover_transactions(node, reader, &mut recover)?;
+    let mut recover_one = |row: &[u8]| recover_record(row, 1, &mut recover);
+    let (from, to) = rows::mark_range(node);
+    let mut failed = Ok(());
+    reader.each(&from, &to, |_, row| {
+        if planted(Bug::MarksNotRead) {
+            return ControlFlow::Break(());
         }
-        Ok(())
-    };
+        failed = recover_one(row);
+        if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    failed?;
+    for key in [rows::bound_key(node), rows::horizon_key(node)] {
+        recover_one(&reader.get(&key)?.unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+/// Calls `recover` with the record of each transaction, its position, and the number of its rows.
+///
+/// # Errors
+/// If a row cannot be read, or is damaged.
+pub(super) fn recover_transactions(
+    node: NodeId,
+    state: &impl Rows,
+    mut recover: impl FnMut(Version, Record<Object>, u16),
+) -> Result<()> {
     let (from, to) = rows::txn_range(node);
     let (mut failed, mut whole, mut pieces) = (Ok(()), Vec::new(), 0);
-    reader.each(&from, &to, |key, row| {
+    state.each(&from, &to, |key, row| {
         if rows::is_first_piece(key) {
-            failed = recover_one(&whole, pieces);
+            failed = recover_record(&whole, pieces, &mut recover);
             whole.clear();
             pieces = 0;
         }
@@ -713,19 +734,14 @@ fn recover_records(
         if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     failed?;
-    recover_one(&whole, pieces)?;
-    let (from, to) = rows::mark_range(node);
-    let mut failed = Ok(());
-    reader.each(&from, &to, |_, row| {
-        if planted(Bug::MarksNotRead) {
-            return ControlFlow::Break(());
-        }
-        failed = recover_one(row, 1);
-        if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    failed?;
-    for key in [rows::bound_key(node), rows::horizon_key(node)] {
-        recover_one(&reader.get(&key)?.unwrap_or_default(), 1)?;
+    recover_record(&whole, pieces, &mut recover)
+}
+
+/// Calls `recover` with a record that has this many rows; nothing, if there is none.
+fn recover_record(record: &[u8], pieces: u16, recover: &mut impl FnMut(Version, Record<Object>, u16)) -> Result<()> {
+    if !record.is_empty() {
+        let (at, record) = decode_record(record)?;
+        recover(at, record, pieces);
     }
     Ok(())
 }

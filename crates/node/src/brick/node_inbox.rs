@@ -25,6 +25,8 @@ pub(crate) enum NodeTask {
     RefreshSchema { space: SpaceId },
     /// The driver of a logical node has lost what it knew.
     Reopen { node: NodeId },
+    /// The manager of logical nodes may want something done.
+    ManagerChanged,
     /// Work of the manager of logical nodes has ended.
     JobEnded { job: JobId, finished: Finished },
 }

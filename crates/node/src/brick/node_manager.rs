@@ -25,6 +25,7 @@
 //!    removed are removed by any map that says so, because its number is never given again.
 
 mod attempt;
+mod cloning;
 mod job;
 mod move_in;
 mod move_out;
@@ -43,6 +44,8 @@ use super::page_rows as rows;
 use super::plant::{Bug, planted};
 use super::row_reader::RowReader;
 use crate::node_placement::{NodePlacement, PlacementSnapshot, Transfer};
+pub(crate) use cloning::COMPLETE_CLONE;
+use cloning::CloneState;
 pub use job::{EditResult, JobId, PlacementEdit};
 pub(crate) use job::{Finished, ManagerOutput, ManagerSettings, MoveLimits, Work};
 use move_in::MoveIn;
@@ -126,6 +129,8 @@ pub(crate) struct NodeManager {
     leftovers: BTreeMap<NodeId, u64>,
     /// Nodes of removed spaces that have no rows here.
     emptied: BTreeSet<NodeId>,
+    /// Logical nodes of clones, whose rows are made here.
+    clones: BTreeMap<NodeId, CloneState>,
     progress: BTreeMap<NodeId, MoveProgress>,
     /// Why the map could not be applied in full, and when that is tried again.
     problem: Option<Error>,
@@ -150,6 +155,7 @@ impl NodeManager {
             jobs: BTreeMap::new(),
             leftovers,
             emptied: BTreeSet::new(),
+            clones: BTreeMap::new(),
             progress: BTreeMap::new(),
             problem: None,
             retry_at: None,
@@ -175,6 +181,7 @@ impl NodeManager {
         (self.problem, self.retry_at) = (None, None);
         self.close_outdated();
         self.forget_unsealed();
+        self.forget_ended_clones();
         self.find_rows_of_removed(now);
         self.open_wanted(now);
         self.seal_wanted(now);
@@ -350,7 +357,7 @@ impl NodeManager {
     }
 
     /// The rows of a seal. They are written even if the store is full, because moving nodes away frees space.
-    fn seal_rows(node: NodeId, epoch: u64) -> RowChanges {
+    pub(crate) fn seal_rows(node: NodeId, epoch: u64) -> RowChanges {
         let mut seal = RowChanges::new();
         seal.put(&rows::seal_key(node), rows::encode_number(epoch));
         seal.needed()
@@ -448,9 +455,10 @@ impl NodeManager {
         }
     }
 
-    /// Whether rows of a node are being written or removed by the manager.
+    /// Whether rows of a node are being written or removed.
     fn is_being_written(&self, node: NodeId) -> bool {
-        self.jobs.values().any(|job| job.node == node && job.is_writing && job.purpose == Purpose::Task)
+        let is_cloned = self.clones.get(&node).is_some_and(|clone| clone.is_writing);
+        is_cloned || self.jobs.values().any(|job| job.node == node && job.is_writing && job.purpose == Purpose::Task)
     }
 
     /// Does what it is time for.

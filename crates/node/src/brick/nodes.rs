@@ -4,6 +4,7 @@
 //! with few changes. One task ([`Nodes::run`]) handles the results of others, messages between logical nodes, the placement map, and
 //! deadlines. [`NodeDriver`] and [`NodeManager`] make the decisions; [`super::routing`] and this module carry out their outputs.
 
+mod cloning;
 mod cold;
 mod contents;
 mod emptiness;
@@ -498,6 +499,7 @@ impl Nodes {
                 self.check_closing();
                 answer(size);
             }
+            NodeTask::ManagerChanged => self.manage(|_, _| ()),
             NodeTask::JobEnded { job, finished } => self.end_job(job, finished),
             NodeTask::Reopen { node } => self.manage(|manager, _| manager.reopen(node)),
             NodeTask::RefreshSchema { space } => self.refresh_schema(space),

@@ -95,5 +95,9 @@ model::planted_bugs! {
         "M" CopyNotMarked "an incomplete copy is not marked as such"
         "M" OldMapRemovesRows "rows are removed by a map that is older than their seal"
         "M" OtherEpochServed "requests by a map of another epoch are served"
+        "K1" PreparedNotCloned "transactions that are prepared in the cut of a clone are forgotten"
+        "K1" CloneWithoutIndexes "a clone has no entries of indexes"
+        "K1" EarlierCutContinues "rows of a clone are made from two cuts"
+        "K1" EarlierCloneKept "an attempt to make a clone keeps the rows of the previous attempt"
     }
 }

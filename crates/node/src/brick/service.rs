@@ -12,8 +12,8 @@ use protocol::cut::{CutNumber, HoldReport};
 use protocol::lease::Ms;
 use tracing::warn;
 use wire::cluster::{
-    BuildIndex, CopyRows, ListEntries, ListEntriesOf, ListNodeObjects, LookUp, Message, ReadContent, Reserve, Scan,
-    content_id, object_read_to_proto, read_to_proto, upload_place,
+    BuildIndex, CloneRows, CopyRows, ListEntries, ListEntriesOf, ListNodeObjects, LookUp, Message, ReadContent,
+    Reserve, Scan, content_id, object_read_to_proto, read_to_proto, upload_place,
 };
 use wire::convert;
 use wire::driving::PeerHandle;
@@ -96,6 +96,7 @@ impl Service for BrickConnection {
                 });
             }
             Request::CopyRows(copy) => self.copy_rows(copy, reply),
+            Request::CloneRows(clone) => self.clone_rows(clone, reply),
             Request::Backup(backup) => self.backup(&backup, reply),
             Request::BackupBase(piece) => match &self.base {
                 Some(base) => base.send(raw.to_bytes(), piece.is_last, reply.defer()),
@@ -405,6 +406,16 @@ impl BrickConnection {
                 deferred.send(Response::CopiedRows(copied), raw);
             }
             Err(error) => deferred.fail(&error),
+        });
+    }
+
+    /// Makes rows of a clone from the part of a cut.
+    fn clone_rows(&self, wanted: proto::moves::CloneRows, reply: Responder<'_>) {
+        let Some((asked, nodes, deferred)) = self.asked(CloneRows::try_from(wanted), reply) else { return };
+        let cuts = self.thread.server.role.cuts.clone();
+        blocking::run(move || {
+            let cloned = cuts.use_part(CutNumber(asked.cut)).and_then(|part| nodes.clone_rows(&asked, &part));
+            deferred.answer(cloned.map(Response::ClonedRows));
         });
     }
 

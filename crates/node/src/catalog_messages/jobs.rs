@@ -37,6 +37,9 @@ pub fn job_request_to_proto(request: &JobRequest) -> proto::JobRequest {
             let bricks = bricks.into_iter().map(|brick| brick.0).collect();
             Request::Scrub(proto::Scrub { bricks, rate: rate.map(rate_to_proto) })
         }
+        JobRequest::Clone { space, name, rate } => {
+            Request::Clone(proto::Clone { space, name, rate: rate.map(rate_to_proto) })
+        }
         JobRequest::Pause { job } => Request::Pause(job.0),
         JobRequest::Resume { job } => Request::Resume(job.0),
         JobRequest::Cancel { job } => Request::Cancel(job.0),
@@ -64,6 +67,10 @@ pub fn job_request_from_proto(message: &proto::JobRequest) -> Result<JobRequest>
         Request::Scrub(scrub) => {
             let rate = rate(&scrub.rate)?;
             JobRequest::Scrub { bricks: scrub.bricks.into_iter().map(BrickId).collect(), rate }
+        }
+        Request::Clone(clone) => {
+            let rate = rate(&clone.rate)?;
+            JobRequest::Clone { space: clone.space, name: clone.name, rate }
         }
         Request::Pause(job) => JobRequest::Pause { job: JobId(job) },
         Request::Resume(job) => JobRequest::Resume { job: JobId(job) },
@@ -172,6 +179,7 @@ mod tests {
             JobRequest::Evolve { space: "main".to_owned(), classes: vec!["P".to_owned()], rate: None },
             JobRequest::Evolve { space: String::new(), classes: vec![], rate: Some(JobRate::Objects(5)) },
             JobRequest::Scrub { bricks: vec![BrickId(1)], rate: Some(JobRate::Bytes(1 << 40)) },
+            JobRequest::Clone { space: "main".to_owned(), name: "copy".to_owned(), rate: Some(JobRate::Objects(7)) },
             JobRequest::Pause { job },
             JobRequest::Resume { job },
             JobRequest::Cancel { job },

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use meta::catalog::{
     BrickId, Catalog, CatalogEditor, Edited, Follower, Job, JobAccess, JobAnswer, JobId, JobKind, JobRate, JobRequest,
-    JobState, JobView,
+    JobState, JobView, check_clonable,
 };
 use model::{Error, ErrorKind, Result};
 use tokio::time;
@@ -51,6 +51,13 @@ pub(crate) async fn handle_job_request(
             check_access(&catalog, who, &JobKind::Scrub)?;
             let parts = bricks_to_scrub(&catalog, &bricks)?;
             editor.begin_job(&JobKind::Scrub, &parts, JobRate::of(rate, &JobKind::Scrub)?).await?
+        }
+        JobRequest::Clone { space, name, rate } => {
+            who.check_administrator(Some(&catalog))?;
+            if let Some(source) = catalog.space(&space) {
+                check_clonable(&catalog.schema(source.id))?;
+            }
+            editor.begin_clone(&space, &name, JobRate::objects(rate)?).await?
         }
         JobRequest::Pause { job } => editor.pause_job(permitted_job(&catalog, who, job)?.id).await?,
         JobRequest::Resume { job } => editor.resume_job(permitted_job(&catalog, who, job)?.id).await?,
@@ -145,10 +152,10 @@ fn waiting_problems(catalog: &Catalog, job: &Job) -> Vec<String> {
             let away = job.open_parts.iter().filter(is_away);
             away.map(|brick| format!("brick {brick} is not alive: start it, and it goes on")).collect()
         }
-        JobKind::Evolve { .. } if !catalog.peers().any(|(_, alive)| alive.is_some()) => {
+        JobKind::Evolve { .. } | JobKind::Clone { .. } if !catalog.peers().any(|(_, alive)| alive.is_some()) => {
             vec!["no peer server is alive: start one, and it goes on".to_owned()]
         }
-        JobKind::Evolve { .. } | JobKind::BuildIndex { .. } => Vec::new(),
+        JobKind::Evolve { .. } | JobKind::Clone { .. } | JobKind::BuildIndex { .. } => Vec::new(),
     }
 }
 

@@ -291,6 +291,7 @@ impl Service for MetaConnection {
             | Request::GetSchema(_)
             | Request::Define(_)
             | Request::CopyRows(_)
+            | Request::CloneRows(_)
             | Request::GetMoveIns(_)
             | Request::GetNodeUsages(_)
             | Request::GetSpaceUsages(_)

@@ -97,9 +97,20 @@ impl<A> PeerClient<A> {
             }
         };
         if permission >= Some(needed) {
-            return Ok(());
+            return self.check_writable(catalog, needed);
         }
         self.principal.check_permission(needed, Some(catalog), &self.space.name)
+    }
+
+    /// Checks that the client's space accepts changes, if one is about to be made.
+    fn check_writable(&self, catalog: &Catalog, needed: Permission) -> Result<()> {
+        let space = catalog.space_by_id(self.space.id).filter(|space| space.read_only);
+        if needed == Permission::Read || space.is_none() || planted(Bug::ReadOnlySpaceWritten) {
+            return Ok(());
+        }
+        let name = &self.space.name;
+        let what = format!("space {name:?} is read-only: `mortar space set {name} --read-only false` changes that");
+        Err(Error::new(ErrorKind::Denied, what))
     }
 
     /// Checks the client's permission, and that its space is not stopped.

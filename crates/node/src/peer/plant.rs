@@ -26,6 +26,7 @@ model::planted_bugs! {
         FutureCheck "a check may have seen any time in the future"
         OversizedCommit "a commit may write any number of bytes"
         RefusedNotResolved "the outcome of a refused commit is not determined"
+        ReadOnlySpaceWritten "commits that write are accepted in a read-only space"
         StoppedSpaceServed "commits are accepted in a stopped space"
         StoppedSpaceDropsWrites "writes outside of transactions are refused in a stopped space"
         StaleMap "messages go to the brick that served a logical node before it moved"

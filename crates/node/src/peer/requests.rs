@@ -209,6 +209,7 @@ pub(super) fn row(request: Request) -> Row {
         | Request::ReleaseCut(_)
         | Request::BackupBase(_)
         | Request::CopyRows(_)
+        | Request::CloneRows(_)
         | Request::GetMoveIns(_)
         | Request::GetNodeUsages(_)
         | Request::CheckEmpty(_) => wrong_server(BRICK),

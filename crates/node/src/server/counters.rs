@@ -77,6 +77,7 @@ kinds! {
     SetSpace set_space,
     RemoveSpace remove_space,
     CopyRows copy_rows,
+    CloneRows clone_rows,
     GetMoveIns get_move_ins,
     GetNodeUsages get_node_usages,
     GetSpaceUsages get_space_usages,

@@ -50,7 +50,7 @@ pub use entries::{
     MAX_LOOK_UP_KEYS, NodeObjects,
 };
 pub use ids::{MAX_PARTICIPANTS, node};
-pub use moves::{CopiedRows, CopyRows, MAX_COPIED_ROWS};
+pub use moves::{CloneRows, CopiedRows, CopyRows, MAX_COPIED_ROWS};
 pub use query::{MAX_COLUMNS, MAX_OPEN_QUERIES, MAX_QUERY_BYTES, MAX_WAITS_FOR, QueryRequest, QueryRows};
 pub use record::{decode_record, encode_record};
 pub use scan::{IndexRange, MAX_KEY_BYTES, MAX_SCAN_CLASSES, Scan, ScanPosition, Scanned};

@@ -1,7 +1,7 @@
-//! Moves of logical nodes between bricks: their rows.
+//! Rows of logical nodes that move between bricks, or are cloned.
 
 use bytes::Bytes;
-use model::{Error, NodeId, Result, limits};
+use model::{Error, NodeId, Result, SpaceId, SpaceMap, SpaceNodes, limits};
 
 use super::ids;
 use crate::convert::invalid;
@@ -41,6 +41,65 @@ pub struct CopiedRows {
     pub sealed: Option<u64>,
 }
 
+/// A request to make rows of a clone of a space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloneRows {
+    /// The number of the cut, of which the brick has a part.
+    pub cut: u64,
+    /// The logical node that is cloned.
+    pub node: NodeId,
+    /// The space and its clone.
+    pub map: SpaceMap,
+    /// The key at which the last answer has ended; `None` at the beginning.
+    pub from: Option<Bytes>,
+}
+
+impl From<CloneRows> for proto::CloneRows {
+    fn from(clone: CloneRows) -> Self {
+        let CloneRows { cut, node, map, from } = clone;
+        let (source, target) = (map.source(), map.target());
+        Self {
+            cut,
+            node: node.0,
+            space: source.space.0.into(),
+            first_node: source.first_node.0,
+            nodes: map.nodes(),
+            new_space: target.space.0.into(),
+            new_first_node: target.first_node.0,
+            from,
+        }
+    }
+}
+
+impl TryFrom<proto::CloneRows> for CloneRows {
+    type Error = Error;
+
+    fn try_from(clone: proto::CloneRows) -> Result<Self> {
+        let proto::CloneRows { cut, node, space, first_node, nodes, new_space, new_first_node, from } = clone;
+        let place = |space: u32, node| {
+            let space = u16::try_from(space).map_err(|_| invalid(format!("{space} is no number of a space")))?;
+            Ok::<_, Error>(SpaceNodes { space: SpaceId(space), first_node: ids::node(node)? })
+        };
+        let map = SpaceMap::new(place(space, first_node)?, place(new_space, new_first_node)?, nodes)?;
+        check_key(from.as_ref())?;
+        let node = ids::node(node)?;
+        if map.node(node).is_none() {
+            return Err(invalid(format!("logical node {:x} is not of the space that is cloned", node.0)));
+        }
+        Ok(Self { cut, node, map, from })
+    }
+}
+
+/// Checks a key at which rows begin.
+fn check_key(from: Option<&Bytes>) -> Result<()> {
+    match from {
+        Some(from) if from.len() > limits::ROW_KEY => {
+            Err(invalid("a request for rows begins at a key that is longer than keys can be".to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl From<CopyRows> for proto::CopyRows {
     fn from(copy: CopyRows) -> Self {
         let CopyRows { node, to, attempt, number, last_answered: got, from } = copy;
@@ -53,9 +112,7 @@ impl TryFrom<proto::CopyRows> for CopyRows {
 
     fn try_from(copy: proto::CopyRows) -> Result<Self> {
         let proto::CopyRows { node, to, attempt, number, last_answered: got, from } = copy;
-        if from.as_ref().is_some_and(|from| from.len() > limits::ROW_KEY) {
-            return Err(invalid("a request for rows begins at a key that is longer than keys can be".to_owned()));
-        }
+        check_key(from.as_ref())?;
         Ok(Self { node: ids::node(node)?, to, attempt, number, last_answered: got, from })
     }
 }

@@ -1,15 +1,15 @@
 //! Messages about what the catalogue knows: spaces, members, moves, jobs and openings; and those of its store.
 
 use bytes::Bytes;
-use model::{FailurePolicy, NodeId};
-use wire::cluster::{CopiedRows, CopyRows, policy_to_proto};
+use model::{FailurePolicy, NodeId, SpaceId, SpaceMap, SpaceNodes};
+use wire::cluster::{CloneRows, CopiedRows, CopyRows, policy_to_proto};
 use wire::frame::{Flags, Raw};
 use wire::proto::{self, groups};
 
 use super::check;
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 8 + 10 + 16 + 9 + 19 + 4;
+pub(crate) const VECTORS: usize = 8 + 2 + 10 + 16 + 1 + 9 + 19 + 4 + 4;
 
 const NODE: NodeId = NodeId(2);
 
@@ -22,12 +22,14 @@ fn messages_about_policies_are_unchanged() {
     let set = proto::SetSpace { name: "photos".to_owned(), policy, ..Default::default() };
     let limit = |value| Some(proto::usage::Limit { value });
     let (max_bytes, max_objects) = (limit(Some(1 << 30)), limit(None));
-    let quota = proto::SetSpace { name: "photos".to_owned(), policy: None, max_bytes, max_objects };
+    let quota = proto::SetSpace { name: "photos".to_owned(), policy: None, max_bytes, max_objects, read_only: None };
+    let read_only = proto::SetSpace { name: "photos".to_owned(), read_only: Some(true), ..Default::default() };
     let remove = proto::RemoveSpace { name: "photos".to_owned(), only_if_empty: true, cancel: true };
     let requests = [
         ("create-space-policy", Request::CreateSpace(create)),
         ("set-space", Request::SetSpace(set)),
         ("set-space-quota", Request::SetSpace(quota)),
+        ("set-space-read-only", Request::SetSpace(read_only)),
         ("remove-space", Request::RemoveSpace(proto::RemoveSpace { name: "photos".to_owned(), ..Default::default() })),
         ("remove-space-if-empty", Request::RemoveSpace(remove)),
     ];
@@ -37,6 +39,10 @@ fn messages_about_policies_are_unchanged() {
     let space = proto::Space { space: 1, name: "main".to_owned(), policy, ..Default::default() };
     let limited = proto::Space { max_bytes: Some(1 << 30), max_objects: Some(9), ..space.clone() };
     let removing = proto::Space { removing: true, ..space.clone() };
+    let clone_of = Some("main".to_owned());
+    let clone = proto::Space { read_only: true, clone_of, cloned_ms: 1_800_000_000_123, ..space.clone() };
+    let clone = proto::Response { response: Some(Response::Spaces(proto::Spaces { entries: vec![clone] })) };
+    check("response-spaces-clone", Flags::RESPONSE, &clone, b"");
     let removing = proto::Response { response: Some(Response::Spaces(proto::Spaces { entries: vec![removing] })) };
     check("response-spaces-removing", Flags::RESPONSE, &removing, b"");
     let limited = proto::Response { response: Some(Response::Spaces(proto::Spaces { entries: vec![limited] })) };
@@ -129,6 +135,7 @@ fn messages_about_jobs_are_unchanged() {
     let evolve = proto::jobs::Evolve { space: "main".to_owned(), classes: vec!["Person".to_owned()], rate: objects() };
     let scrub =
         proto::jobs::Scrub { bricks: vec![1, 2], rate: Some(Rate { count: Some(rate::Count::Bytes(1 << 20)) }) };
+    let clone = proto::jobs::Clone { space: "main".to_owned(), name: "copy".to_owned(), rate: objects() };
     let set_rate = proto::jobs::SetRate { job: 7, rate: objects() };
     let requests = [
         ("list", job_request::Request::List(proto::jobs::List {})),
@@ -139,6 +146,7 @@ fn messages_about_jobs_are_unchanged() {
         ("resume", job_request::Request::Resume(7)),
         ("cancel", job_request::Request::Cancel(7)),
         ("set-rate", job_request::Request::SetRate(set_rate)),
+        ("clone", job_request::Request::Clone(clone)),
     ];
     for (name, request) in requests {
         let request = Request::JobRequest(JobRequest { request: Some(request) });
@@ -159,6 +167,21 @@ fn messages_about_moves_are_unchanged() {
     let sent: moves::CopyRows = copy.clone().into();
     assert_eq!(CopyRows::try_from(sent.clone()).unwrap(), copy);
     let all = CopyRows { from: None, ..copy }.into();
+    let place = |space, node| SpaceNodes { space: SpaceId(space), first_node: NodeId(node) };
+    let map = SpaceMap::new(place(1, 0), place(7, 64), 8).unwrap();
+    let clone = CloneRows { cut: 0x0123_4567_89ab, node: NodeId(3), map, from: None };
+    let (cloned, further): (moves::CloneRows, moves::CloneRows) =
+        (clone.clone().into(), CloneRows { from: Some(key(2)), ..clone.clone() }.into());
+    assert_eq!(CloneRows::try_from(cloned.clone()).unwrap(), clone);
+    for wrong in [
+        moves::CloneRows { node: 8, ..cloned.clone() },
+        moves::CloneRows { new_space: 1, ..cloned.clone() },
+        moves::CloneRows { new_first_node: 7, ..cloned.clone() },
+        moves::CloneRows { space: 1 << 16, ..cloned.clone() },
+        moves::CloneRows { from: Some(vec![0; 401].into()), ..cloned.clone() },
+    ] {
+        CloneRows::try_from(wrong).unwrap_err();
+    }
     let json = |text: &'static [u8]| Bytes::from_static(text);
     let show = moves::Show { nodes: vec![NODE.0, 5] };
     let to = moves::MoveTo { nodes: vec![NODE.0, 5], brick: 3, dry_run: true };
@@ -169,6 +192,8 @@ fn messages_about_moves_are_unchanged() {
     let requests = [
         ("copy-rows", Request::CopyRows(sent)),
         ("copy-rows-changed", Request::CopyRows(all)),
+        ("clone-rows", Request::CloneRows(cloned)),
+        ("clone-rows-from", Request::CloneRows(further)),
         ("get-arrivals", Request::GetMoveIns(moves::GetMoveIns { nodes: vec![NODE.0, 5] })),
         ("move-show", Request::Move(moves::Move { request: Some(r#move::Request::Show(show)) })),
         ("move-to", Request::Move(moves::Move { request: Some(r#move::Request::To(to)) })),
@@ -217,6 +242,12 @@ fn messages_about_moves_are_unchanged() {
     let responses = [
         ("copied-rows", Response::CopiedRows(message), raw),
         ("copied-rows-last", Response::CopiedRows(last.into_proto().0), Vec::new()),
+        (
+            "cloned-rows",
+            Response::ClonedRows(moves::ClonedRows { next: Some(key(3)), objects: 4, bytes: 5 }),
+            Vec::new(),
+        ),
+        ("cloned-rows-all", Response::ClonedRows(moves::ClonedRows { next: None, objects: 6, bytes: 7 }), Vec::new()),
         ("arrivals", Response::MoveIns(moves::MoveIns { move_ins: vec![arrival] }), Vec::new()),
         ("moved-states", Response::Moved(moved), Vec::new()),
         ("member-answer", Response::MemberAnswer(member_answer), Vec::new()),

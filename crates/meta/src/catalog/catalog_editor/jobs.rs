@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::clones::give_clone_up;
 use super::spaces::SPACE;
 use super::{CatalogEditor, Edited, Result, edit};
 use crate::catalog::catalog_draft::CatalogDraft;
@@ -16,14 +17,14 @@ use crate::catalog::presence::ServerId;
 use crate::catalog::space::{RemovedSpace, Space};
 use crate::limits;
 
-const JOB: &str = "job";
+pub(super) const JOB: &str = "job";
 /// Jobs that are removed in one step.
 const MAX_REMOVED: usize = 8;
 /// Parts of such a job that are removed in that step; the others stay, and are removed with the next change.
 const MAX_REMOVED_PARTS: usize = 64;
 
 /// The time in milliseconds since 1970, for people: nothing depends on it but how long jobs are kept.
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }
 
@@ -82,12 +83,12 @@ impl CatalogEditor {
         self.change_job(id, |job| job.set_rate(rate)).await
     }
 
-    /// Cancels a job. What it has done stays, except that an index that is being built is removed.
+    /// Cancels a job. What it has done stays, except that an index that is being built is removed, and what there is of a clone.
     ///
     /// # Errors
     /// As [`CatalogEditor::pause_job`].
     pub async fn cancel_job(&self, id: JobId) -> Result<Edited<Job>> {
-        edit!(self, |draft| {
+        let cancelled: Result<Edited<Job>> = edit!(self, |draft| {
             let mut job: Job = draft.require(&Path::Job(id), JOB, &id.to_string()).await?;
             job.end(JobState::Cancelled, None, now_ms())?;
             if let JobKind::BuildIndex { space, index, name } = &job.kind {
@@ -98,9 +99,13 @@ impl CatalogEditor {
                     draft.remove(&path)?;
                 }
             }
+            give_clone_up(&mut draft, &job).await?;
             draft.put(&Path::Job(id), &job)?;
             job
-        })
+        });
+        let cancelled = cancelled?;
+        self.remove_schema_of_clone(&cancelled.value).await;
+        Ok(cancelled)
     }
 
     async fn change_job(&self, id: JobId, change: impl Fn(&mut Job) -> Result<()>) -> Result<Edited<Job>> {
@@ -142,7 +147,7 @@ impl CatalogEditor {
         state: (Option<String>, JobProgress),
         report: PartReport,
     ) -> Result<Edited<Job>> {
-        edit!(self, |draft| {
+        let reported: Result<Edited<Job>> = edit!(self, |draft| {
             let before: Job = draft.require(&Path::Job(id), JOB, &id.to_string()).await?;
             let path = Path::JobPart(id, part);
             let mut kept: JobPart = draft.get(&path).await?.unwrap_or_default();
@@ -150,10 +155,14 @@ impl CatalogEditor {
             job.report((part, &mut kept), worker, state.clone(), (&report, now_ms()))?;
             draft.put(&path, &kept)?;
             if job != before {
+                give_clone_up(&mut draft, &job).await?;
                 draft.put(&Path::Job(id), &job)?;
             }
             job
-        })
+        });
+        let reported = reported?;
+        self.remove_schema_of_clone(&reported.value).await;
+        Ok(reported)
     }
 
     /// A part of a job is dropped, because its brick was removed.
@@ -185,7 +194,7 @@ impl CatalogEditor {
     }
 
     /// The name of the caller, for people.
-    fn caller_name(&self) -> String {
+    pub(super) fn caller_name(&self) -> String {
         self.caller.as_deref().unwrap_or_default().to_owned()
     }
 }
@@ -207,7 +216,7 @@ pub(super) async fn end_index_job(draft: &mut CatalogDraft<'_>, index: &Index, s
 }
 
 /// Checks that another job of this kind can begin.
-fn check_room(known: &[Job], kind: &JobKind) -> Result<()> {
+pub(super) fn check_room(known: &[Job], kind: &JobKind) -> Result<()> {
     let mut open = known.iter().filter(|job| !job.state.is_end());
     if *kind == JobKind::Scrub
         && let Some(other) = open.clone().find(|job| job.kind == JobKind::Scrub)
@@ -223,7 +232,7 @@ fn check_room(known: &[Job], kind: &JobKind) -> Result<()> {
 }
 
 /// Removes some of the jobs that are kept no longer, with their parts.
-async fn remove_expired(draft: &mut CatalogDraft<'_>, known: &[Job]) -> Result<()> {
+pub(super) async fn remove_expired(draft: &mut CatalogDraft<'_>, known: &[Job]) -> Result<()> {
     let mut room = MAX_REMOVED_PARTS;
     for id in job::expired_jobs(known.iter(), now_ms()).into_iter().take(MAX_REMOVED) {
         let parts: Vec<(Path, JobPart)> = draft.scan(entry::job_parts(id)?).await?;

@@ -61,7 +61,20 @@ impl CatalogEditor {
             }
             let (name, policy, permissions) = (name.to_owned(), options.policy, Permissions::default());
             let (quota, removals) = (Quota::default(), Removals::default());
-            let space = Space { id, name, first_node, nodes, storage, policy, quota, removals, permissions };
+            let (read_only, clone_of) = (false, None);
+            let space = Space {
+                id,
+                name,
+                first_node,
+                nodes,
+                storage,
+                policy,
+                quota,
+                removals,
+                read_only,
+                clone_of,
+                permissions,
+            };
             draft.put(&path, &space)?;
             space
         })
@@ -105,7 +118,7 @@ impl CatalogEditor {
     }
 
     /// Removes the classes and indexes of a space.
-    async fn remove_schema(&self, space: SpaceId) -> Result<()> {
+    pub(super) async fn remove_schema(&self, space: SpaceId) -> Result<()> {
         for prefix in [entry::indexes(space)?, entry::classes(space)?, entry::all_versions(space)?] {
             let keys: Vec<Key> = self.store().read(prefix).await?.entries.into_iter().map(|(key, _)| key).collect();
             for keys in keys.chunks(limits::CHANGES) {
@@ -126,18 +139,19 @@ impl CatalogEditor {
         self.change_space(space, SpaceChange { policy: Some(policy), ..SpaceChange::default() }).await
     }
 
-    /// Changes the failure policy and the quota of a space.
+    /// Changes the failure policy and the quota of a space, and whether it is read-only.
     ///
     /// # Errors
     /// [`CatalogError::Missing`].
     pub async fn change_space(&self, space: &str, change: SpaceChange) -> Result<Edited<Space>> {
         let path = Path::Space(space.to_owned());
-        let SpaceChange { policy, max_bytes, max_objects } = change;
+        let SpaceChange { policy, max_bytes, max_objects, read_only } = change;
         edit!(self, |draft| {
             let mut record: Space = draft.require(&path, SPACE, space).await?;
             record.policy = policy.unwrap_or(record.policy);
             record.quota.max_bytes = max_bytes.unwrap_or(record.quota.max_bytes);
             record.quota.max_objects = max_objects.unwrap_or(record.quota.max_objects);
+            record.read_only = read_only.unwrap_or(record.read_only);
             draft.put(&path, &record)?;
             record
         })
@@ -174,6 +188,12 @@ impl CatalogEditor {
             record
         })
     }
+}
+
+/// The bricks that there are, for a draft that touches the placement map.
+pub(super) async fn read_bricks(draft: &CatalogDraft<'_>) -> Result<BTreeSet<BrickId>> {
+    let bricks = draft.scan::<BrickRecord>(Prefix::new("bricks/")?).await?;
+    Ok(bricks.into_iter().map(|(_, brick)| brick.id).collect())
 }
 
 /// The live bricks that can get logical nodes, with the given storage; by default durable ones if there are any.

@@ -9,6 +9,7 @@ use crate::{Embedded, MetaSession, Prefix};
 pub(crate) mod accounts;
 pub(crate) mod adopt;
 pub(crate) mod classes;
+pub(crate) mod clones;
 mod jobs;
 pub(crate) mod members;
 mod openings;

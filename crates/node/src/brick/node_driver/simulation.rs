@@ -13,6 +13,7 @@
 //!
 //! Every mistake that can be planted in the driver must be noticed ([`planted`]).
 
+mod cloning;
 mod collections;
 mod history;
 mod planted;

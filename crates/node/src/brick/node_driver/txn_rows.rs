@@ -7,13 +7,22 @@ use model::NodeId;
 use protocol::ident::{ClientId, TxnId};
 use store::RowChanges;
 
-use crate::brick::page_rows as rows;
+use crate::brick::page_rows::{self as rows, Key};
 use crate::brick::plant::{Bug, planted};
 
 /// Bytes of a record that go into one row.
 pub(super) const PIECE_BYTES: usize = if cfg!(test) { 256 } else { 4 << 20 };
 /// Rows of forgotten transactions that are removed at a time: changes have a largest number.
 const REMOVE_BATCH: usize = if cfg!(test) { 4 } else { 256 };
+
+/// The rows of the record of a transaction.
+pub(crate) fn txn_pieces(node: NodeId, txn: TxnId, record: &Bytes) -> impl Iterator<Item = (Key, Bytes)> {
+    (0..record.len().div_ceil(PIECE_BYTES)).map(move |piece| {
+        let from = piece * PIECE_BYTES;
+        let row = record.slice(from..record.len().min(from + PIECE_BYTES));
+        (rows::txn_key(node, txn, piece as u16), row)
+    })
+}
 
 /// The rows of the transactions of a logical node.
 #[derive(Debug)]
@@ -41,11 +50,10 @@ impl TxnRows {
 
     /// Replaces the record of a transaction. An empty one removes its rows.
     pub(super) fn write(&mut self, txn: TxnId, record: &Bytes, changes: &mut RowChanges) {
-        let pieces = record.len().div_ceil(PIECE_BYTES) as u16;
-        for piece in 0..pieces {
-            let from = usize::from(piece) * PIECE_BYTES;
-            let row = record.slice(from..record.len().min(from + PIECE_BYTES));
-            changes.put(&rows::txn_key(self.node, txn, piece), row);
+        let mut pieces = 0;
+        for (key, piece) in txn_pieces(self.node, txn, record) {
+            changes.put(&key, piece);
+            pieces += 1;
         }
         let before = self.pieces.remove(&txn).unwrap_or(1);
         if !planted(Bug::OldPiecesKept) {

@@ -127,7 +127,7 @@ impl NodeManager {
         let map = self.map.clone();
         let nodes: Vec<NodeId> = map.moving.keys().chain(self.leftovers.keys()).copied().collect();
         for node in nodes {
-            if self.tasks.contains_key(&node) || self.residents.contains_key(&node) {
+            if self.tasks.contains_key(&node) || self.residents.contains_key(&node) || self.is_being_written(node) {
                 continue;
             }
             let (mut moving, mut removing) = (0, 0);

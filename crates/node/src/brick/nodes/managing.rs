@@ -137,7 +137,7 @@ impl Nodes {
     }
 
     /// Removes some rows of a logical node. Returns their number.
-    fn remove_rows(&self, node: NodeId) -> Result<usize> {
+    pub(super) fn remove_rows(&self, node: NodeId) -> Result<usize> {
         let removed = rows_to_remove(&self.store, node, MoveLimits::SERVING.removed_rows)?;
         let count = removed.len();
         if count > 0 {

@@ -1,3 +1,4 @@
+mod cloning;
 mod cold;
 mod scrub;
 

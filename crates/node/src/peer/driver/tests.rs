@@ -3,13 +3,14 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use meta::catalog::{CatalogEditor, ClassDefinition, Grantee, Parameters, SpaceOptions, Storage};
+use meta::catalog::{CatalogEditor, ClassDefinition, Grantee, Parameters, SpaceChange, SpaceOptions, Storage};
 use meta::{Embedded, MetaStore};
 use model::{ClassId, Entry, EntryKey, FailurePolicy, PageId, limits};
 use protocol::commit::{Part, Writes};
 use protocol::ident::{HlcTimestamp, Version};
 use protocol::page_cache::{FetchId, FetchReply, ObjectState, PageImage};
 use protocol::redirect::Helpers;
+use protocol::validate::{NO_STATE, Read};
 use tokio::runtime::Builder;
 
 use super::*;
@@ -27,12 +28,14 @@ impl CachedContent for u64 {
     }
 }
 
-/// A catalogue with two bricks, two spaces, and users of the first space; the same after all permissions were revoked; and that after a
-/// class was defined.
+/// A catalogue with two bricks, two spaces, and users of the first space; the same after all permissions were revoked; that after a
+/// class was defined; and the first one with a read-only space.
 struct Fixture {
     catalog: Arc<Catalog>,
     revoked: Arc<Catalog>,
     extended: Arc<Catalog>,
+    /// The first space is read-only.
+    read_only: Arc<Catalog>,
     main: Arc<SpaceView>,
     other: Arc<SpaceView>,
     placement: PlacementSnapshot,
@@ -62,6 +65,11 @@ static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
         let granted = editor.grant("other", Grantee::User("writer"), Some(Permission::Write)).await.unwrap();
         view.wait_for_revision(granted.revision).await.unwrap();
         let catalog = view.catalog().unwrap();
+        let frozen = |read_only| SpaceChange { read_only: Some(read_only), ..SpaceChange::default() };
+        let set = editor.change_space("main", frozen(true)).await.unwrap();
+        view.wait_for_revision(set.revision).await.unwrap();
+        let read_only = view.catalog().unwrap();
+        editor.change_space("main", frozen(false)).await.unwrap();
         editor.grant("main", Grantee::User("reader"), None).await.unwrap();
         let revoked = editor.grant("main", Grantee::User("writer"), None).await.unwrap();
         view.wait_for_revision(revoked.revision).await.unwrap();
@@ -70,7 +78,7 @@ static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
         let defined = editor.define("main", &[class]).await.unwrap();
         view.wait_for_revision(defined.revision).await.unwrap();
         let placement = PlacementSnapshot::clone(&view.placement.snapshot());
-        Fixture { catalog, revoked, extended: view.catalog().unwrap(), main, other, placement }
+        Fixture { catalog, revoked, extended: view.catalog().unwrap(), read_only, main, other, placement }
     })
 });
 
@@ -279,6 +287,22 @@ fn permission_is_that_of_the_newest_catalogue() {
         assert_eq!(deferred(&send(&mut driver, &mut writer, commit(7, writing()))), None);
         driver.set_catalog(&FIXTURE.revoked);
         assert_eq!(deferred(&send(&mut driver, &mut writer, commit(7, writing()))), Some(ErrorKind::Denied));
+    });
+}
+
+#[test]
+fn read_only_space_is_read_and_not_written_by_whoever_may() {
+    assert_noticed(&[Bug::ReadOnlySpaceWritten], || {
+        let mut writer = client(1, "writer");
+        let mut driver = driver_with_client(&mut writer, 7);
+        driver.set_catalog(&FIXTURE.read_only);
+        let reads = Part { reads: vec![Read { oid: oid(), seen: NO_STATE }], ..Part::default() };
+        assert_eq!(deferred(&send(&mut driver, &mut writer, commit(7, reads))), None);
+        for message in [commit(7, writing()), write(7)] {
+            assert_eq!(deferred(&send(&mut driver, &mut writer, message)), Some(ErrorKind::Denied));
+        }
+        driver.set_catalog(&FIXTURE.catalog);
+        assert_eq!(deferred(&send(&mut driver, &mut writer, commit(7, writing()))), None);
     });
 }
 

@@ -16,7 +16,7 @@ fn all() -> Vec<(&'static str, Request)> {
     Vec::from(requests![
         Ping CreateSpace ListSpaces GetStatus Backup BackupBase Cut ReleaseCut Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Time Reserve ReadObject
         GetNumbers GetSpace Scan BuildIndex SetSpace RemoveSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
-        MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession MetaCompareClocks CopyRows GetMoveIns Move Administer
+        MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession MetaCompareClocks CopyRows CloneRows GetMoveIns Move Administer
         GetNodeUsages GetSpaceUsages CheckEmpty RegisterRedirector GetGroups
         MemberRequest JobRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent LookUp ListEntries ListEntriesOf
         ListNodeObjects

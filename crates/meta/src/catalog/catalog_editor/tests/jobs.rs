@@ -9,7 +9,7 @@ use super::*;
 const EVOLVE: JobKind = JobKind::Evolve { space: SpaceId(1), classes: Vec::new() };
 
 /// A peer server that is alive, with its session.
-async fn peer(editor: &CatalogEditor, port: u16) -> (JobWorker, MetaSession) {
+pub(super) async fn peer(editor: &CatalogEditor, port: u16) -> (JobWorker, MetaSession) {
     let id: PeerId = editor.add_peer(&[format!("127.0.0.1:{port}")]).await.unwrap().value.id;
     let (start, session) = (editor.start_number().await.unwrap(), session(editor).await);
     editor.announce_peer(id, start, session.id).await.unwrap();

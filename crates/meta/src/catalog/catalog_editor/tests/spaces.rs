@@ -68,7 +68,7 @@ async fn space_needs_a_unique_name_and_a_brick_with_its_storage() {
 async fn quota_changes_by_its_parts() {
     let editor = with_space().await;
     assert!(catalog(&editor).await.space("main").unwrap().quota.is_none());
-    let change = |max_bytes, max_objects| SpaceChange { policy: None, max_bytes, max_objects };
+    let change = |max_bytes, max_objects| SpaceChange { max_bytes, max_objects, ..SpaceChange::default() };
     editor.change_space("main", change(Some(Some(10)), None)).await.unwrap();
     editor.change_space("main", change(None, Some(Some(3)))).await.unwrap();
     let quota = async || catalog(&editor).await.space("main").unwrap().quota;

@@ -1,0 +1,34 @@
+//! `--moment`: a command that reads a whole space as it is at one moment, from a clone that is removed afterwards.
+
+use meta::catalog::JobRequest;
+use tokio::signal;
+
+use super::job;
+use crate::connection::CommandContext;
+use crate::failure::{Failure, Result};
+
+/// Runs a command on a clone of the space, which is removed when it has ended or is interrupted.
+pub(crate) async fn run_at_one_moment(
+    session: &mut CommandContext,
+    run: impl AsyncFnOnce(&mut CommandContext) -> Result,
+) -> Result {
+    let (client, space) = (session.connect_to_cluster().await?, session.connect().await?.url().space.clone());
+    let name = format!("moment-{:08x}", rand::random::<u32>());
+    let wanted = JobRequest::Clone { space, name: name.clone(), rate: None };
+    let begun = job::ask_one(&client, &wanted).await?;
+    let cloned = job::follow(&client, session, begun.job, "cloning").await.and_then(|ended| job::check_end(&ended));
+    if let Err(failure) = cloned {
+        // What was interrupted is given up; a job that has ended is not there to be cancelled.
+        let _ = job::ask_one(&client, &JobRequest::Cancel { job: begun.job }).await;
+        return Err(failure);
+    }
+    let before = session.set_space(Some(name.clone()));
+    let done = tokio::select! {
+        done = run(session) => done,
+        _ = signal::ctrl_c() => Err(Failure::interrupted("interrupted")),
+    };
+    session.set_space(before);
+    let hint = || format!("The clone is still there: `mortar space rm {name} --yes` removes it.");
+    let removed = client.remove_space(&name).await.map_err(|error| Failure::from(error).hint(hint()));
+    done.and(removed)
+}
