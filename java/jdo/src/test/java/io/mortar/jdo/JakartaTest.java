@@ -29,6 +29,7 @@ import jakarta.persistence.EntityManagerFactory;
 import jakarta.persistence.LockModeType;
 import jakarta.persistence.OptimisticLockException;
 import jakarta.persistence.Persistence;
+import jakarta.persistence.PersistenceException;
 import jakarta.persistence.RollbackException;
 import java.util.Arrays;
 import java.util.Comparator;
@@ -339,6 +340,21 @@ class JakartaTest {
                 manager.createQuery("DELETE FROM Album a WHERE a.year = 1959").executeUpdate()));
         run(manager -> assertEquals(
                 2L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
+    }
+
+    /**
+     * Jakarta Persistence 3.1, section 4.10: the operation is of the database, whatever the context does afterwards.
+     */
+    @Test
+    void a_bulk_delete_remains_when_the_context_is_cleared() {
+        miles();
+        run(manager -> {
+            assertEquals(3, manager.createQuery("DELETE FROM Album a").executeUpdate());
+            manager.clear();
+            assertEquals(0L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult());
+        });
+        run(manager -> assertEquals(
+                0L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
     }
 
     @Test

@@ -405,6 +405,8 @@ final class QueryExecution implements Evaluator.Source {
         if (type == Query.QueryType.BULK_DELETE) {
             List<Object> objects = drained(result);
             context.deleteObjects(objects.toArray());
+            // The deletions belong to the transaction even if its context is cleared before the commit.
+            context.flushInternal(true);
             return (long) objects.size();
         }
         if (type == Query.QueryType.BULK_UPDATE) {
