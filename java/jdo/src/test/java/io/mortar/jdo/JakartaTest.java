@@ -358,6 +358,23 @@ class JakartaTest {
     }
 
     @Test
+    void a_bulk_update_changes_members_of_embedded_objects() {
+        miles();
+        run(manager -> assertEquals(
+                1,
+                manager.createQuery("UPDATE Album a SET a.label.country = 'DE' WHERE a.label.company = 'Columbia'")
+                        .executeUpdate()));
+        run(manager -> assertEquals(
+                List.of("DE"),
+                manager.createQuery("SELECT a.label.country FROM Album a WHERE a.year = 1959")
+                        .getResultList()));
+        assertThrows(
+                PersistenceException.class,
+                () -> run(manager -> manager.createQuery("UPDATE Album a SET a.artist.name = 'Bill'")
+                        .executeUpdate()));
+    }
+
+    @Test
     void criteria_are_translated() {
         miles();
         run(manager -> {
