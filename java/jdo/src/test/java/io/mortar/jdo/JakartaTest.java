@@ -375,6 +375,18 @@ class JakartaTest {
     }
 
     @Test
+    void an_entity_with_an_embedded_object_is_refreshed() {
+        miles();
+        run(manager -> {
+            Album blue = manager.createQuery("SELECT a FROM Album a WHERE a.year = 1959", Album.class)
+                    .getSingleResult();
+            blue.setLabel(new Label("Other", "DE"));
+            manager.refresh(blue);
+            assertEquals("US", blue.getLabel().getCountry());
+        });
+    }
+
+    @Test
     void criteria_are_translated() {
         miles();
         run(manager -> {
