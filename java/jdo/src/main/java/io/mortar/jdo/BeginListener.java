@@ -3,6 +3,8 @@ package io.mortar.jdo;
 import java.util.ArrayList;
 import java.util.List;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.PropertyNames;
+import org.datanucleus.cache.NullLevel2Cache;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.state.LifeCycleState;
 import org.datanucleus.transaction.Transaction;
@@ -16,8 +18,11 @@ import org.datanucleus.transaction.TransactionEventListener;
  * {@link MortarStateManager#basis}.
  */
 record BeginListener(ExecutionContext context) implements TransactionEventListener {
-    /** Listens to the transactions of a context from now on. */
+    /** Listens to the transactions of a context from now on. The context does not fill a cache that keeps nothing. */
     static void register(ExecutionContext context) {
+        if (context.getNucleusContext().getLevel2Cache() instanceof EmptyLevel2Cache) {
+            context.setProperty(PropertyNames.PROPERTY_CACHE_L2_TYPE, NullLevel2Cache.NAME);
+        }
         Transaction transaction = context.getTransaction();
         BeginListener listener = new BeginListener(context);
         transaction.removeTransactionEventListener(listener);

@@ -386,6 +386,16 @@ class JakartaTest {
         });
     }
 
+    /** Jakarta Persistence 3.1, section 7.10. */
+    @Test
+    void a_factory_has_a_cache_that_keeps_nothing() {
+        Long id = miles();
+        run(manager -> assertNotNull(manager.find(Artist.class, id)));
+        assertFalse(factory.getCache().contains(Artist.class, id));
+        factory.getCache().evict(Artist.class, id);
+        factory.getCache().evictAll();
+    }
+
     @Test
     void criteria_are_translated() {
         miles();
