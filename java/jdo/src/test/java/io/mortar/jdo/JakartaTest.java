@@ -397,6 +397,17 @@ class JakartaTest {
     }
 
     @Test
+    void a_value_that_a_column_must_have_is_not_null() {
+        assertThrows(PersistenceException.class, () -> run(manager -> manager.persist(new Artist(null))));
+        Long id = miles();
+        assertThrows(
+                PersistenceException.class,
+                () -> run(manager ->
+                        manager.createQuery("UPDATE Artist r SET r.name = NULL").executeUpdate()));
+        run(manager -> assertEquals("Miles", manager.find(Artist.class, id).getName()));
+    }
+
+    @Test
     void criteria_are_translated() {
         miles();
         run(manager -> {
