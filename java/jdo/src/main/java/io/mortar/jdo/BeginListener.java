@@ -31,9 +31,33 @@ record BeginListener(ExecutionContext context) implements TransactionEventListen
 
     @Override
     public void transactionStarted() {
-        if (context.getTransaction().getRetainValues() || context.getLevel1Cache() == null) {
+        if (context.getLevel1Cache() == null) {
             return;
         }
+        if (!context.getTransaction().getOptimistic()) {
+            overwrite();
+        }
+        if (!context.getTransaction().getRetainValues()) {
+            evict();
+        }
+    }
+
+    /**
+     * The changes that were made outside of transactions are stored by a datastore transaction whether or not another
+     * one has changed their objects meanwhile: JDO 3.2, section 5.6.2.
+     */
+    private void overwrite() {
+        for (Object each : context.getLevel1Cache().values()) {
+            if (each instanceof MortarStateManager manager
+                    && manager.getLifecycleState() != null
+                    && manager.getLifecycleState().stateType() == LifeCycleState.P_NONTRANS_DIRTY) {
+                manager.forgetRecord();
+                manager.setVersion(null);
+            }
+        }
+    }
+
+    private void evict() {
         List<DNStateManager> read = new ArrayList<>();
         for (Object each : context.getLevel1Cache().values()) {
             if (each instanceof DNStateManager manager
