@@ -546,6 +546,9 @@ final class Evaluator {
     /**
      * Whether there is a function of a class: {@code Math.abs}, {@code JDOHelper.getVersion}, or one of DataNucleus.
      */
+        if (isJpql && ValueFunctions.has(invoke.getOperation(), arguments.size())) {
+            return ValueFunctions.call(invoke.getOperation(), arguments);
+        }
     static boolean isFunction(String name, ExecutionContext context) {
         return GET_OBJECT_ID.contains(name)
                 || name.endsWith("JDOHelper.getVersion")
@@ -609,6 +612,10 @@ final class Evaluator {
                 context,
                 parameters,
                 new HashMap<>(),
+            case "trim", "trimLeft", "trimRight" ->
+                arguments.isEmpty()
+                        ? function(text, invoke, arguments)
+                        : ValueFunctions.trimmed(text, invoke.getOperation(), arguments.get(0));
                 query.getParsedImports(),
                 context.getClassLoaderResolver(),
                 candidate,
@@ -686,6 +693,26 @@ final class Evaluator {
             return all;
         }
         return value == null
+    /** The objects that a join finds along a path, which may lead through collections and embedded objects. */
+    List<Object> joined(PrimaryExpression path, Row row) {
+        List<String> names = QueryPlan.path(path.getId()).getTuples();
+        List<Object> objects =
+                Collections.singletonList(evaluate(new PrimaryExpression(path.getLeft(), names.subList(0, 1)), row));
+        for (String name : names.subList(1, names.size())) {
+            List<Object> next = new ArrayList<>();
+            for (Object each : objects) {
+                next.addAll(elements(value(each, name)));
+            }
+            objects = next;
+        }
+        return objects;
+    }
+
+    private Object value(Object object, String name) {
+        Object value = walk(object, List.of(name));
+        return value == NOTHING ? null : value;
+    }
+
                         || Containers.isContainer(value)
                                 && Containers.elements(value).isEmpty()
                 ? stored
