@@ -223,7 +223,17 @@ final class Evaluator {
             return quantified(evaluate(expression.getLeft(), row), operator, subquery, row);
         }
         Object left = operand(expression.getLeft(), isNullTest, row);
-        return compare(left, operator, operand(expression.getRight(), isNullTest, row), isNullTest);
+        Object right = operand(expression.getRight(), isNullTest, row);
+        return compare(
+                promoted(left, expression.getRight(), right),
+                operator,
+                promoted(right, expression.getLeft(), left),
+                isNullTest);
+    }
+
+    /** An integer that is compared with a parameter of a floating type has that type, as in the store. */
+    private static Object promoted(Object value, Expression other, Object parameter) {
+        return other instanceof ParameterExpression ? Promotion.promoted(value, parameter) : value;
     }
 
     /**
