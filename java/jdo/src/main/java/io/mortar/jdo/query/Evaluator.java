@@ -455,14 +455,14 @@ final class Evaluator {
     }
 
     private Object arithmetic(DyadicExpression expression, Row row) {
-        Object left = evaluate(expression.getLeft(), row);
+        Object left = Operands.written(evaluate(expression.getLeft(), row), expression.getLeft());
         if (expression.getOperator() == Expression.OP_NEG) {
             return left == null || left == NOTHING ? left : Arithmetic.negative(left, expression);
         }
         if (expression.getOperator() == Expression.OP_COM) {
             return left == null || left == NOTHING ? left : Arithmetic.complement(left, expression);
         }
-        Object right = evaluate(expression.getRight(), row);
+        Object right = Operands.written(evaluate(expression.getRight(), row), expression.getRight());
         if (left == null || right == null || left == NOTHING || right == NOTHING) {
             return left == NOTHING || right == NOTHING ? NOTHING : null;
         }
@@ -473,7 +473,7 @@ final class Evaluator {
 
     private Object invocation(InvokeExpression invoke, Row row) {
         if (ResultColumns.isAggregate(invoke)) {
-            return Aggregates.compute(invoke, row, this);
+            return row.group() == null && !isJpql ? ofAll(invoke) : Aggregates.compute(invoke, row, this);
         }
         String name = invoke.getOperation();
         if (name.equals("mapEntry")) {
@@ -519,6 +519,21 @@ final class Evaluator {
         return receiver == null ? ofNothing(invoke, arguments) : function(receiver, invoke, arguments);
     }
 
+    /** An aggregate in a filter of JDOQL: of all objects of the class of the candidate, or of that of its variable. */
+    private Object ofAll(InvokeExpression aggregate) {
+        String[] name = {candidate};
+        ExpressionTree.forEach(aggregate, each -> {
+            if (each instanceof VariableExpression variable && !isSubquery(variable.getId())) {
+                name[0] = variable.getId();
+            }
+        });
+        List<Object> all =
+                name[0].equals(candidate) ? source.extent(compilation.getCandidateClass()) : variables.extent(name[0]);
+        List<Row> rows =
+                all.stream().map(each -> new Row(Map.of(name[0], each), null)).toList();
+        return Aggregates.compute(aggregate, new Row(Map.of(), rows), this);
+    }
+
     /** The key, value or index of an element that a join has for a row. */
     private static Object joined(String alias, String what, InvokeExpression invoke, Row row) {
         if (!row.names().containsKey(alias + what)) {
@@ -530,6 +545,9 @@ final class Evaluator {
     private Object ofNothing(InvokeExpression invoke, List<Object> arguments) {
         if (GET_OBJECT_ID.contains(invoke.getOperation())) {
             return arguments.get(0) == null ? null : context.getApiAdapter().getIdForObject(arguments.get(0));
+        }
+        if (isJpql && ValueFunctions.has(invoke.getOperation(), arguments.size())) {
+            return ValueFunctions.call(invoke.getOperation(), arguments);
         }
         return switch (invoke.getOperation().toUpperCase(Locale.ROOT)) {
             case "COALESCE" ->
@@ -556,9 +574,6 @@ final class Evaluator {
     /**
      * Whether there is a function of a class: {@code Math.abs}, {@code JDOHelper.getVersion}, or one of DataNucleus.
      */
-        if (isJpql && ValueFunctions.has(invoke.getOperation(), arguments.size())) {
-            return ValueFunctions.call(invoke.getOperation(), arguments);
-        }
     static boolean isFunction(String name, ExecutionContext context) {
         return GET_OBJECT_ID.contains(name)
                 || name.endsWith("JDOHelper.getVersion")
@@ -597,6 +612,10 @@ final class Evaluator {
                         arguments.get(0).toString(), arguments.size() < 2 ? 0 : ((Number) arguments.get(1)).intValue());
             case "endsWith" -> text.endsWith(arguments.get(0).toString());
             case "contains" -> text.contains(arguments.get(0).toString());
+            case "trim", "trimLeft", "trimRight" ->
+                arguments.isEmpty()
+                        ? function(text, invoke, arguments)
+                        : ValueFunctions.trimmed(text, invoke.getOperation(), arguments.get(0));
             default -> function(text, invoke, arguments);
         };
     }
@@ -622,10 +641,6 @@ final class Evaluator {
                 context,
                 parameters,
                 new HashMap<>(),
-            case "trim", "trimLeft", "trimRight" ->
-                arguments.isEmpty()
-                        ? function(text, invoke, arguments)
-                        : ValueFunctions.trimmed(text, invoke.getOperation(), arguments.get(0));
                 query.getParsedImports(),
                 context.getClassLoaderResolver(),
                 candidate,
@@ -678,6 +693,26 @@ final class Evaluator {
         return value;
     }
 
+    /** The objects that a join finds along a path, which may lead through collections and embedded objects. */
+    List<Object> joined(PrimaryExpression path, Row row) {
+        List<String> names = QueryPlan.path(path.getId()).getTuples();
+        List<Object> objects =
+                Collections.singletonList(evaluate(new PrimaryExpression(path.getLeft(), names.subList(0, 1)), row));
+        for (String name : names.subList(1, names.size())) {
+            List<Object> next = new ArrayList<>();
+            for (Object each : objects) {
+                next.addAll(elements(value(each, name)));
+            }
+            objects = next;
+        }
+        return objects;
+    }
+
+    private Object value(Object object, String name) {
+        Object value = walk(object, List.of(name));
+        return value == NOTHING ? null : value;
+    }
+
     private Object member(Object object, String name) {
         DNStateManager manager = context.findStateManager(object);
         int position = manager == null ? -1 : manager.getClassMetaData().getAbsolutePositionOfMember(name);
@@ -703,26 +738,6 @@ final class Evaluator {
             return all;
         }
         return value == null
-    /** The objects that a join finds along a path, which may lead through collections and embedded objects. */
-    List<Object> joined(PrimaryExpression path, Row row) {
-        List<String> names = QueryPlan.path(path.getId()).getTuples();
-        List<Object> objects =
-                Collections.singletonList(evaluate(new PrimaryExpression(path.getLeft(), names.subList(0, 1)), row));
-        for (String name : names.subList(1, names.size())) {
-            List<Object> next = new ArrayList<>();
-            for (Object each : objects) {
-                next.addAll(elements(value(each, name)));
-            }
-            objects = next;
-        }
-        return objects;
-    }
-
-    private Object value(Object object, String name) {
-        Object value = walk(object, List.of(name));
-        return value == NOTHING ? null : value;
-    }
-
                         || Containers.isContainer(value)
                                 && Containers.elements(value).isEmpty()
                 ? stored
