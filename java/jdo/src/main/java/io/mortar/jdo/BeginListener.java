@@ -3,6 +3,8 @@ package io.mortar.jdo;
 import java.util.ArrayList;
 import java.util.List;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.PropertyNames;
+import org.datanucleus.cache.NullLevel2Cache;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.state.LifeCycleState;
 import org.datanucleus.transaction.Transaction;
@@ -16,8 +18,11 @@ import org.datanucleus.transaction.TransactionEventListener;
  * {@link MortarStateManager#basis}.
  */
 record BeginListener(ExecutionContext context) implements TransactionEventListener {
-    /** Listens to the transactions of a context from now on. */
+    /** Listens to the transactions of a context from now on. The context does not fill a cache that keeps nothing. */
     static void register(ExecutionContext context) {
+        if (context.getNucleusContext().getLevel2Cache() instanceof EmptyLevel2Cache) {
+            context.setProperty(PropertyNames.PROPERTY_CACHE_L2_TYPE, NullLevel2Cache.NAME);
+        }
         Transaction transaction = context.getTransaction();
         BeginListener listener = new BeginListener(context);
         transaction.removeTransactionEventListener(listener);
@@ -26,9 +31,33 @@ record BeginListener(ExecutionContext context) implements TransactionEventListen
 
     @Override
     public void transactionStarted() {
-        if (context.getTransaction().getRetainValues() || context.getLevel1Cache() == null) {
+        if (context.getLevel1Cache() == null) {
             return;
         }
+        if (!context.getTransaction().getOptimistic()) {
+            overwrite();
+        }
+        if (!context.getTransaction().getRetainValues()) {
+            evict();
+        }
+    }
+
+    /**
+     * The changes that were made outside of transactions are stored by a datastore transaction whether or not another
+     * one has changed their objects meanwhile: JDO 3.2, section 5.6.2.
+     */
+    private void overwrite() {
+        for (Object each : context.getLevel1Cache().values()) {
+            if (each instanceof MortarStateManager manager
+                    && manager.getLifecycleState() != null
+                    && manager.getLifecycleState().stateType() == LifeCycleState.P_NONTRANS_DIRTY) {
+                manager.forgetRecord();
+                manager.setVersion(null);
+            }
+        }
+    }
+
+    private void evict() {
         List<DNStateManager> read = new ArrayList<>();
         for (Object each : context.getLevel1Cache().values()) {
             if (each instanceof DNStateManager manager

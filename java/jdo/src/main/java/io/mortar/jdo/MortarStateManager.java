@@ -140,7 +140,11 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         refreshing(super::refreshLoadedFields);
     }
 
+    /** The members of an embedded object are read with its owner. */
     private void refreshing(Runnable step) {
+        if (isEmbedded()) {
+            return;
+        }
         forgetRecord();
         isRefreshing = true;
         try {

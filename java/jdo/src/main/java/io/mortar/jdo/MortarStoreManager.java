@@ -28,6 +28,7 @@ import org.datanucleus.Configuration;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.PersistenceNucleusContext;
 import org.datanucleus.PropertyNames;
+import org.datanucleus.cache.NullLevel2Cache;
 import org.datanucleus.enhancer.ImplementationCreator;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusException;
@@ -106,7 +107,9 @@ public final class MortarStoreManager extends AbstractStoreManager
         configuration.setProperty(PropertyNames.PROPERTY_METADATA_EMBEDDED_PC_FLAT, "true");
         if (!isSet(configuration, PropertyNames.PROPERTY_CACHE_L2_TYPE)) {
             // The client's cache of pages is coherent with the cluster; the second-level cache of DataNucleus is not.
-            configuration.setProperty(PropertyNames.PROPERTY_CACHE_L2_TYPE, "none");
+            boolean isJakarta = nucleus.getApiName().equalsIgnoreCase("Jakarta");
+            configuration.setProperty(
+                    PropertyNames.PROPERTY_CACHE_L2_TYPE, isJakarta ? EmptyLevel2Cache.NAME : NullLevel2Cache.NAME);
         }
         location = StoreLocation.parse(getConnectionURL());
         try {

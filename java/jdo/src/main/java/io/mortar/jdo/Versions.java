@@ -9,6 +9,7 @@ import java.time.Instant;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.VersionMetaData;
+import org.datanucleus.metadata.VersionStrategy;
 import org.datanucleus.state.DNStateManager;
 
 /**
@@ -74,7 +75,9 @@ final class Versions {
     /** Compares the version of an object with the stored one. */
     static void check(DNStateManager manager, ClassMapping mapping, Record stored) {
         VersionMetaData versions = mapping.metadata().getVersionMetaDataForClass();
-        if (versions == null || versions.getStrategy() == null) {
+        boolean isChecked =
+                versions != null && versions.getStrategy() != null && versions.getStrategy() != VersionStrategy.NONE;
+        if (!isChecked) {
             return;
         }
         Object current = stored(mapping, versions, stored);

@@ -3,6 +3,7 @@ package io.mortar.jdo;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import io.mortar.jdo.model.Book;
 import io.mortar.jdo.model.Department;
@@ -16,6 +17,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.function.BiConsumer;
 import java.util.stream.Stream;
+import javax.jdo.JDOUserException;
 import javax.jdo.PersistenceManager;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Named;
@@ -310,6 +312,29 @@ class InverseContainersTest {
             assertSame(idle, ann.getLeads());
             assertNull(sales.getLeader());
         });
+    }
+
+    /** JDO 3.2, section 15.3: a flush refuses two sides that the application has made disagree. */
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void sides_that_disagree_are_refused(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", String.valueOf(isOptimistic)));
+        Object id = store.call(manager -> {
+            Employee ann = new Employee("Ann", 5);
+            ann.setLeads(new Department("Idle"));
+            manager.makePersistentAll(ann, new Department("Sales"));
+            return manager.getObjectId(ann);
+        });
+        assertThrows(
+                JDOUserException.class,
+                () -> store.run(manager -> {
+                    Department sales = manager.newQuery(Department.class, "name == 'Sales'")
+                            .executeUnique();
+                    Employee ann = (Employee) manager.getObjectById(id);
+                    sales.setLeader(ann);
+                    ann.setLeads(null);
+                    manager.flush();
+                }));
     }
 
     @Test

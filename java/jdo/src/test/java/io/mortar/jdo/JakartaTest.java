@@ -29,6 +29,7 @@ import jakarta.persistence.EntityManagerFactory;
 import jakarta.persistence.LockModeType;
 import jakarta.persistence.OptimisticLockException;
 import jakarta.persistence.Persistence;
+import jakarta.persistence.PersistenceException;
 import jakarta.persistence.RollbackException;
 import java.util.Arrays;
 import java.util.Comparator;
@@ -339,6 +340,71 @@ class JakartaTest {
                 manager.createQuery("DELETE FROM Album a WHERE a.year = 1959").executeUpdate()));
         run(manager -> assertEquals(
                 2L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
+    }
+
+    /**
+     * Jakarta Persistence 3.1, section 4.10: the operation is of the database, whatever the context does afterwards.
+     */
+    @Test
+    void a_bulk_delete_remains_when_the_context_is_cleared() {
+        miles();
+        run(manager -> {
+            assertEquals(3, manager.createQuery("DELETE FROM Album a").executeUpdate());
+            manager.clear();
+            assertEquals(0L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult());
+        });
+        run(manager -> assertEquals(
+                0L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
+    }
+
+    @Test
+    void a_bulk_update_changes_members_of_embedded_objects() {
+        miles();
+        run(manager -> assertEquals(
+                1,
+                manager.createQuery("UPDATE Album a SET a.label.country = 'DE' WHERE a.label.company = 'Columbia'")
+                        .executeUpdate()));
+        run(manager -> assertEquals(
+                List.of("DE"),
+                manager.createQuery("SELECT a.label.country FROM Album a WHERE a.year = 1959")
+                        .getResultList()));
+        assertThrows(
+                PersistenceException.class,
+                () -> run(manager -> manager.createQuery("UPDATE Album a SET a.artist.name = 'Bill'")
+                        .executeUpdate()));
+    }
+
+    @Test
+    void an_entity_with_an_embedded_object_is_refreshed() {
+        miles();
+        run(manager -> {
+            Album blue = manager.createQuery("SELECT a FROM Album a WHERE a.year = 1959", Album.class)
+                    .getSingleResult();
+            blue.setLabel(new Label("Other", "DE"));
+            manager.refresh(blue);
+            assertEquals("US", blue.getLabel().getCountry());
+        });
+    }
+
+    /** Jakarta Persistence 3.1, section 7.10. */
+    @Test
+    void a_factory_has_a_cache_that_keeps_nothing() {
+        Long id = miles();
+        run(manager -> assertNotNull(manager.find(Artist.class, id)));
+        assertFalse(factory.getCache().contains(Artist.class, id));
+        factory.getCache().evict(Artist.class, id);
+        factory.getCache().evictAll();
+    }
+
+    @Test
+    void a_value_that_a_column_must_have_is_not_null() {
+        assertThrows(PersistenceException.class, () -> run(manager -> manager.persist(new Artist(null))));
+        Long id = miles();
+        assertThrows(
+                PersistenceException.class,
+                () -> run(manager ->
+                        manager.createQuery("UPDATE Artist r SET r.name = NULL").executeUpdate()));
+        run(manager -> assertEquals("Miles", manager.find(Artist.class, id).getName()));
     }
 
     @Test

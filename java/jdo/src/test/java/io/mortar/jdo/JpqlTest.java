@@ -193,6 +193,15 @@ class JpqlTest {
                 "SELECT COUNT(a) FROM Album a WHERE a.released < LOCAL_DATE AND a.released < LOCAL_DATETIME => 4",
                 "SELECT CONCAT(a.artist.name, '-', a.title) FROM Album a WHERE LOCATE('g', a.title) = 2 => Miles-Agharta",
                 "SELECT NULLIF(a.year, 1970), COALESCE(a.label.country, 'none') FROM Album a ORDER BY a.title => 1975,none 1959,US null,none null,none",
+                "SELECT TRIM(BOTH 'B' FROM a.title), TRIM(LEADING 'B' FROM a.title), TRIM(TRAILING 'e' FROM a.title) FROM Album a WHERE a.year = 1959 => lue,lue,Blu",
+                "SELECT SIGN(a.year - 1970), SIGN(1960 - a.year), POWER(a.year, 2) FROM Album a WHERE a.title = 'Agharta' => 1,-1,3900625.0",
+                "SELECT CEILING(a.year / 2.0), FLOOR(a.year / 2.0), FLOOR(a.year), ROUND(a.year / 8.0, 2) FROM Album a WHERE a.year = 1959 => 980,979,1959,244.88",
+                "SELECT CEILING(t.seconds), FLOOR(t.seconds), ROUND(t.seconds, 0) FROM Album a JOIN a.tracks t WHERE t.title = 'Prelude' => 1001.0,1000.0,1001.0",
+                "SELECT EXTRACT(YEAR FROM a.released), EXTRACT(QUARTER FROM a.released), EXTRACT(WEEK FROM a.released) FROM Album a WHERE a.title = 'Blue' => 1959,1,1",
+                "SELECT a.title FROM Album a WHERE EXTRACT(MONTH FROM a.released) = 1 AND EXTRACT(DAY FROM a.released) = 1 AND a.year < 1970 => Blue",
+                // A join finds the elements of one class, and follows several members.
+                "SELECT r.name, a.title FROM Artist r JOIN TREAT(r.albums AS Album) a WHERE a.year < 1970 => Miles,Blue",
+                "SELECT r.name, t.title FROM Artist r JOIN r.albums.tracks t WHERE t.seconds > 900 => Miles,Prelude",
                 "SELECT ABS(a.year - 2000), MOD(a.year, 10), LENGTH(a.title) FROM Album a WHERE TRIM(a.title) = 'Blue' => 41,9,4",
                 "SELECT CASE WHEN a.year > 1960 THEN 'new' ELSE 'old' END FROM Album a ORDER BY a.title => new old new new",
                 "SELECT a.title FROM Album a WHERE TYPE(a) = Album AND a.title NOT LIKE '_r%' ORDER BY a.title => Agharta Blue Unknown",
@@ -292,6 +301,9 @@ class JpqlTest {
             value = {
                 "SELECT a.title || 'x', a.year FROM Album a => CONCAT",
                 "SELECT a.title, INDEX(a) FROM Album a => INDEX",
+                "SELECT EXTRACT(HOUR FROM a.released) FROM Album a => HOUR",
+                "SELECT SIGN(a.title) FROM Album a => SIGN",
+                "SELECT TRIM(BOTH 'xy' FROM a.title) FROM Album a => TRIM",
                 "SELECT FUNCTION('NO_SUCH', a.title) FROM Album a => NO_SUCH",
                 "SELECT a FROM Album a WHERE SUM(a.year) > 3 AND SUBSTRING(a.title, 1) = 'x' => SUM",
             })

@@ -213,10 +213,16 @@ class QueryTest {
                 "name + 'x' == 'Bobx' => Bob => ",
                 "scores.containsValue(5) => Bob => ",
                 "name.matches('[AB].*') && age == 30 => Bob => age",
+                "age * 1.1 == 33.0 && age * 1.1 == 33 && name.charAt(0) == 'B' => Bob => age",
+                "(IF (age > 40) 'old' ELSE 'young') == 'old' => Ann => ",
+                // An aggregate in a filter is that of all objects.
+                "age == max(age) => Ann => ",
+                "age < avg(f.age) && age > min(f.age) => Bob Cid => ",
             })
     void the_rest_of_a_filter_is_evaluated_in_memory(String filter, String expected, String translated) {
         STORE.run(manager -> {
             Query<Person> query = manager.newQuery(Person.class, filter);
+            query.declareVariables("io.mortar.jdo.model.Person f");
             assertEquals(expected, names((List<?>) query.execute()));
             assertFalse(Queries.inMemory(query).isEmpty());
             assertTrue(translated == null || Queries.nativeQuery(query).text().contains(translated));

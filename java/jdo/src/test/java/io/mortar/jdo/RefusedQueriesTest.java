@@ -118,6 +118,9 @@ class RefusedQueriesTest {
                 "select from io.mortar.jdo.model.AllTypes where '' != boxedChar",
                 "select from io.mortar.jdo.model.Nothing",
                 "select new $Constructed(name, age) from io.mortar.jdo.model.Person",
+                "select from io.mortar.jdo.model.Person where (if (name) 0 else 1) == 0",
+                "select if (name) 0 else 1 from io.mortar.jdo.model.Person",
+                "select if (boss == null) 'none' else boss from io.mortar.jdo.model.Person",
             })
     void a_query_without_a_meaning_is_refused(String text) {
         assertThrows(JDOUserException.class, () -> compile(text));

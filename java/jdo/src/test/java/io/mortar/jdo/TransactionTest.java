@@ -21,6 +21,8 @@ import javax.jdo.JDOOptimisticVerificationException;
 import javax.jdo.PersistenceManager;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** JDO 3.2, chapter 13: transactions. */
 class TransactionTest {
@@ -152,6 +154,32 @@ class TransactionTest {
         }
         store.run(manager ->
                 assertEquals(1, manager.newQuery(Person.class).executeList().size()));
+    }
+
+    /**
+     * JDO 3.2, section 5.6.2: a datastore transaction stores what was changed before it, an optimistic one verifies it.
+     */
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void a_change_outside_of_transactions_is_stored_by_the_next_one(boolean isOptimistic) {
+        try (Store lazy = Store.with(Map.of(
+                        "datanucleus.transaction.nontx.atomic", "false",
+                        "javax.jdo.option.NontransactionalWrite", "true",
+                        "javax.jdo.option.Optimistic", String.valueOf(isOptimistic)));
+                PersistenceManager manager = lazy.manager()) {
+            Object id = lazy.call(other -> other.getObjectId(other.makePersistent(new Person("Ann", 50))));
+            Person ann = (Person) manager.getObjectById(id);
+            ann.setAge(ann.getAge() + 1);
+            lazy.run(other -> ((Person) other.getObjectById(id)).setAge(60));
+            manager.currentTransaction().begin();
+            if (isOptimistic) {
+                assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
+            } else {
+                manager.currentTransaction().commit();
+            }
+            int expected = isOptimistic ? 60 : 51;
+            lazy.run(other -> assertEquals(expected, ((Person) other.getObjectById(id)).getAge()));
+        }
     }
 
     @Test

@@ -39,7 +39,7 @@ public final class OwnerMember {
         return path == null ? null : new OwnerMember(context, path);
     }
 
-    /** Makes an element refer to an owner, unless the application has made it refer to another one. */
+    /** Makes an element refer to an owner, unless the application has made it refer to another one, or to none. */
     void set(DNStateManager owner, Object element) {
         DNStateManager holder = holder(element);
         if (holder == null) {
@@ -53,8 +53,9 @@ public final class OwnerMember {
             }
             return;
         }
-        boolean isChosen = holder.getDirtyFields()[position] || isUnsaved(holder);
-        if (current == null || current != owner.getObject() && !isChosen) {
+        boolean isAssigned = holder.getDirtyFields()[position];
+        boolean isChosen = current == null ? isAssigned && !isUnsaved(holder) : isAssigned || isUnsaved(holder);
+        if (current != owner.getObject() && !isChosen) {
             replace(
                     holder,
                     position,

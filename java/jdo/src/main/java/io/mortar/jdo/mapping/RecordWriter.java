@@ -4,6 +4,11 @@ import io.mortar.Oid;
 import io.mortar.Record;
 import java.util.function.BiConsumer;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusUserException;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.ColumnMetaData;
+import org.datanucleus.metadata.NullValue;
+import org.datanucleus.metadata.VersionMetaData;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.fieldmanager.AbstractFieldManager;
 
@@ -85,8 +90,33 @@ public final class RecordWriter extends AbstractFieldManager {
     private void write(int position, Object value) {
         MemberMapping mapping = members.at(position);
         if (mapping != null) {
+            if (value == null && !allowsNull(mapping)) {
+                throw new NucleusUserException(
+                        mapping.member().getFullFieldName() + " is null, and its metadata does not permit that");
+            }
             mapping.write(this, value);
         }
+    }
+
+    /**
+     * Whether a member may be null. A reference may always be: an object can lose it for a while before it is deleted
+     * with its owner.
+     */
+    private boolean allowsNull(MemberMapping mapping) {
+        AbstractMemberMetaData member = mapping.member();
+        if (!(mapping instanceof ValueMapping) || isVersion(member)) {
+            return true;
+        }
+        ColumnMetaData[] columns = member.getColumnMetaData();
+        boolean isForbiddenByColumn =
+                columns != null && columns.length > 0 && Boolean.FALSE.equals(columns[0].getAllowsNull());
+        return member.getNullValue() != NullValue.EXCEPTION && !isForbiddenByColumn;
+    }
+
+    /** Whether a member has the version of its object, which is set later. */
+    private boolean isVersion(AbstractMemberMetaData member) {
+        VersionMetaData version = owner.getClassMetaData().getVersionMetaDataForClass();
+        return version != null && member.getName().equals(version.getMemberName());
     }
 
     @Override

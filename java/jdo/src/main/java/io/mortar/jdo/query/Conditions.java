@@ -1,5 +1,6 @@
 package io.mortar.jdo.query;
 
+import io.mortar.FieldType;
 import io.mortar.jdo.mapping.ContainerMapping;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -338,7 +339,13 @@ final class Conditions {
                 throw new Untranslatable(
                         "the stored values of " + left.text() + " do not have the order of the Java values");
             }
-            return left.text() + ' ' + used + ' ' + operands.parameters().text(right.constant(), left);
+            boolean isPromoted = rightExpression instanceof ParameterExpression
+                    && left.codec() != null
+                    && left.codec().type().equals(FieldType.INT64)
+                    && Promotion.isPromoting(right.constant());
+            return isPromoted
+                    ? promoted(left, used, right.constant())
+                    : left.text() + ' ' + used + ' ' + operands.parameters().text(right.constant(), left);
         }
         if (left.kind() != right.kind()) {
             throw new Untranslatable("a value is compared with a reference");
@@ -351,6 +358,22 @@ final class Conditions {
             throw new Untranslatable("the stored values of two members cannot be compared");
         }
         return between(left, used, right);
+    }
+
+    /** A test of an integer member that is promoted to the type of a floating constant. */
+    private static String promoted(Term left, String operator, Object constant) {
+        Promotion.Range equal = Promotion.equal(constant);
+        if (equal.isEmpty()) {
+            boolean isLess = ((Number) constant).doubleValue() > 0;
+            boolean isTrue = operator.equals("!=") || operator.startsWith("<") == isLess && !operator.equals("==");
+            return isTrue ? left.text() + " != null" : NEVER;
+        }
+        return switch (operator) {
+            case "==" -> left.text() + " >= " + equal.first() + " && " + left.text() + " <= " + equal.last();
+            case "!=" -> '(' + left.text() + " < " + equal.first() + " || " + left.text() + " > " + equal.last() + ')';
+            case "<", ">=" -> left.text() + ' ' + operator + ' ' + equal.first();
+            default -> left.text() + ' ' + operator + ' ' + equal.last();
+        };
     }
 
     /**

@@ -223,7 +223,17 @@ final class Evaluator {
             return quantified(evaluate(expression.getLeft(), row), operator, subquery, row);
         }
         Object left = operand(expression.getLeft(), isNullTest, row);
-        return compare(left, operator, operand(expression.getRight(), isNullTest, row), isNullTest);
+        Object right = operand(expression.getRight(), isNullTest, row);
+        return compare(
+                promoted(left, expression.getRight(), right),
+                operator,
+                promoted(right, expression.getLeft(), left),
+                isNullTest);
+    }
+
+    /** An integer that is compared with a parameter of a floating type has that type, as in the store. */
+    private static Object promoted(Object value, Expression other, Object parameter) {
+        return other instanceof ParameterExpression ? Promotion.promoted(value, parameter) : value;
     }
 
     /**
@@ -445,14 +455,14 @@ final class Evaluator {
     }
 
     private Object arithmetic(DyadicExpression expression, Row row) {
-        Object left = evaluate(expression.getLeft(), row);
+        Object left = Operands.written(evaluate(expression.getLeft(), row), expression.getLeft());
         if (expression.getOperator() == Expression.OP_NEG) {
             return left == null || left == NOTHING ? left : Arithmetic.negative(left, expression);
         }
         if (expression.getOperator() == Expression.OP_COM) {
             return left == null || left == NOTHING ? left : Arithmetic.complement(left, expression);
         }
-        Object right = evaluate(expression.getRight(), row);
+        Object right = Operands.written(evaluate(expression.getRight(), row), expression.getRight());
         if (left == null || right == null || left == NOTHING || right == NOTHING) {
             return left == NOTHING || right == NOTHING ? NOTHING : null;
         }
@@ -463,7 +473,7 @@ final class Evaluator {
 
     private Object invocation(InvokeExpression invoke, Row row) {
         if (ResultColumns.isAggregate(invoke)) {
-            return Aggregates.compute(invoke, row, this);
+            return row.group() == null && !isJpql ? ofAll(invoke) : Aggregates.compute(invoke, row, this);
         }
         String name = invoke.getOperation();
         if (name.equals("mapEntry")) {
@@ -509,6 +519,21 @@ final class Evaluator {
         return receiver == null ? ofNothing(invoke, arguments) : function(receiver, invoke, arguments);
     }
 
+    /** An aggregate in a filter of JDOQL: of all objects of the class of the candidate, or of that of its variable. */
+    private Object ofAll(InvokeExpression aggregate) {
+        String[] name = {candidate};
+        ExpressionTree.forEach(aggregate, each -> {
+            if (each instanceof VariableExpression variable && !isSubquery(variable.getId())) {
+                name[0] = variable.getId();
+            }
+        });
+        List<Object> all =
+                name[0].equals(candidate) ? source.extent(compilation.getCandidateClass()) : variables.extent(name[0]);
+        List<Row> rows =
+                all.stream().map(each -> new Row(Map.of(name[0], each), null)).toList();
+        return Aggregates.compute(aggregate, new Row(Map.of(), rows), this);
+    }
+
     /** The key, value or index of an element that a join has for a row. */
     private static Object joined(String alias, String what, InvokeExpression invoke, Row row) {
         if (!row.names().containsKey(alias + what)) {
@@ -520,6 +545,9 @@ final class Evaluator {
     private Object ofNothing(InvokeExpression invoke, List<Object> arguments) {
         if (GET_OBJECT_ID.contains(invoke.getOperation())) {
             return arguments.get(0) == null ? null : context.getApiAdapter().getIdForObject(arguments.get(0));
+        }
+        if (isJpql && ValueFunctions.has(invoke.getOperation(), arguments.size())) {
+            return ValueFunctions.call(invoke.getOperation(), arguments);
         }
         return switch (invoke.getOperation().toUpperCase(Locale.ROOT)) {
             case "COALESCE" ->
@@ -584,6 +612,10 @@ final class Evaluator {
                         arguments.get(0).toString(), arguments.size() < 2 ? 0 : ((Number) arguments.get(1)).intValue());
             case "endsWith" -> text.endsWith(arguments.get(0).toString());
             case "contains" -> text.contains(arguments.get(0).toString());
+            case "trim", "trimLeft", "trimRight" ->
+                arguments.isEmpty()
+                        ? function(text, invoke, arguments)
+                        : ValueFunctions.trimmed(text, invoke.getOperation(), arguments.get(0));
             default -> function(text, invoke, arguments);
         };
     }
@@ -659,6 +691,26 @@ final class Evaluator {
             value = member;
         }
         return value;
+    }
+
+    /** The objects that a join finds along a path, which may lead through collections and embedded objects. */
+    List<Object> joined(PrimaryExpression path, Row row) {
+        List<String> names = QueryPlan.path(path.getId()).getTuples();
+        List<Object> objects =
+                Collections.singletonList(evaluate(new PrimaryExpression(path.getLeft(), names.subList(0, 1)), row));
+        for (String name : names.subList(1, names.size())) {
+            List<Object> next = new ArrayList<>();
+            for (Object each : objects) {
+                next.addAll(elements(value(each, name)));
+            }
+            objects = next;
+        }
+        return objects;
+    }
+
+    private Object value(Object object, String name) {
+        Object value = walk(object, List.of(name));
+        return value == NOTHING ? null : value;
     }
 
     private Object member(Object object, String name) {

@@ -18,6 +18,7 @@ import org.datanucleus.store.query.expression.ClassExpression;
 import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.JoinExpression;
+import org.datanucleus.store.query.expression.Literal;
 import org.datanucleus.store.query.expression.OrderExpression;
 import org.datanucleus.store.query.expression.PrimaryExpression;
 
@@ -156,8 +157,17 @@ final class MemoryRows {
     }
 
     private List<Map<String, Object>> elements(String alias, Expression path, Row row) {
-        Object joined = evaluator.value(path, row);
         List<Map<String, Object>> elements = new ArrayList<>();
+        if (path.getOperator() == Expression.OP_CAST) {
+            Class<?> type =
+                    compiled.query().resolveClassDeclaration(String.valueOf(((Literal) path.getRight()).getLiteral()));
+            elements.addAll(elements(alias, path.getLeft(), row));
+            elements.removeIf(each -> !type.isInstance(each.get(alias)));
+            return elements;
+        }
+        boolean isDeep = path instanceof PrimaryExpression deep
+                && QueryPlan.path(deep.getId()).getTuples().size() > 2;
+        Object joined = isDeep ? evaluator.joined((PrimaryExpression) path, row) : evaluator.value(path, row);
         if (joined instanceof Map<?, ?> map) {
             boolean isKey =
                     path instanceof PrimaryExpression primary && primary.getId().endsWith(Evaluator.KEY);

@@ -60,7 +60,7 @@ final class Operands {
             return primary(primary);
         }
         if (expression instanceof Literal literal) {
-            return Term.constant(written(DateLiteral.read(literal.getLiteral())));
+            return Term.constant(written(DateLiteral.read(literal.getLiteral()), literal));
         }
         if (expression instanceof ParameterExpression<?> parameter) {
             return Term.constant(values.apply(parameter));
@@ -77,9 +77,11 @@ final class Operands {
         throw new Untranslatable(expression.getClass().getSimpleName() + " has no counterpart");
     }
 
-    /** A literal as it was written: DataNucleus reads {@code 1.7} as a float. */
-    private static Object written(Object literal) {
-        return literal instanceof Float number && Float.isFinite(number) ? new BigDecimal(number.toString()) : literal;
+    /** The value of an expression, a literal as it was written: DataNucleus reads {@code 1.7} as a float. */
+    static Object written(Object value, Expression expression) {
+        return expression instanceof Literal && value instanceof Float number && Float.isFinite(number)
+                ? new BigDecimal(number.toString())
+                : value;
     }
 
     private Term variable(String name) {

@@ -5,6 +5,7 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
 import org.datanucleus.ExecutionContext;
@@ -14,6 +15,7 @@ import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.compiler.Symbol;
+import org.datanucleus.store.query.expression.CaseExpression;
 import org.datanucleus.store.query.expression.CreatorExpression;
 import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
@@ -89,6 +91,8 @@ final class QueryCheck {
                 throw new NucleusUserException(
                         "the filter contains " + variable.getId() + ", which is neither a member of "
                                 + candidate.getName() + " nor a variable over objects or elements");
+            } else if (each instanceof CaseExpression cases) {
+                checkConditions(cases);
             } else if (each instanceof InvokeExpression invoke) {
                 checkFunction(invoke);
             } else if (each instanceof DyadicExpression && Conditions.isComparison(each.getOperator())) {
@@ -118,6 +122,35 @@ final class QueryCheck {
                 && compilation.getCompilationForSubquery(variable.getId()) == null) {
             throw new NucleusUserException(
                     "the filter contains " + name + " of the variable " + variable.getId() + ", an object");
+        }
+    }
+
+    /**
+     * Refuses a condition of {@code IF} that is a member of another type than boolean, and values of which some are
+     * objects and some are not.
+     */
+    private void checkConditions(CaseExpression cases) {
+        List<Expression> values = new ArrayList<>(List.of(cases.getElseExpression()));
+        for (CaseExpression.ExpressionPair each : cases.getConditions()) {
+            values.add(each.getActionExpression());
+            Class<?> type = each.getWhenExpression() instanceof PrimaryExpression path ? memberType(path) : null;
+            if (type != null && type != boolean.class && type != Boolean.class) {
+                throw new NucleusUserException("the condition " + ((PrimaryExpression) each.getWhenExpression()).getId()
+                        + " of IF is a " + type.getName());
+            }
+        }
+        List<Class<?>> types = new ArrayList<>();
+        for (Expression each : values) {
+            types.add(
+                    each instanceof Literal literal && literal.getLiteral() != null
+                            ? literal.getLiteral().getClass()
+                            : each instanceof PrimaryExpression path ? memberType(path) : null);
+        }
+        types.removeIf(Objects::isNull);
+        long objects =
+                types.stream().filter(context.getApiAdapter()::isPersistable).count();
+        if (objects > 0 && objects < types.size()) {
+            throw new NucleusUserException("the values of IF are of the types " + types);
         }
     }
 
@@ -166,6 +199,8 @@ final class QueryCheck {
     private void checkResult(Expression expression) {
         if (expression instanceof PrimaryExpression path) {
             type(path);
+        } else if (expression instanceof CaseExpression cases) {
+            checkConditions(cases);
         } else if (expression instanceof CreatorExpression creator) {
             ResultClassCheck.checkConstructor(
                     query.resolveClassDeclaration(creator.getId()),

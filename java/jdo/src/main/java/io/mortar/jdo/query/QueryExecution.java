@@ -405,6 +405,8 @@ final class QueryExecution implements Evaluator.Source {
         if (type == Query.QueryType.BULK_DELETE) {
             List<Object> objects = drained(result);
             context.deleteObjects(objects.toArray());
+            // The deletions belong to the transaction even if its context is cleared before the commit.
+            context.flushInternal(true);
             return (long) objects.size();
         }
         if (type == Query.QueryType.BULK_UPDATE) {
@@ -441,13 +443,17 @@ final class QueryExecution implements Evaluator.Source {
         }
     }
 
-    private static void assign(DNStateManager manager, DyadicExpression assignment, Object value) {
+    private void assign(DNStateManager manager, DyadicExpression assignment, Object value) {
         List<String> path = ((PrimaryExpression) assignment.getLeft()).getTuples();
+        int first = path.get(0).equals(compilation.getCandidateAlias()) && path.size() > 1 ? 1 : 0;
+        DNStateManager owner = manager;
+        for (String name : path.subList(first, path.size() - 1)) {
+            owner = embedded(owner, name, assignment);
+        }
         String name = path.get(path.size() - 1);
-        AbstractMemberMetaData member = manager.getClassMetaData().getMetaDataForMember(name);
+        AbstractMemberMetaData member = owner.getClassMetaData().getMetaDataForMember(name);
         if (member == null) {
-            throw new NucleusUserException(
-                    assignment.getLeft() + " cannot be updated: it is not a member of the candidate");
+            throw new NucleusUserException(assignment.getLeft() + " cannot be updated: there is no such member");
         }
         Object converted = value == null || member.getType().isInstance(value)
                 ? value
@@ -456,7 +462,23 @@ final class QueryExecution implements Evaluator.Source {
             throw new NucleusException(
                     "a " + value.getClass().getName() + " is assigned to " + member.getFullFieldName());
         }
-        manager.replaceFieldMakeDirty(member.getAbsoluteFieldNumber(), converted);
+        owner.replaceFieldMakeDirty(member.getAbsoluteFieldNumber(), converted);
+    }
+
+    /** The state of an object that is embedded in another one. */
+    private DNStateManager embedded(DNStateManager owner, String name, DyadicExpression assignment) {
+        int position = owner.getClassMetaData().getAbsolutePositionOfMember(name);
+        Object value = null;
+        if (position >= 0) {
+            owner.loadField(position);
+            value = owner.provideField(position);
+        }
+        DNStateManager embedded = value == null ? null : context.findStateManager(value);
+        if (embedded == null || !embedded.isEmbedded()) {
+            throw new NucleusUserException(
+                    assignment.getLeft() + " cannot be updated: " + name + " is not an embedded object");
+        }
+        return embedded;
     }
 
     /** Reads the rest of a result before its transaction ends. */

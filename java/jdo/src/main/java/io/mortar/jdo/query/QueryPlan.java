@@ -211,7 +211,7 @@ final class QueryPlan {
             if (join.getOnExpression() != null || !(join.getJoinedExpression() instanceof PrimaryExpression path)) {
                 throw new Untranslatable("a join has a condition");
             }
-            Term joined = scope.resolve(path.getTuples());
+            Term joined = scope.resolve(path(path.getId()).getTuples());
             boolean isOuter = isOuter(join);
             // A join that only fetches gives the same rows as another one.
             String alias = join.getAlias() != null ? join.getAlias() : "#fetch" + joins.size();
