@@ -48,6 +48,7 @@ pub mod plant;
 mod prefetch;
 mod rows;
 mod scan_results;
+mod shared_structs;
 mod stat;
 mod timeout_error;
 mod transaction;

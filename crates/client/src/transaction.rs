@@ -1,7 +1,6 @@
 //! Transactions of a cluster.
 
-use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,6 +28,7 @@ use super::loaded::AnyStructEntry;
 use super::outcome::{CommitOutcome, CommitReceipt, ConflictReason};
 use super::page_allocator::{PAGE_BYTES, PAGE_SLOTS, PageLease};
 use super::rows::{QueryOptions, ReadSet, Rows};
+use super::shared_structs::SharedStructs;
 use super::typed::read_only_error;
 
 /// Objects of at least this many bytes are checked against the size of their page.
@@ -72,7 +72,7 @@ pub(super) struct Changes {
     /// Changes of a part of blobs that it does not replace.
     pub(super) patches: BTreeMap<Oid, Arc<ContentPatch>>,
     /// Objects that it has only read as structs, which it shares with the cache; none of them is in `loaded` or `writes`.
-    pub(super) shared: HashMap<Oid, Arc<dyn Any + Send + Sync>, RandomState>,
+    pub(super) shared: SharedStructs,
     /// Objects that it has loaded as structs of its own: newer than `writes` until they are flushed.
     pub(super) loaded: IndexMap<Oid, Arc<dyn AnyStructEntry>, RandomState>,
     /// New structs among them that are created only if a persistent object refers to them.

@@ -103,7 +103,12 @@ impl Transaction {
     /// [`ErrorKind::NotFound`] if there is no such object, [`ErrorKind::Invalid`] if it is of another class, or if this transaction
     /// has a [`LoadedMut`] of it; else as [`Transaction::get`].
     pub async fn load<T: Persistent>(&self, reference: Ref<T>) -> Result<Loaded<T>> {
-        self.try_load(reference).await?.ok_or_else(|| not_found_error::<T>(reference.oid()))
+        let oid = reference.oid();
+        let loaded = match self.load_available(oid)? {
+            Some(loaded) => Some(loaded),
+            None => Box::pin(self.load_missing(oid)).await?,
+        };
+        loaded.ok_or_else(|| not_found_error::<T>(oid))
     }
 
     /// Loads an object to change it: the commit writes the changes. At the level [`IsolationLevel::Locks`] it is locked exclusively.
@@ -113,13 +118,14 @@ impl Transaction {
     pub async fn load_mut<T: Persistent>(&self, reference: Ref<T>) -> Result<LoadedMut<T>> {
         self.check_writable()?;
         let oid = reference.oid();
-        // As in `try_load`. A lock has to be exclusive first.
+        // As in `load`. A lock has to be exclusive first.
         if self.inner.level != IsolationLevel::Locks
             && let Some(own) = self.with_entry(oid, |entry: &StructEntry<T>| entry.change(oid))?
         {
             return own;
         }
-        self.struct_entry::<T>(oid, LockMode::Exclusive).await?.ok_or_else(|| not_found_error::<T>(oid))?.change(oid)
+        let entry = Box::pin(self.struct_entry::<T>(oid, LockMode::Exclusive)).await?;
+        entry.ok_or_else(|| not_found_error::<T>(oid))?.change(oid)
     }
 
     /// Loads an object to read it; `None` if there is no such object.
@@ -128,10 +134,15 @@ impl Transaction {
     /// As [`Transaction::load`], except [`ErrorKind::NotFound`].
     pub async fn try_load<T: Persistent>(&self, reference: Ref<T>) -> Result<Option<Loaded<T>>> {
         let oid = reference.oid();
-        // Without a call that waits: most loads in a program that navigates are of objects that it has.
-        if let Some(loaded) = self.load_available(oid)? {
-            return Ok(Some(loaded));
+        match self.load_available(oid)? {
+            Some(loaded) => Ok(Some(loaded)),
+            None => Box::pin(self.load_missing(oid)).await,
         }
+    }
+
+    /// Loads an object that is not [available](Transaction::load_available). Its future is large, so callers box it: theirs, which most
+    /// loads of a program that navigates do not need, would be as large, and be moved at each load.
+    async fn load_missing<T: Persistent>(&self, oid: Oid) -> Result<Option<Loaded<T>>> {
         match self.inner.level {
             IsolationLevel::Optimistic | IsolationLevel::Snapshot => self.load_shared(oid).await,
             IsolationLevel::Locks => {
@@ -140,7 +151,7 @@ impl Transaction {
         }
     }
 
-    /// Loads an object that this transaction has as a struct already, or the cache has.
+    /// Loads an object that this transaction has as a struct already, or the cache has, without a call that waits.
     fn load_available<T: Persistent>(&self, oid: Oid) -> Result<Option<Loaded<T>>> {
         let Inner { core, txn, level, .. } = &*self.inner;
         let changes = &mut *self.changes()?;

@@ -44,7 +44,8 @@ use crate::lease::Ms;
 use crate::locks::LockMode;
 use crate::page_cache::{ObjectState, SlotStates};
 use crate::plant::{Bug, planted};
-use crate::validate::{Footprint, Read, ValidationConflict};
+use crate::read_list::ReadList;
+use crate::validate::{Footprint, ValidationConflict};
 
 pub mod client_mark;
 pub mod coordinator;
@@ -95,7 +96,7 @@ pub fn group_by_page<T>(writes: impl IntoIterator<Item = (Oid, ObjectState<T>)>)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<T> {
     /// Its reads.
-    pub reads: Vec<Read>,
+    pub reads: ReadList,
     /// Its writes.
     pub writes: Writes<T>,
     /// The [guards](LockMode::Touch) that it touches, apart from those of its entries.
@@ -114,7 +115,7 @@ pub struct Part<T> {
 impl<T> Default for Part<T> {
     fn default() -> Self {
         Self {
-            reads: Vec::new(),
+            reads: ReadList::default(),
             writes: Writes::new(),
             touches: BTreeSet::new(),
             entries: EntryChanges::new(),
@@ -128,10 +129,9 @@ impl<T> Part<T> {
     /// Whether all objects are on pages of this logical node.
     #[must_use]
     pub fn is_at(&self, node: NodeId) -> bool {
-        let reads = self.reads.iter().map(|read| &read.oid);
         let collections = self.entries.keys().map(|entry| &entry.collection);
-        let mut all = reads.chain(self.writes.keys()).chain(&self.touches).chain(collections);
-        all.all(|oid| oid.page().node == node)
+        let changed = self.writes.keys().chain(&self.touches).chain(collections);
+        self.reads.pages().chain(changed.map(|oid| oid.page())).all(|page| page.node == node)
     }
 
     /// What the transaction holds until it ends. A guard that it both reads and touches is held exclusively.
@@ -299,7 +299,7 @@ pub enum Request<T> {
         /// The transaction.
         txn: TxnId,
         /// What it read here.
-        reads: Vec<Read>,
+        reads: ReadList,
         /// The time of the transaction.
         at: HlcTimestamp,
     },
@@ -336,7 +336,7 @@ impl<T> Request<T> {
             }
             Self::Prepare { participants, part, .. } => participants.contains(&node) && part.is_at(node),
             Self::Commit { part, .. } => part.is_at(node),
-            Self::Check { reads, .. } => reads.iter().all(|read| read.oid.page().node == node),
+            Self::Check { reads, .. } => reads.pages().all(|page| page.node == node),
             Self::Lock { oid, .. } => oid.page().node == node,
             Self::Decide { .. } | Self::Ask { .. } | Self::Forget { .. } | Self::Heard { .. } => true,
         }

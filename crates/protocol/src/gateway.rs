@@ -28,12 +28,12 @@ use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request, patched_n
 use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
 use crate::locks::LockMode;
-use crate::memory_size::{ENTRY_BYTES, MemorySize};
+use crate::memory_size::MemorySize;
 use crate::page_cache::ObjectState;
 use crate::plant::{Bug, planted};
+use crate::read_list::ReadList;
 use crate::schedule::Schedule;
 use crate::transfer::{brick_transfer_ms, transfer_ms};
-use crate::validate::Read;
 
 mod backlog;
 
@@ -68,7 +68,7 @@ pub enum Call<T> {
     /// Check a read-only transaction: were all reads current at one time?
     Check {
         /// What was read at each logical node.
-        reads: BTreeMap<NodeId, Vec<Read>>,
+        reads: BTreeMap<NodeId, ReadList>,
         /// The largest timestamp of the reads.
         seen: HlcTimestamp,
     },
@@ -141,9 +141,7 @@ impl<T> Call<T> {
     pub fn is_consistent(&self) -> bool {
         match self {
             Self::Commit { parts, .. } => parts.iter().all(|(node, part)| part.is_at(*node)),
-            Self::Check { reads, .. } => {
-                reads.iter().all(|(node, reads)| reads.iter().all(|read| read.oid.page().node == *node))
-            }
+            Self::Check { reads, .. } => reads.iter().all(|(node, reads)| reads.pages().all(|page| page.node == *node)),
             Self::Resolve { .. } | Self::Lock { .. } | Self::Heard { .. } | Self::Release { .. } => true,
         }
     }
@@ -176,7 +174,7 @@ pub enum Output<A, T> {
 struct PendingCheck<A> {
     from: A,
     at: HlcTimestamp,
-    reads: BTreeMap<NodeId, Vec<Read>>,
+    reads: BTreeMap<NodeId, ReadList>,
     /// Participants that have not answered.
     open: BTreeSet<NodeId>,
     repeat: Ms,
@@ -427,7 +425,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         assert!(coordinators == counted, "C3: {coordinators} coordinators are running, but {counted} are counted");
     }
 
-    fn check(&mut self, from: A, txn: TxnId, reads: BTreeMap<NodeId, Vec<Read>>, now: Ms) {
+    fn check(&mut self, from: A, txn: TxnId, reads: BTreeMap<NodeId, ReadList>, now: Ms) {
         let at = match self.checking.get(&txn) {
             Some(before) => before.at,
             None => self.clock.tick(now),
@@ -436,7 +434,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             return self.out.push(Output::Reply(from, txn, Reply::Checked(Ok(at))));
         }
         let open = reads.keys().copied().collect();
-        let request = |(node, reads): (&NodeId, &Vec<Read>)| (*node, Request::Check { txn, reads: reads.clone(), at });
+        let request = |(node, reads): (&NodeId, &ReadList)| (*node, Request::Check { txn, reads: reads.clone(), at });
         let joined = joint::join(reads.iter().map(request), |node| self.bricks.get(&node).copied());
         self.out.extend(joined.into_iter().map(|(node, request)| Output::Ask(node, request)));
         let repeat = repeat_at(&reads, now);
@@ -600,12 +598,12 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
     }
 }
 
-fn bytes_of_reads(reads: &BTreeMap<NodeId, Vec<Read>>) -> usize {
-    reads.values().map(|reads| ENTRY_BYTES * reads.len()).sum()
+fn bytes_of_reads(reads: &BTreeMap<NodeId, ReadList>) -> usize {
+    reads.values().map(MemorySize::memory_size).sum()
 }
 
 /// When the questions of a read-only transaction that are sent now are repeated.
-fn repeat_at(reads: &BTreeMap<NodeId, Vec<Read>>, now: Ms) -> Ms {
+fn repeat_at(reads: &BTreeMap<NodeId, ReadList>, now: Ms) -> Ms {
     now + REPEAT_MS + transfer_ms(bytes_of_reads(reads))
 }
 

@@ -31,6 +31,7 @@
 //! | [`token_bucket`] | holds work to a rate |
 //! | [`tree`] | the messages of cache trees |
 //! | [`memory_size`] | the approximate memory of objects |
+//! | [`read_list`] | lists of what transactions have read |
 //!
 //! [`plant`] lists the bugs that the simulator plants to test its checkers.
 
@@ -53,6 +54,7 @@ mod page_map;
 pub mod placement;
 pub mod plant;
 pub mod pram;
+pub mod read_list;
 pub mod redirect;
 pub mod replica;
 mod schedule;

@@ -142,6 +142,17 @@ impl Locks {
         others.find(is_barring).map(|(other, _)| other)
     }
 
+    /// Whether a transaction may hold, or wait for, an object in this page.
+    #[must_use]
+    pub fn may_hold_in(&self, page: PageId) -> bool {
+        if is_guard_page(page) {
+            // The locks of guards of different classes do not follow one another.
+            return !self.locks.is_empty();
+        }
+        let key = |slot| Oid::new(ClassId::NONE, page, slot);
+        self.locks.range(key(0)..=key(u16::MAX)).next().is_some()
+    }
+
     /// Whether a lock that `other` holds in the mode `held` conflicts with a prepare in `mode`. A patch does not conflict with a logged
     /// patch: its record follows the other one in the log, and a crash never loses a record without all those after it (V2).
     fn bars_prepare(&self, other: TxnId, held: LockMode, mode: LockMode) -> bool {

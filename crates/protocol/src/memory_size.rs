@@ -9,7 +9,7 @@ pub trait MemorySize {
     fn memory_size(&self) -> usize;
 }
 
-/// What a read, a write or an entry takes beside its data, about, in bytes.
+/// What a write or an entry takes beside its data, about, in bytes.
 pub const ENTRY_BYTES: usize = 64;
 
 impl MemorySize for model::Object {
@@ -43,7 +43,7 @@ impl<T: MemorySize> MemorySize for Part<T> {
     fn memory_size(&self) -> usize {
         let written: usize = self.writes.values().map(|content| ENTRY_BYTES + content.memory_size()).sum();
         let keys: usize = self.entries.keys().map(|entry| ENTRY_BYTES + entry.key.as_bytes().len()).sum();
-        written + keys + ENTRY_BYTES * (self.reads.len() + self.touches.len())
+        written + keys + self.reads.memory_size() + ENTRY_BYTES * self.touches.len()
     }
 }
 

@@ -54,6 +54,7 @@ use crate::ident::{HlcTimestamp, TxnId, Version};
 use crate::memory_size::MemorySize;
 use crate::page_map::PageMap;
 use crate::plant::{Bug, planted};
+use crate::read_list::ReadList;
 use crate::validate::{Read, ReadVersion};
 use cached_page::{CachedPage, VcacheEntry};
 use running_txns::RunningTxns;
@@ -184,7 +185,7 @@ struct CommittingWrites<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedTxn<T> {
     /// What it read.
-    pub reads: Vec<Read>,
+    pub reads: ReadList,
     /// The largest commit timestamp of the copies that it read.
     pub seen: HlcTimestamp,
     /// What it wrote.
@@ -341,10 +342,12 @@ impl<T: Clone + MemorySize> PageCache<T> {
         }
         self.committing.insert(txn, committing);
         let seen = running.reads.latest_from().unwrap_or_default();
-        let late = planted(Bug::VersionAtCommit);
-        let now = |oid: Oid| self.copies.get(&oid.page()).map(|copy| ReadVersion::At(copy.version)).filter(|_| late);
-        let mut reads = Vec::with_capacity(running.reads.len());
-        running.reads.for_each(|oid, read| reads.push(Read { oid, seen: now(oid).unwrap_or(read.seen) }));
+        let mut reads = ReadList::with_capacity(running.reads.len());
+        running.reads.for_each(|oid, read| reads.push(Read { oid, seen: read.seen }));
+        if planted(Bug::VersionAtCommit) {
+            let now = |oid: Oid| self.version(oid.page()).map(ReadVersion::At);
+            reads = reads.iter().map(|read| Read { seen: now(read.oid).unwrap_or(read.seen), ..read }).collect();
+        }
         Ok(FinishedTxn { reads, seen, writes: running.writes })
     }
 

@@ -449,17 +449,8 @@ impl<T: Clone + MemorySize> Session<T> {
         }
         let only_reads = writes.is_empty() && touches.is_empty() && entries.is_empty();
         let mut parts: BTreeMap<NodeId, Part<T>> = BTreeMap::new();
-        // Reads are in the order of pages, so those of a node follow one another; mostly all are of one node.
-        let node_of = |read: &Read| read.oid.page().node;
-        match reads.first().map(node_of) {
-            Some(node) if reads.iter().all(|read| node_of(read) == node) => {
-                parts.entry(node).or_default().reads = reads
-            }
-            _ => {
-                for some in reads.chunk_by(|one, next| node_of(one) == node_of(next)) {
-                    parts.entry(node_of(&some[0])).or_default().reads.extend_from_slice(some);
-                }
-            }
+        for run in reads.runs() {
+            parts.entry(run.page.node).or_default().reads.push_run(run);
         }
         for (oid, content) in writes {
             parts.entry(oid.page().node).or_default().writes.insert(oid, content);

@@ -37,6 +37,7 @@ use model::{Oid, PageId};
 use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use crate::locks::{LockMode, Locks};
 use crate::plant::{Bug, planted};
+use crate::read_list::ReadList;
 
 /// A read of a transaction, as its client reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,6 +113,8 @@ struct PageState<'a> {
     window: Option<&'a BTreeMap<u16, WindowEntry>>,
     /// Whatever is not in the window changed at or below this version.
     floor: Version,
+    /// Whether it has no window, and no transaction holds objects in it.
+    is_idle: bool,
 }
 
 /// The stored versions of the pages of a logical node, with all changes that its machine has output so far.
@@ -162,7 +165,7 @@ impl Validator {
     pub fn check(
         &self,
         txn: TxnId,
-        reads: &[Read],
+        reads: &ReadList,
         footprint: &Footprint,
         versions: &dyn PageVersions,
     ) -> Result<(), ValidationConflict> {
@@ -171,17 +174,23 @@ impl Validator {
             None => Ok(()),
         };
         let mut last = None;
-        for read in reads {
-            let page = read.oid.page();
+        for run in reads.runs() {
+            let page = run.page;
             // Reads are in the order of pages, so a page is looked up once.
             let state = match last {
                 Some((same, state)) if same == page => state,
                 _ => self.page_state(page, versions),
             };
             last = Some((page, state));
-            self.check_current(txn, read, state)?;
-            if !planted(Bug::HeldWrites) {
-                bars(read.oid, LockMode::Shared)?;
+            if state.is_idle && matches!(run.seen, ReadVersion::At(version) if version >= state.floor) {
+                // All of its reads are current, and nothing holds their objects.
+                continue;
+            }
+            for read in run.reads() {
+                self.check_current(txn, &read, state)?;
+                if !planted(Bug::HeldWrites) {
+                    bars(read.oid, LockMode::Shared)?;
+                }
             }
         }
         let mode = if planted(Bug::HeldReads) { LockMode::Shared } else { LockMode::Exclusive };
@@ -194,8 +203,8 @@ impl Validator {
     /// What decides whether reads of a page are current.
     fn page_state(&self, page: PageId, versions: &dyn PageVersions) -> PageState<'_> {
         match self.pages.get(&page) {
-            Some(PageWindow { window, floor, .. }) => PageState { window: Some(window), floor: *floor },
-            None => PageState { window: None, floor: versions.version(page) },
+            Some(PageWindow { window, floor, .. }) => PageState { window: Some(window), floor: *floor, is_idle: false },
+            None => PageState { window: None, floor: versions.version(page), is_idle: !self.locks.may_hold_in(page) },
         }
     }
 

@@ -21,6 +21,7 @@ use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
 use protocol::locks::LockMode;
 use protocol::page_cache::{self, FetchId, Invalidation, ObjectState, PageImage, SlotStates};
+use protocol::read_list::ReadList;
 use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 use wire::cluster::{
@@ -127,9 +128,17 @@ fn writes() -> BoxedStrategy<Writes<Object>> {
     vec(write, 0..6).prop_map(|writes| writes.into_iter().collect()).boxed()
 }
 
-fn reads() -> BoxedStrategy<Vec<Read>> {
+fn reads() -> BoxedStrategy<ReadList> {
     let seen = prop_oneof![4 => version().prop_map(ReadVersion::At), 1 => txn().prop_map(ReadVersion::Written)];
-    vec((oid(), seen).prop_map(|(oid, seen)| Read { oid, seen }), 0..6).boxed()
+    let one = (oid(), seen, vec(any::<u16>(), 0..4)).prop_map(|(oid, seen, more)| {
+        let others = more.into_iter().map(move |slot| Oid::new(oid.class(), oid.page(), slot));
+        [oid].into_iter().chain(others).map(move |oid| Read { oid, seen }).collect::<Vec<_>>()
+    });
+    vec(one, 0..4).prop_map(|runs| runs.into_iter().flatten().collect()).boxed()
+}
+
+fn guards() -> BoxedStrategy<Vec<Read>> {
+    reads().prop_map(|reads| reads.iter().collect()).boxed()
 }
 
 fn touches() -> BoxedStrategy<BTreeSet<Oid>> {
@@ -170,7 +179,7 @@ fn parts() -> BoxedStrategy<BTreeMap<NodeId, Part<Object>>> {
             for node in idle {
                 parts.entry(node).or_default();
             }
-            for read in all.reads {
+            for read in all.reads.iter() {
                 parts.entry(read.oid.page().node).or_default().reads.push(read);
             }
             for (oid, content) in all.writes {
@@ -481,7 +490,7 @@ fn list_entries() -> BoxedStrategy<ListEntries> {
 fn entry_list() -> BoxedStrategy<EntryList> {
     let kind = option::of(prop_oneof![Just(Kind::Blob), Just(Kind::Directory)]);
     let listed = (key(), oid(), kind).prop_map(|(key, target, kind)| ListedEntry { key, target, kind });
-    (vec(listed, 0..5), any::<bool>(), reads(), time(), time())
+    (vec(listed, 0..5), any::<bool>(), guards(), time(), time())
         .prop_map(|(entries, more, guards, seen, modified)| EntryList {
             entries,
             more,
@@ -499,7 +508,7 @@ fn operand(value: i64) -> Operand {
 
 fn scanned() -> BoxedStrategy<Scanned> {
     let object = oid().prop_flat_map(|oid| (Just(oid), version(), object(oid.class())));
-    (vec(object, 0..5), reads(), option::of(place()), any::<u64>(), any::<u64>())
+    (vec(object, 0..5), guards(), option::of(place()), any::<u64>(), any::<u64>())
         .prop_map(|(found, guards, next, examined, count)| {
             let seen = HlcTimestamp(examined);
             Scanned { found, guards, next, examined, count, seen, has_stale_classes: count % 2 == 1 }
@@ -698,6 +707,34 @@ fn lists_that_are_out_of_order_are_refused() {
     let moved = cluster::Reads { written: vec![0], writers: vec![6], moves: vec![1], ..read.clone() };
     let short = cluster::Reads { seen: vec![], ..read };
     for reads in [twice, nowhere, moved, short] {
+        assert_eq!(refused(commit(Some(reads), None), b"").0, ErrorKind::Invalid);
+    }
+}
+
+#[test]
+fn slots_that_are_not_those_of_the_runs_are_refused() {
+    let page = PageId { space: SpaceId(1), node: NodeId(2), number: 7 };
+    let oid = proto::Oid::from(Oid::new(ClassId(7), page, 3));
+    let reads = |more: &[u32], slots: &'static [u8]| cluster::Reads {
+        oids: vec![oid.high, oid.low],
+        seen: vec![5],
+        more: more.to_vec(),
+        slots: Bytes::from_static(slots),
+        ..cluster::Reads::default()
+    };
+    let two = Message::decode(commit(Some(reads(&[2], &[1, 0, 4, 1])), None), Raw::Borrowed(b"")).unwrap();
+    let Message::Ask { request: Request::Commit { part, .. }, .. } = two else { panic!("{two:?}") };
+    assert_eq!(part.reads.iter().map(|read| read.oid.slot()).collect::<Vec<_>>(), [3, 1, 0x104]);
+    let wrong = [
+        reads(&[1], &[]),
+        reads(&[3], &[1, 0, 4, 1]),
+        reads(&[1], &[1, 0, 4, 1]),
+        reads(&[], &[1, 0]),
+        reads(&[2], &[1, 0, 4]),
+        reads(&[1, 1], &[1, 0, 4, 1]),
+        reads(&[u32::MAX], &[1, 0]),
+    ];
+    for reads in wrong {
         assert_eq!(refused(commit(Some(reads), None), b"").0, ErrorKind::Invalid);
     }
 }

@@ -50,6 +50,11 @@ pub(crate) fn index_guarded_by(oid: Oid) -> Option<u32> {
     if oid.slot() < FIRST_SLOT { None } else { u32::try_from(index).ok() }
 }
 
+/// Whether a page has guards of an index.
+pub(crate) fn has_guards_of_index(page: PageId) -> bool {
+    index_guarded_by(Oid::new(ClassId::NONE, page, FIRST_SLOT)).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use protocol::entries::unique_question;

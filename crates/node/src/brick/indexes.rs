@@ -24,7 +24,7 @@ use protocol::commit::Part;
 use protocol::entries::unique_question;
 use protocol::ident::TxnId;
 use protocol::page_cache::ObjectState;
-use protocol::validate::Read;
+use protocol::read_list::ReadList;
 use query::key::{IndexEntry, first_component};
 use store::RowChanges;
 
@@ -393,12 +393,12 @@ impl Indexes {
     }
 
     /// The unique index whose values `object` gains and the transaction does not bind. One that binds them has read the question.
-    fn find_unchecked_unique(&self, oid: Oid, object: &Object, old: &Entries, reads: &[Read]) -> Option<IndexId> {
+    fn find_unchecked_unique(&self, oid: Oid, object: &Object, old: &Entries, reads: &ReadList) -> Option<IndexId> {
         let (space, node) = (oid.page().space, oid.page().node);
         let all = self.by_class.get(&(space, object.class))?;
         let is_bound = |kept: &MaintainedIndex| {
             let question = unique_question(space, node, kept.id.index).oid;
-            reads.iter().any(|read| read.oid == question) || planted(Bug::UniquenessUnchecked)
+            reads.contains(question) || planted(Bug::UniquenessUnchecked)
         };
         let unbound = all.iter().filter(|kept| kept.unique).find(|kept| {
             let entry = kept.entry(object).filter(|entry| !entry.has_null);

@@ -169,16 +169,15 @@ impl<A> PeerClient<A> {
     pub(crate) fn check_call_pages<T>(&self, call: &Call<T>) -> Result<()> {
         match call {
             Call::Commit { parts, .. } => parts.iter().try_for_each(|(node, part)| {
-                let reads = part.reads.iter().map(|read| read.oid.page());
                 let targets = part.entries.values().flatten();
                 targets.copied().try_for_each(|target| self.check_target(target))?;
                 let collections = part.entries.keys().map(|entry| &entry.collection);
                 let changes = part.writes.keys().chain(&part.touches).chain(collections);
-                self.check_pages(*node, reads.chain(changes.map(|oid| oid.page())))
+                self.check_pages(*node, part.reads.pages().chain(changes.map(|oid| oid.page())))
             }),
-            Call::Check { reads, .. } => reads
-                .iter()
-                .try_for_each(|(node, reads)| self.check_pages(*node, reads.iter().map(|read| read.oid.page()))),
+            Call::Check { reads, .. } => {
+                reads.iter().try_for_each(|(node, reads)| self.check_pages(*node, reads.pages()))
+            }
             Call::Lock { oid, .. } => self.check_pages(oid.page().node, [oid.page()]),
             Call::Resolve { participants: nodes, .. }
             | Call::Release { participants: nodes }

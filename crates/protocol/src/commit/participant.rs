@@ -31,8 +31,9 @@ use crate::lease::Ms;
 use crate::locks::LockMode;
 use crate::page_cache::{Invalidation, SlotStates};
 use crate::plant::{Bug, planted};
+use crate::read_list::ReadList;
 use crate::schedule::Schedule;
-use crate::validate::{Cause, Footprint, PageVersions, Read, ValidationConflict, Validator};
+use crate::validate::{Cause, Footprint, PageVersions, ValidationConflict, Validator};
 
 mod forgetting;
 mod locking;
@@ -223,14 +224,18 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// and that have no window here. A page may occur more than once.
     pub fn pages_to_look_up<'a>(&'a self, request: &'a Request<T>) -> impl Iterator<Item = PageId> + 'a {
         let reads = match request {
-            Request::Prepare { txn, part, .. } | Request::Commit { txn, part } if !self.knows(*txn) => &part.reads[..],
-            Request::Check { reads, .. } => reads,
-            _ => &[],
+            Request::Prepare { txn, part, .. } | Request::Commit { txn, part } if !self.knows(*txn) => {
+                Some(&part.reads)
+            }
+            Request::Check { reads, .. } => Some(reads),
+            _ => None,
         };
         let mut last = None;
         // Reads are in the order of pages.
-        let pages = reads.iter().map(|read| read.oid.page()).filter(move |page| last.replace(*page) != Some(*page));
-        pages.filter(|page| self.validator.version(*page).is_none())
+        let pages = reads.into_iter().flat_map(ReadList::pages);
+        pages
+            .filter(move |page| last.replace(*page) != Some(*page))
+            .filter(|page| self.validator.version(*page).is_none())
     }
 
     /// Handles a request. `seen` is the largest timestamp that its sender knows. `versions` must have the
@@ -504,7 +509,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     fn handle_check(
         &mut self,
         txn: TxnId,
-        reads: &[Read],
+        reads: &ReadList,
         at: HlcTimestamp,
         now_ms: u64,
         versions: &dyn PageVersions,

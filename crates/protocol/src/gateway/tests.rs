@@ -4,6 +4,7 @@ use super::*;
 use crate::commit::AppendOffsets;
 use crate::ident::ClientId;
 use crate::page_cache::ObjectState;
+use crate::validate::{Read, ReadVersion};
 
 fn txn(ms: u64) -> TxnId {
     TxnId { start: HlcTimestamp::at(ms), client: ClientId(1) }
@@ -41,7 +42,7 @@ fn part_with_an_object_of_another_node_is_rejected() {
     let part = Part { writes: [(oid(2), ObjectState::Value(1))].into(), ..Part::default() };
     let lie = Call::Commit { parts: [(NodeId(1), part)].into(), creates: false };
     assert_eq!(gateway.handle_call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(txn(1))));
-    let reads = [(NodeId(1), vec![Read { oid: oid(2), seen: crate::validate::ReadVersion::Written(txn(1)) }])].into();
+    let reads = [(NodeId(1), [Read { oid: oid(2), seen: ReadVersion::Written(txn(1)) }].into())].into();
     let lie = Call::Check { reads, seen: HlcTimestamp::ZERO };
     assert_eq!(gateway.handle_call(1, txn(1), lie, 1_000), Err(Rejected::Elsewhere(txn(1))));
     assert_eq!(gateway.outputs().count(), 0);
@@ -53,7 +54,7 @@ fn unanswered_questions_are_repeated_when_due() {
     let part = |node| Part { writes: [(oid(node), ObjectState::Value(1))].into(), ..Part::default() };
     let commit = Call::Commit { parts: [(NodeId(1), part(1)), (NodeId(2), part(2))].into(), creates: false };
     gateway.handle_call(1, txn(1), commit, 1_000).unwrap();
-    let reads = [(NodeId(1), vec![Read { oid: oid(1), seen: crate::validate::ReadVersion::Written(txn(1)) }])].into();
+    let reads = [(NodeId(1), [Read { oid: oid(1), seen: ReadVersion::Written(txn(1)) }].into())].into();
     gateway.handle_call(2, txn(2), Call::Check { reads, seen: HlcTimestamp::ZERO }, 1_100).unwrap();
     assert_eq!((gateway.outputs().count(), gateway.deadline()), (3, Some(1_000 + REPEAT_MS)));
     gateway.poll(1_000 + REPEAT_MS);
@@ -74,7 +75,7 @@ fn unanswered_questions_are_repeated_when_their_participant_is_reachable() {
     let part = |node| Part { writes: [(oid(node), ObjectState::Value(1))].into(), ..Part::default() };
     let commit = Call::Commit { parts: [(NodeId(1), part(1)), (NodeId(2), part(2))].into(), creates: false };
     gateway.handle_call(1, txn(1), commit, 1_000).unwrap();
-    let reads = [(NodeId(2), vec![Read { oid: oid(2), seen: crate::validate::ReadVersion::Written(txn(1)) }])].into();
+    let reads = [(NodeId(2), [Read { oid: oid(2), seen: ReadVersion::Written(txn(1)) }].into())].into();
     gateway.handle_call(2, txn(2), Call::Check { reads, seen: HlcTimestamp::ZERO }, 1_000).unwrap();
     assert_eq!(gateway.outputs().count(), 3);
     let lock = Call::Lock { first: txn(3), oid: oid(4), mode: LockMode::Shared };
@@ -340,7 +341,7 @@ fn nodes_of_one_brick_get_one_message() {
     assert_eq!(commit(&mut gateway_of_two_bricks(), &[1, 2, 3]), [(1, true), (3, false)]);
     assert_eq!(commit(&mut gateway_of_two_bricks(), &[1, 3]), [(1, false), (3, false)]);
     let mut gateway = gateway_of_two_bricks();
-    let reads = [1, 2].map(|node| (NodeId(node), Vec::new())).into();
+    let reads = [1, 2].map(|node| (NodeId(node), ReadList::default())).into();
     gateway.handle_call(1, txn(1), Call::Check { reads, seen: HlcTimestamp::ZERO }, 1_000).unwrap();
     assert_eq!(asked(&mut gateway), [(1, true)]);
 }

@@ -53,7 +53,7 @@ fn page(version: u64, objects: &[(u16, u64)]) -> PageImage<u64> {
 }
 
 fn reads(cache: &mut PageCache<u64>) -> Vec<(u16, ReadVersion)> {
-    cache.finish(ME).unwrap().reads.into_iter().map(|read| (read.oid.slot(), read.seen)).collect()
+    cache.finish(ME).unwrap().reads.iter().map(|read| (read.oid.slot(), read.seen)).collect()
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn own_write_is_visible_to_others_after_the_commit() {
     let _ = cache.invalidate(Invalidation { txn: ME, ..message(4, 5, &[1]) }, None);
     assert_eq!((cache.version(PAGE), cache.lookup(oid(1))), (Some(at(5)), Lookup::Value(&77)));
     let finished = cache.finish(txn(2000)).unwrap();
-    assert_eq!(finished.reads, [Read { oid: oid(1), seen: ReadVersion::At(at(5)) }]);
+    assert_eq!(finished.reads, [Read { oid: oid(1), seen: ReadVersion::At(at(5)) }].into());
 }
 
 #[test]
@@ -188,8 +188,8 @@ fn deleting_an_absent_object_keeps_its_version() {
     cache.begin(next);
     assert_eq!(cache.read(next, oid(1)), Lookup::Absent);
     assert_eq!(cache.read(next, oid(9)), Lookup::Absent);
-    let seen = cache.finish(next).unwrap().reads.into_iter().map(|read| read.seen);
-    assert_eq!(seen.collect::<Vec<_>>(), [ReadVersion::Written(ME), ReadVersion::At(at(4))]);
+    let seen: Vec<ReadVersion> = cache.finish(next).unwrap().reads.iter().map(|read| read.seen).collect();
+    assert_eq!(seen, [ReadVersion::Written(ME), ReadVersion::At(at(4))]);
 }
 
 #[test]

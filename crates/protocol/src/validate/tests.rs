@@ -1,7 +1,8 @@
-use model::{ClassId, NodeId, SpaceId};
+use model::{ClassId, Entry, EntryKey, NodeId, SpaceId};
 use proptest::prelude::*;
 
 use super::*;
+use crate::entries::entry_guard;
 use crate::ident::{ClientId, HlcTimestamp};
 
 const PAGE: PageId = PageId { space: SpaceId(1), node: NodeId(0), number: 7 };
@@ -23,7 +24,7 @@ fn txn(number: u64) -> TxnId {
     TxnId { start: HlcTimestamp::at(number), client: ClientId(number) }
 }
 
-fn reads(slots: &[(u16, u64)]) -> Vec<Read> {
+fn reads(slots: &[(u16, u64)]) -> ReadList {
     slots.iter().map(|(slot, position)| Read { oid: oid(*slot), seen: ReadVersion::At(at(*position)) }).collect()
 }
 
@@ -154,7 +155,7 @@ fn held_objects_can_be_neither_read_nor_overwritten() {
 fn own_write_is_current_until_overwritten_or_retired() {
     let own_of = |validator: &Validator, position: u64| {
         let read = Read { oid: oid(2), seen: ReadVersion::Written(txn(7)) };
-        validator.check(txn(99), &[read], &Footprint::default(), &stored(position))
+        validator.check(txn(99), &[read].into(), &Footprint::default(), &stored(position))
     };
     let own = |validator: &Validator| own_of(validator, 4);
     let mut validator = changed(&[(7, &[2])]);
@@ -207,7 +208,44 @@ fn touches_stay_in_the_window_after_retirement() {
     assert!(check(&validator, &[(1, 6)], &[]).is_err());
 }
 
+/// An object of class 1 or 2 in one of three pages, the last of which has guards.
+fn any_oid() -> impl Strategy<Value = Oid> {
+    (0..3_usize, 1..3_u32, 0..4_u16).prop_map(|(page, class, slot)| {
+        let guards = entry_guard(&Entry { collection: oid(9), key: EntryKey::new(b"key".to_vec()).unwrap() }).page();
+        Oid::new(ClassId(class), [PAGE, PageId { number: 8, ..PAGE }, guards][page], slot)
+    })
+}
+
+fn any_read() -> impl Strategy<Value = Read> {
+    let seen = prop_oneof![
+        6 => (3..9_u64).prop_map(|position| ReadVersion::At(at(position))),
+        1 => (5..9_u64).prop_map(|number| ReadVersion::Written(txn(number)))
+    ];
+    (any_oid(), seen).prop_map(|(oid, seen)| Read { oid, seen })
+}
+
 proptest! {
+    /// Reads of a run are not looked at one by one if their page is idle.
+    #[test]
+    fn list_is_checked_as_each_of_its_reads(
+        changes in proptest::collection::vec(any_oid(), 0..4),
+        writes in proptest::collection::btree_set(any_oid(), 0..2),
+        locked in proptest::option::of(any_oid()),
+        reads in proptest::collection::vec(any_read(), 0..12),
+    ) {
+        let mut validator = Validator::new(100);
+        for (position, changed) in (5..).zip(changes) {
+            validator.apply(changed.page(), [changed.slot()], at(position), txn(position), &at(4));
+        }
+        let _ = validator.hold(txn(50), &Footprint { writes, ..Footprint::default() });
+        if let Some(locked) = locked {
+            let _ = validator.locks().request(txn(60), txn(60), locked, LockMode::Exclusive);
+        }
+        let check = |reads: ReadList| validator.check(txn(99), &reads, &Footprint::default(), &at(4));
+        let one_by_one = reads.iter().try_for_each(|read| check([*read].into()));
+        prop_assert_eq!(check(reads.into()), one_by_one);
+    }
+
     /// A read passes only if it is current. It fails only if it is outdated, older than a retired version, or if the
     /// window has exceeded its limit.
     #[test]
@@ -232,7 +270,7 @@ proptest! {
             for (slot, changed) in (0..).zip(last) {
                 for seen in changed.saturating_sub(3)..=position {
                     let read = Read { oid: oid(slot), seen: ReadVersion::At(at(seen)) };
-                    let verdict = validator.check(txn(99), &[read], &Footprint::default(), &stored(position));
+                    let verdict = validator.check(txn(99), &[read].into(), &Footprint::default(), &stored(position));
                     let passes = verdict.is_ok();
                     prop_assert!(!passes || seen >= changed, "slot {} read at {} has changed at {}", slot, seen, changed);
                     let must_pass = seen >= changed && seen >= asked && !trimmed;

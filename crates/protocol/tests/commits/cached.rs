@@ -163,7 +163,7 @@ impl World {
         };
         let mut parts: BTreeMap<NodeId, Part<List>> = BTreeMap::new();
 
-        for read in finished.reads {
+        for read in finished.reads.iter() {
             parts.entry(read.oid.page().node).or_default().reads.push(read);
         }
         for (oid, content) in finished.writes {

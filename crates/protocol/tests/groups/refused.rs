@@ -124,7 +124,7 @@ fn prepare() -> (TxnId, Request<u64>) {
     let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NODE, number: 1 }, 0);
     let txn = TxnId { start: HlcTimestamp::at(1), client: ClientId(1) };
     // It has read an outdated state, so it cannot commit.
-    let reads = vec![Read { oid, seen: ReadVersion::At(Version { moves: 0, position: 3 }) }];
+    let reads = [Read { oid, seen: ReadVersion::At(Version { moves: 0, position: 3 }) }].into();
     let part = Part { reads, writes: BTreeMap::from([(oid, ObjectState::Value(1))]), ..Part::default() };
     (txn, Request::Prepare { txn, participants: vec![NODE, NodeId(2)], part })
 }

@@ -13,7 +13,8 @@ use model::{NodeId, Object, PageId};
 use protocol::commit::{Change, Request};
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::{Invalidation, ObjectState, PageCache, SlotStates};
-use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
+use protocol::read_list::ReadList;
+use protocol::validate::{Cause, ReadVersion, ValidationConflict};
 
 use super::disk::{Objects, Page, RecoveredChange};
 use crate::check::Violation;
@@ -57,7 +58,7 @@ pub(super) struct Oracle {
     /// The pages that each transaction changed, with their new versions.
     changed: BTreeMap<TxnId, Vec<(PageId, Version)>>,
     /// The reads that transactions reported.
-    reads: BTreeMap<(NodeId, TxnId), Vec<Read>>,
+    reads: BTreeMap<(NodeId, TxnId), ReadList>,
     /// Whether a slow member must not cause refusals or waits.
     pub(super) solo: bool,
     /// Processes that are slow or dead.

@@ -9,6 +9,7 @@ use protocol::commit::{Answer, Part, Request};
 use protocol::gateway::{Call, Reply};
 use protocol::ident::TxnId;
 use protocol::locks::LockMode;
+use protocol::read_list::ReadList;
 
 use super::entries;
 use super::ids;
@@ -63,7 +64,7 @@ pub(super) fn call_to_proto(call: &Call<Object>, raw: &mut Vec<Bytes>) -> CallMe
         Call::Check { reads, seen } => {
             let idle = reads.iter().filter(|(_, reads)| reads.is_empty()).map(|(node, _)| node);
             let parts = proto::Parts {
-                reads: states::reads_to_proto(reads.values().flatten()),
+                reads: states::reads_to_proto(reads.values().flat_map(ReadList::runs)),
                 writes: None,
                 idle: ids::numbers(idle),
                 touches: Vec::new(),
@@ -155,14 +156,14 @@ pub(super) fn ask_to_proto(request: &Request<Object>, raw: &mut Vec<Bytes>) -> R
     match request {
         Request::Prepare { participants, part, .. } => RequestMessage::Prepare(proto::Prepare {
             participants: ids::numbers(participants),
-            reads: states::reads_to_proto(part.reads.iter()),
+            reads: states::reads_to_proto(part.reads.runs()),
             writes: states::writes_to_proto(part.writes.iter(), raw),
             touches: states::touches_to_proto(&part.touches),
             entries: entries::changes_to_proto(part.entries.iter()),
             transfer_ms: part.transfer_ms,
         }),
         Request::Commit { part, .. } => RequestMessage::Commit(proto::Commit {
-            reads: states::reads_to_proto(part.reads.iter()),
+            reads: states::reads_to_proto(part.reads.runs()),
             writes: states::writes_to_proto(part.writes.iter(), raw),
             touches: states::touches_to_proto(&part.touches),
             entries: entries::changes_to_proto(part.entries.iter()),
@@ -172,7 +173,7 @@ pub(super) fn ask_to_proto(request: &Request<Object>, raw: &mut Vec<Bytes>) -> R
         Request::Forget { .. } => RequestMessage::Forget(proto::Nothing {}),
         Request::Heard { mark, .. } => RequestMessage::Heard(verdict::mark_to_proto(mark)),
         Request::Check { reads, at, .. } => {
-            RequestMessage::Check(proto::Check { reads: states::reads_to_proto(reads.iter()), at: at.0 })
+            RequestMessage::Check(proto::Check { reads: states::reads_to_proto(reads.runs()), at: at.0 })
         }
         Request::Lock { first, oid, mode, .. } => RequestMessage::Lock(lock(*first, *oid, *mode)),
         Request::Joint { requests, .. } => {

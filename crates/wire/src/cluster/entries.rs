@@ -159,7 +159,7 @@ impl LookedUp {
     /// Encodes the answer.
     #[must_use]
     pub fn into_proto(self) -> Box<messages::LookedUp> {
-        let guards = states::reads_to_proto(self.guards.iter());
+        let guards = states::read_slice_to_proto(&self.guards);
         Box::new(messages::LookedUp { targets: halves(&self.targets), guards, seen: self.seen.0 })
     }
 
@@ -168,7 +168,7 @@ impl LookedUp {
     /// # Errors
     /// If a part is invalid; the error names it.
     pub fn from_proto(found: messages::LookedUp) -> Result<Self> {
-        let (targets, guards) = (oid_pairs(&found.targets)?, states::reads(found.guards)?);
+        let (targets, guards) = (oid_pairs(&found.targets)?, states::read_vec(found.guards)?);
         if guards.len() != targets.len() && guards.len() != targets.len() + 1 {
             let (targets, guards) = (targets.len(), guards.len());
             return Err(invalid(format!("an answer to a look-up has {targets} targets and {guards} guards")));
@@ -270,7 +270,7 @@ impl EntryList {
             targets: halves(self.entries.iter().map(|entry| &entry.target)),
             kinds: kinds.collect(),
             more: self.more,
-            guards: states::reads_to_proto(self.guards.iter()),
+            guards: states::read_slice_to_proto(&self.guards),
             seen: self.seen.0,
             count: self.count,
             modified: self.modified.0,
@@ -295,7 +295,7 @@ impl EntryList {
         Ok(Self {
             entries,
             more: list.more,
-            guards: states::reads(list.guards)?,
+            guards: states::read_vec(list.guards)?,
             seen: ids::timestamp(list.seen)?,
             count: list.count,
             modified: ids::timestamp(list.modified)?,

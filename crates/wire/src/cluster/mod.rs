@@ -169,7 +169,7 @@ pub fn is_message(request: &Envelope) -> bool {
     )
 }
 
-/// The overhead of a message and of each read in it, in bytes.
+/// The overhead of a message and of each write in it, in bytes.
 const OVERHEAD_BYTES: usize = 64;
 
 impl Message {
@@ -188,9 +188,7 @@ impl Message {
                 contents.as_ref().map_or(0, MemorySize::memory_size)
             }
             Self::Call { call: Call::Commit { parts, .. }, .. } => parts.values().map(part).sum(),
-            Self::Call { call: Call::Check { reads, .. }, .. } => {
-                reads.values().map(|reads| OVERHEAD_BYTES * reads.len()).sum()
-            }
+            Self::Call { call: Call::Check { reads, .. }, .. } => reads.values().map(MemorySize::memory_size).sum(),
             Self::Ask { request, .. } => request_size(request),
             Self::Reply { reply: Reply::Locked(locked), .. } | Self::Answer { locked: Some(locked), .. } => {
                 locked.value.as_ref().map_or(0, Object::encoded_len)
@@ -318,7 +316,7 @@ impl Message {
 fn request_size(request: &Request<Object>) -> usize {
     match request {
         Request::Prepare { part, .. } | Request::Commit { part, .. } => part.memory_size(),
-        Request::Check { reads, .. } => OVERHEAD_BYTES * reads.len(),
+        Request::Check { reads, .. } => reads.memory_size(),
         Request::Joint { requests, .. } => requests.values().map(|one| OVERHEAD_BYTES + request_size(one)).sum(),
         Request::Decide { .. }
         | Request::Ask { .. }

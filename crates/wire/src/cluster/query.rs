@@ -121,7 +121,7 @@ impl QueryRows {
         let oids = halves.collect();
         // A row is not larger than a frame, whose length has 32 bits.
         let lengths = rows.iter().map(|row| row.len() as u32).collect();
-        let reads = states::reads_to_proto(reads.iter());
+        let reads = states::read_slice_to_proto(&reads);
         let waits_for = waits_for.into_iter().map(|node| node.0).collect();
         (messages::Rows { cursor, columns, oids, lengths, reads, seen: seen.0, plan, plan_json, waits_for }, rows)
     }
@@ -146,7 +146,7 @@ impl QueryRows {
         }
         let rows = lengths.iter().map(|length| raw.split_to(*length as usize)).collect();
         let oids = halves.iter().map(|[high, low]| Oid::from(proto::Oid { high: *high, low: *low })).collect();
-        let (reads, seen) = (states::reads(reads)?, HlcTimestamp(seen));
+        let (reads, seen) = (states::read_vec(reads)?, HlcTimestamp(seen));
         if waits_for.len() > MAX_WAITS_FOR {
             return Err(invalid(format!(
                 "an answer names {} unreachable logical nodes; it may name {MAX_WAITS_FOR}",

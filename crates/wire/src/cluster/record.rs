@@ -48,7 +48,7 @@ fn record_to_proto(record: &Record<Object>, raw: &mut Vec<Bytes>) -> (Option<Txn
         Record::Prepared { txn, participants, part, proposal } => {
             let prepared = proto::RecordPrepared {
                 participants: ids::numbers(participants),
-                reads: states::reads_to_proto(part.reads.iter()),
+                reads: states::reads_to_proto(part.reads.runs()),
                 writes: states::writes_to_proto(part.writes.iter(), raw),
                 proposal: proposal.0,
                 touches: states::touches_to_proto(&part.touches),

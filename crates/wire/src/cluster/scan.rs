@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId, limits};
 use protocol::ident::{HlcTimestamp, Version};
+use protocol::read_list::ReadList;
 use protocol::validate::{Read, ReadVersion};
 
 use super::ids;
@@ -168,13 +169,13 @@ impl Scanned {
     #[must_use]
     pub fn into_proto(self) -> (Box<proto::Scanned>, Vec<Bytes>) {
         let mut raw = Vec::with_capacity(self.found.len());
-        let reads: Vec<Read> =
+        let reads: ReadList =
             self.found.iter().map(|(oid, version, _)| Read { oid: *oid, seen: ReadVersion::At(*version) }).collect();
         let states = self.found.iter().map(|(_, _, object)| states::state(Some(object), &mut raw)).collect();
         let scanned = proto::Scanned {
-            found: states::reads_to_proto(reads.iter()),
+            found: states::reads_to_proto(reads.runs()),
             states,
-            guards: states::reads_to_proto(self.guards.iter()),
+            guards: states::read_slice_to_proto(&self.guards),
             next: self.next.map(Into::into),
             examined: self.examined,
             count: self.count,
@@ -196,7 +197,7 @@ impl Scanned {
             return Err(invalid(format!("an answer to a scan has {found} objects and {states} states")));
         }
         let mut found = Vec::with_capacity(reads.len());
-        for (read, state) in reads.into_iter().zip(scanned.states) {
+        for (read, state) in reads.iter().zip(scanned.states) {
             let object = data.object(read.oid.class(), state)?;
             let (ReadVersion::At(version), Some(object)) = (read.seen, object) else {
                 return Err(invalid(format!("object {} has no version or no state", read.oid)));
@@ -204,7 +205,7 @@ impl Scanned {
             found.push((read.oid, version, object));
         }
         data.finish()?;
-        let (guards, next) = (states::reads(scanned.guards)?, scanned.next.map(scan_position).transpose()?);
+        let (guards, next) = (states::read_vec(scanned.guards)?, scanned.next.map(scan_position).transpose()?);
         let (examined, count, seen) = (scanned.examined, scanned.count, HlcTimestamp(scanned.seen));
         Ok(Self { found, guards, next, examined, count, seen, has_stale_classes: scanned.has_stale_classes })
     }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use model::{ClassId, ContentPatch, Error, ErrorKind, Kind, NodeId, Object, Oid, Result, limits};
 use protocol::commit::{AppendOffsets, Part, Writes};
 use protocol::page_cache::{ObjectState, SlotStates};
+use protocol::read_list::{ReadList, ReadRun};
 use protocol::validate::{Read, ReadVersion};
 
 use super::entries;
@@ -148,15 +149,17 @@ pub(super) fn state_of(code: u8, length: usize) -> u32 {
 
 // ------------------------------------------------------------------------------------------------ reads
 
-pub(super) fn reads_to_proto<'a>(reads: impl Iterator<Item = &'a Read>) -> Option<proto::Reads> {
+pub(super) fn reads_to_proto<'a>(runs: impl Iterator<Item = ReadRun<'a>>) -> Option<proto::Reads> {
     let mut list = proto::Reads::default();
-    let (most, _) = reads.size_hint();
-    list.oids.reserve(2 * most);
-    list.seen.reserve(most);
-    for (index, read) in reads.enumerate() {
-        let oid = crate::proto::Oid::from(read.oid);
+    let mut slots = Vec::new();
+    for (index, run) in runs.enumerate() {
+        let ReadRun { page, class, seen, slots: of_run } = run;
+        let [first, more @ ..] = of_run else { unreachable!("a run of reads has at least one") };
+        let oid = crate::proto::Oid::from(Oid::new(class, page, *first));
         list.oids.extend([oid.high, oid.low]);
-        match read.seen {
+        list.more.push(more.len() as u32);
+        slots.extend(more.iter().flat_map(|slot| slot.to_le_bytes()));
+        match seen {
             ReadVersion::At(version) => {
                 list.seen.push(version.position);
                 if version.moves > 0 {
@@ -174,19 +177,29 @@ pub(super) fn reads_to_proto<'a>(reads: impl Iterator<Item = &'a Read>) -> Optio
     if !list.moves.is_empty() {
         list.moves.resize(list.seen.len(), 0);
     }
+    if slots.is_empty() {
+        list.more.clear();
+    }
+    list.slots = slots.into();
     (!list.seen.is_empty()).then_some(list)
 }
 
-pub(super) fn reads(list: Option<proto::Reads>) -> Result<Vec<Read>> {
-    let Some(list) = list else { return Ok(Vec::new()) };
+/// The same for single reads.
+pub(super) fn read_slice_to_proto(reads: &[Read]) -> Option<proto::Reads> {
+    reads_to_proto(reads.iter().copied().collect::<ReadList>().runs())
+}
+
+pub(super) fn reads(list: Option<proto::Reads>) -> Result<ReadList> {
+    let Some(list) = list else { return Ok(ReadList::default()) };
     let oids = split_chunks::<2, _>(&list.oids, MAX_MESSAGE_READS, "reads")?;
     let moves = (!list.moves.is_empty()).then_some(&list.moves);
     let fits = oids.len() == list.seen.len() && moves.is_none_or(|moves| moves.len() == oids.len());
     if !fits || list.written.len() != list.writers.len() {
-        return Err(invalid(format!("a list of reads has {} objects and another number of states", oids.len())));
+        return Err(invalid(format!("a list of reads has {} runs and another number of states", oids.len())));
     }
+    let mut slots = SlotsOfRuns::new(&list, oids.len())?;
     let mut written = list.written.iter().zip(&list.writers).peekable();
-    let mut reads = Vec::with_capacity(oids.len());
+    let mut reads = ReadList::with_capacity(oids.len() + slots.rest.len());
     for (index, (oid, seen)) in oids.iter().zip(&list.seen).enumerate() {
         let moves = moves.map_or(0, |moves| moves[index]);
         let seen = match written.next_if(|(at, _)| **at as usize == index) {
@@ -194,12 +207,58 @@ pub(super) fn reads(list: Option<proto::Reads>) -> Result<Vec<Read>> {
             Some(_) => return Err(invalid("a read of a transaction's write has a move count")),
             None => ReadVersion::At(ids::version_from_parts(moves, *seen)?),
         };
-        reads.push(Read { oid: ids::oid_from_halves(*oid)?, seen });
+        let oid = ids::oid_from_halves(*oid)?;
+        let of_run = slots.take(oid.slot(), index)?;
+        reads.push_run(ReadRun { page: oid.page(), class: oid.class(), seen, slots: of_run });
     }
     match written.next() {
-        None => Ok(reads),
+        None => slots.finish().map(|()| reads),
         Some((index, _)) => {
-            Err(invalid(format!("read {index} of a transaction's write does not exist, or is out of order")))
+            Err(invalid(format!("run {index} of a transaction's write does not exist, or is out of order")))
+        }
+    }
+}
+
+/// The same as single reads.
+pub(super) fn read_vec(list: Option<proto::Reads>) -> Result<Vec<Read>> {
+    Ok(reads(list)?.iter().collect())
+}
+
+/// Takes the slots of the runs of a list of reads, in order.
+struct SlotsOfRuns<'a> {
+    more: &'a [u32],
+    rest: &'a [[u8; 2]],
+    of_run: Vec<u16>,
+}
+
+impl<'a> SlotsOfRuns<'a> {
+    fn new(list: &'a proto::Reads, runs: usize) -> Result<Self> {
+        let rest = split_chunks::<2, _>(&list.slots[..], MAX_MESSAGE_READS - runs, "reads")?;
+        if !list.more.is_empty() && list.more.len() != runs {
+            let what = format!("a list of reads has {runs} runs and {} lengths", list.more.len());
+            return Err(invalid(what));
+        }
+        Ok(Self { more: &list.more, rest, of_run: Vec::new() })
+    }
+
+    /// The slots of the run at `index`, whose first slot is `first`.
+    fn take(&mut self, first: u16, index: usize) -> Result<&[u16]> {
+        let more = self.more.get(index).map_or(0, |more| *more as usize);
+        let Some((of_run, rest)) = self.rest.split_at_checked(more) else {
+            return Err(invalid(format!("run {index} of a list of reads has fewer slots than it says")));
+        };
+        self.rest = rest;
+        self.of_run.clear();
+        self.of_run.push(first);
+        self.of_run.extend(of_run.iter().map(|slot| u16::from_le_bytes(*slot)));
+        Ok(&self.of_run)
+    }
+
+    /// Checks that no slots are left.
+    fn finish(&self) -> Result<()> {
+        match self.rest.len() {
+            0 => Ok(()),
+            left => Err(invalid(format!("a list of reads has {left} slots more than its runs"))),
         }
     }
 }
@@ -333,7 +392,7 @@ pub(super) fn offsets(numbers: &[u64]) -> Result<AppendOffsets> {
 
 /// Encodes the parts of all participants in one list. The identifiers tell which participant an entry belongs to.
 pub(super) fn parts_to_proto(parts: &BTreeMap<NodeId, Part<Object>>, raw: &mut Vec<Bytes>) -> proto::Parts {
-    let reads = parts.values().flat_map(|part| &part.reads);
+    let reads = parts.values().flat_map(|part| part.reads.runs());
     // Identifiers are ordered by space and class before node, so writes of several nodes must be sorted.
     let mut writes: Vec<_> = parts.values().flat_map(|part| &part.writes).collect();
     writes.sort_by_key(|(oid, _)| **oid);
@@ -357,8 +416,8 @@ pub(super) fn parts(list: Option<proto::Parts>, data: &mut Data<'_>) -> Result<B
     for node in ids::nodes(list.idle)? {
         part(&mut parts, node);
     }
-    for read in reads(list.reads)? {
-        part(&mut parts, read.oid.page().node).reads.push(read);
+    for run in reads(list.reads)?.runs() {
+        part(&mut parts, run.page.node).reads.push_run(run);
     }
     each_write(list.writes, data, |oid, content| {
         part(&mut parts, oid.page().node).writes.insert(oid, content);

@@ -58,11 +58,16 @@ fn writes() -> Writes<Object> {
 
 fn reads() -> Vec<Read> {
     let (at, written) = (ReadVersion::At(version(41)), ReadVersion::Written(txn(3)));
-    vec![Read { oid: oid(1), seen: at }, Read { oid: oid(2), seen: written }, Read { oid: blob(), seen: at }]
+    vec![
+        Read { oid: oid(1), seen: at },
+        Read { oid: oid(3), seen: at },
+        Read { oid: oid(2), seen: written },
+        Read { oid: blob(), seen: at },
+    ]
 }
 
 fn part() -> Part<Object> {
-    Part { reads: reads(), writes: writes(), ..Part::default() }
+    Part { reads: reads().into(), writes: writes(), ..Part::default() }
 }
 
 /// The part of a transaction that only touches guards and changes entries of collections.
@@ -171,7 +176,7 @@ fn calls() -> Vec<(&'static str, Call<Object>)> {
         ("call-commit", Call::Commit { parts, creates: false }),
         ("call-resolve", Call::Resolve { participants: participants.clone(), patched: Vec::new() }),
         ("call-resolve-appending", Call::Resolve { participants: participants.clone(), patched: vec![NODE] }),
-        ("call-check", Call::Check { reads: BTreeMap::from([(NODE, reads())]), seen: AT }),
+        ("call-check", Call::Check { reads: BTreeMap::from([(NODE, reads().into())]), seen: AT }),
         ("call-lock", Call::Lock { first: txn(3), oid: oid(1), mode: LockMode::Exclusive }),
         ("call-commit-touching", Call::Commit { parts: BTreeMap::from([(NODE, touch())]), creates: false }),
         ("call-lock-touch", Call::Lock { first: txn(3), oid: oid(1), mode: LockMode::Touch }),
@@ -203,7 +208,7 @@ fn asks() -> Vec<(&'static str, Request<Object>)> {
         ("ask", Request::Ask { txn, round: 2 }),
         ("forget", Request::Forget { txn }),
         ("heard", Request::Heard { txn, mark: mark() }),
-        ("check", Request::Check { txn, reads: reads(), at: AT }),
+        ("check", Request::Check { txn, reads: reads().into(), at: AT }),
         ("lock", Request::Lock { txn, first: self::txn(3), oid: oid(1), mode: LockMode::Shared }),
         ("ask-joint", joint(|participants| Request::Prepare { txn, participants, part: part() })),
         ("decide-joint", joint(|_| Request::Decide { txn, outcome: Outcome::Aborted })),

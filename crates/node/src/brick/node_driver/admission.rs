@@ -213,7 +213,7 @@ impl<C: Clone> NodeDriver<C> {
     /// # Errors
     /// If the store cannot be read.
     fn look_up_unbound_keys(&self, part: &mut Part<Object>) -> Result<()> {
-        if part.reads.iter().all(|read| read.seen != NO_STATE) {
+        if !part.reads.contains_state(NO_STATE) {
             return Ok(());
         }
         let mut bound: BTreeMap<Oid, bool> = BTreeMap::new();
@@ -221,7 +221,8 @@ impl<C: Clone> NodeDriver<C> {
             let is_bound = entry_rows::read_target(&self.reader, entry.collection, &entry.key)?.is_some();
             *bound.entry(entry_guard(entry)).or_default() |= is_bound && !planted(Bug::BoundKeyTakenForUnbound);
         }
-        part.reads.retain(|read| read.seen != NO_STATE || bound.get(&read.oid).is_none_or(|is_bound| *is_bound));
+        let is_kept = |read: &Read| read.seen != NO_STATE || bound.get(&read.oid).is_none_or(|is_bound| *is_bound);
+        part.reads = part.reads.iter().filter(is_kept).collect();
         Ok(())
     }
 
@@ -404,7 +405,7 @@ impl<C: Clone> NodeDriver<C> {
             })?;
             if left > 0 && !planted(Bug::FullCollectionDeleted) {
                 // A transaction that has listed it conflicts: another one has added them since.
-                let has_listed = part.reads.iter().any(|read| read.oid == collection_guard(collection));
+                let has_listed = part.reads.contains(collection_guard(collection));
                 let kind = if has_listed { ErrorKind::Conflict } else { ErrorKind::Invalid };
                 let why = format!("{collection} has {left} entries: remove them before the collection is deleted");
                 return Err(DeferredTransaction { kind, why });
@@ -449,7 +450,7 @@ fn rows_of_entries(entries: &EntryChanges) -> (usize, usize) {
 
 /// A transaction that has read the object conflicts: another one has changed it since.
 fn reject_content(part: &Part<Object>, rejection: ContentRejection) -> DeferredTransaction {
-    let unread = |oid: Oid| match part.reads.iter().any(|read| read.oid == oid) {
+    let unread = |oid: Oid| match part.reads.contains(oid) {
         true => ErrorKind::Conflict,
         false => ErrorKind::NotFound,
     };
@@ -500,7 +501,7 @@ mod tests {
     fn change_of_a_content_that_is_gone_conflicts_if_its_object_was_read() {
         let page = PageId { space: SpaceId(1), node: NodeId(3), number: 1 };
         let [known, unknown] = [1, 2].map(|slot| Oid::new(ClassId::NONE, page, slot));
-        let reads = vec![Read { oid: known, seen: ReadVersion::Written(txn(1)) }];
+        let reads = [Read { oid: known, seen: ReadVersion::Written(txn(1)) }].into();
         let part = Part { reads, ..Part::default() };
         let content = ContentId::new(page.space, page.node, 0, ContentOrigin::Upload, 7);
         for (oid, expected) in [(known, ErrorKind::Conflict), (unknown, ErrorKind::NotFound)] {

@@ -8,6 +8,7 @@ use model::{Error, ErrorKind, Oid, Result, SpaceId};
 use protocol::entries::index_of_values;
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
+use protocol::read_list::ReadList;
 use protocol::validate::{NO_STATE, Read};
 use wire::cluster::Scan;
 
@@ -36,15 +37,17 @@ impl<C: Clone> NodeDriver<C> {
 
     /// Makes reads of guards conflict whose index was dropped: changes do not touch them any more, and a scan that relies on one may
     /// have missed some. Index numbers are never given twice.
-    pub(super) fn distrust_dropped_indexes(&self, reads: &mut [Read]) {
-        for read in reads {
-            let (node, space) = (self.node, read.oid.page().space);
-            if let Some(index) = guards::index_guarded_by(read.oid)
-                && !self.index.indexes.is_tracked(IndexId { node, space, index })
-                && !planted(Bug::DroppedIndexTrusted)
-            {
-                read.seen = NO_STATE;
-            }
+    pub(super) fn distrust_dropped_indexes(&self, reads: &mut ReadList) {
+        let is_dropped = |oid: Oid| {
+            let (node, space) = (self.node, oid.page().space);
+            guards::index_guarded_by(oid).is_some_and(|index| {
+                !self.index.indexes.is_tracked(IndexId { node, space, index }) && !planted(Bug::DroppedIndexTrusted)
+            })
+        };
+        // Most pages have no guards, so most transactions are looked at page by page.
+        if reads.pages().any(guards::has_guards_of_index) && reads.iter().any(|read| is_dropped(read.oid)) {
+            let distrust = |read: Read| if is_dropped(read.oid) { Read { seen: NO_STATE, ..read } } else { read };
+            *reads = reads.iter().map(distrust).collect();
         }
     }
 

@@ -194,7 +194,7 @@ impl World {
     fn begin(&mut self, reads: Vec<Read>, writes: Writes<Object>, is_alone: bool) -> TxnId {
         let txn = self.next_txn();
         self.open.insert(txn, writes.clone());
-        let part = Part { reads, writes, ..Part::default() };
+        let part = Part { reads: reads.into(), writes, ..Part::default() };
         self.ask(match is_alone {
             true => Request::Commit { txn, part },
             false => Request::Prepare { txn, participants: vec![NODE, NodeId(8)], part },

@@ -131,8 +131,8 @@ impl Nodes {
 fn rows_read_by(request: &Request<Object>) -> Vec<(PageId, Key)> {
     match request {
         Request::Prepare { part, .. } | Request::Commit { part, .. } => rows_read_for(part),
-        Request::Check { reads, .. } => heads_of(reads.iter().map(|read| read.oid)).collect(),
-        Request::Lock { oid, .. } => heads_of([*oid]).chain([object_row(*oid)]).collect(),
+        Request::Check { reads, .. } => heads_of(reads.pages()).collect(),
+        Request::Lock { oid, .. } => heads_of([oid.page()]).chain([object_row(*oid)]).collect(),
         Request::Joint { requests, .. } => requests.values().flat_map(rows_read_by).collect(),
         Request::Decide { .. } | Request::Ask { .. } | Request::Forget { .. } | Request::Heard { .. } => Vec::new(),
     }
@@ -141,14 +141,15 @@ fn rows_read_by(request: &Request<Object>) -> Vec<(PageId, Key)> {
 /// The heads of all pages, and what the writes replace.
 fn rows_read_for(part: &Part<Object>) -> Vec<(PageId, Key)> {
     let Footprint { reads, writes, patches, touches } = part.footprint();
-    let heads = heads_of(reads.into_iter().chain(writes).chain(patches).chain(touches));
+    let held = reads.into_iter().chain(writes).chain(patches).chain(touches);
+    let heads = heads_of(held.map(Oid::page));
     let objects = part.writes.keys().copied().map(object_row);
     let entries = part.entries.keys().map(|entry| (entry.collection.page(), entry_key(entry.collection, &entry.key)));
     heads.chain(objects).chain(entries).collect()
 }
 
-fn heads_of(oids: impl IntoIterator<Item = Oid>) -> impl Iterator<Item = (PageId, Key)> {
-    let pages: BTreeSet<PageId> = oids.into_iter().map(|oid| oid.page()).collect();
+fn heads_of(pages: impl IntoIterator<Item = PageId>) -> impl Iterator<Item = (PageId, Key)> {
+    let pages: BTreeSet<PageId> = pages.into_iter().collect();
     pages.into_iter().map(|page| (page, rows::head_key(page)))
 }
 

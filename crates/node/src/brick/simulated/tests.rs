@@ -340,7 +340,7 @@ fn binds_unbound(test: &mut ReportTest, key: &[u8]) -> bool {
     let txn = TxnId { start: HlcTimestamp::at(test.now), client: ClientId(number) };
     let target = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: FIRST, number: 1 }, number as u16);
     let entry = Entry { collection: unique_values(SpaceId(1), FIRST, 7), key: EntryKey::new(key.to_vec()).unwrap() };
-    let reads = vec![unbound_key(entry.collection, &entry.key)];
+    let reads = [unbound_key(entry.collection, &entry.key)].into();
     let part = Part { reads, entries: [(entry, Some(target))].into(), ..Part::default() };
     let request = Request::Commit { txn, part };
     test.ask(0, [Message::Ask { node: FIRST, epoch: 1, seen: HlcTimestamp::ZERO, request }]);

@@ -9,6 +9,7 @@ use model::{ClassId, Entry, EntryKey, FailurePolicy, PageId, limits};
 use protocol::commit::{Part, Writes};
 use protocol::ident::{HlcTimestamp, Version};
 use protocol::page_cache::{FetchId, FetchReply, ObjectState, PageImage};
+use protocol::read_list::ReadList;
 use protocol::redirect::Helpers;
 use protocol::validate::{NO_STATE, Read};
 use tokio::runtime::Builder;
@@ -398,7 +399,7 @@ fn times_in_the_future_and_large_commits_end_the_connection() {
         let call = Call::Release { participants: vec![node()] };
         let message = ClientMessage::Call { txn: TxnId { start: future, ..txn(7) }, call };
         assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::Invalid);
-        let call = Call::Check { reads: [(node(), Vec::new())].into(), seen: future };
+        let call = Call::Check { reads: [(node(), ReadList::default())].into(), seen: future };
         assert_eq!(refused(&mut driver, &mut client, ClientMessage::Call { txn: txn(7), call }), ErrorKind::Invalid);
         let in_page = |number: u64| PageId { number: 100 + number / 1_000, ..page() };
         let objects = 0..=limits::OBJECTS as u64;

@@ -6,6 +6,7 @@ use crate::commit::Record;
 use crate::commit::participant::ParticipantSettings;
 use crate::ident::{ClientId, Version};
 use crate::page_cache::ObjectState;
+use crate::read_list::ReadList;
 use crate::validate::{Read, ReadVersion};
 
 const A: NodeId = NodeId(1);
@@ -29,7 +30,7 @@ fn part(node: NodeId) -> Part<u64> {
 fn outdated(node: NodeId) -> Part<u64> {
     let page = PageId { space: SpaceId(1), node, number: 7 };
     let read = Read { oid: Oid::new(ClassId::NONE, page, 2), seen: ReadVersion::Written(txn(1)) };
-    Part { reads: vec![read], ..part(node) }
+    Part { reads: [read].into(), ..part(node) }
 }
 
 fn prepare(txn: TxnId, participants: &[NodeId], parts: &[(NodeId, Part<u64>)]) -> Request<u64> {
@@ -225,7 +226,7 @@ fn joint_request_that_is_not_answered_is_left_to_its_requester() {
 fn clock_learns_from_votes() {
     let mut brick = TwoNodes::new();
     let late = HlcTimestamp::at(1_040);
-    brick.ask(PEER, B, Request::Check { txn: txn(950), reads: Vec::new(), at: late });
+    brick.ask(PEER, B, Request::Check { txn: txn(950), reads: ReadList::default(), at: late });
     brick.joint(prepare(txn(900), &[A, B], &[(A, part(A)), (B, part(B))]));
     brick.force(A);
     let at = committed(&brick.force(B));
@@ -241,7 +242,7 @@ fn planted_bugs_are_noticed() {
     };
     let small = || {
         let mut brick = TwoNodes::new();
-        brick.ask(PEER, B, Request::Check { txn: txn(950), reads: Vec::new(), at: HlcTimestamp::at(1_040) });
+        brick.ask(PEER, B, Request::Check { txn: txn(950), reads: ReadList::default(), at: HlcTimestamp::at(1_040) });
         brick.joint(prepare(txn(900), &[A, B], &[(A, part(A)), (B, part(B))]));
         brick.force(A);
         committed(&brick.force(B)) <= HlcTimestamp::at(1_040)

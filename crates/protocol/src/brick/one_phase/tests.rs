@@ -11,6 +11,7 @@ use crate::commit::{Answer, Outcome, Record};
 use crate::ident::{ClientId, Version};
 use crate::page_cache::ObjectState;
 use crate::plant::Bug;
+use crate::read_list::ReadList;
 use crate::validate::{Read, ReadVersion};
 
 const A: NodeId = NodeId(1);
@@ -124,13 +125,13 @@ fn transaction_that_is_prepared_or_marked_or_coordinated_is_not_committed_in_one
 /// Whether a part commits that has read a version that never was.
 fn commits_outdated() -> bool {
     let read = Read { oid: Oid::new(ClassId::NONE, object(B).page(), 2), seen: ReadVersion::Written(txn(1)) };
-    commit(&mut nodes(), txn(900), [part(A), Part { reads: vec![read], ..part(B) }]).is_some()
+    commit(&mut nodes(), txn(900), [part(A), Part { reads: [read].into(), ..part(B) }]).is_some()
 }
 
 /// Whether the time of a commit is not above what the first node has promised (V4).
 fn breaks_promise() -> bool {
     let (mut nodes, late) = (nodes(), HlcTimestamp::at(1_040));
-    ask(&mut nodes[0], Request::Check { txn: txn(950), reads: Vec::new(), at: late });
+    ask(&mut nodes[0], Request::Check { txn: txn(950), reads: ReadList::default(), at: late });
     commit(&mut nodes, txn(900), [A, B].map(part)).unwrap() <= late
 }
 

@@ -501,7 +501,7 @@ fn locks_of_a_silent_transaction_are_released() {
 fn proposals_are_later_than_promises_also_after_a_restart() {
     let mut world = World::new();
     let promised = HlcTimestamp::at(1030);
-    let check = Request::Check { txn: txn(1), reads: Vec::new(), at: promised };
+    let check = Request::Check { txn: txn(1), reads: ReadList::default(), at: promised };
     assert_eq!(world.ask(check.clone()).take_answers(), [], "the bound is not durable");
     assert_eq!(world.force().take_answers(), [Answer::Checked { txn: txn(1), verdict: Ok(()) }]);
     assert_eq!(world.ask(check).take_answers().len(), 1, "the bound is durable");
@@ -515,7 +515,7 @@ fn proposals_are_later_than_promises_also_after_a_restart() {
 #[test]
 fn promise_waits_for_its_bound_and_for_no_later_record() {
     let mut world = World::new();
-    let check = |ms| Request::Check { txn: txn(ms), reads: Vec::new(), at: HlcTimestamp::at(1030) };
+    let check = |ms| Request::Check { txn: txn(ms), reads: ReadList::default(), at: HlcTimestamp::at(1030) };
     assert_eq!(world.ask(check(1)).take_answers(), []);
     let bound = world.log.len();
     world.ask(prepare(2, part(&[], &[1])));

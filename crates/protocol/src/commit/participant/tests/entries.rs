@@ -22,7 +22,7 @@ fn read(guard: Oid, position: u64) -> Read {
 
 /// A transaction that has read this at the position 0.
 fn reading(guard: Oid) -> Part<u64> {
-    Part { reads: vec![read(guard, 0)], ..Part::default() }
+    Part { reads: [read(guard, 0)].into(), ..Part::default() }
 }
 
 fn is_refused(answers: &[Answer]) -> bool {
