@@ -143,7 +143,7 @@ mod tests {
     fn last_struct_of_an_object_counts() {
         let mut structs = SharedStructs::default();
         for number in [1_u64, 2] {
-            [oid(1, 5, 3), oid(1, 6, 3)].map(|oid| structs.insert(oid, Arc::new(number)));
+            [oid(1, 5, 3), oid(1, 6, 3)].into_iter().for_each(|oid| structs.insert(oid, Arc::new(number)));
         }
         assert_eq!(value(structs.get(&oid(1, 5, 3))), Some(2));
         assert_eq!(value(structs.get(&oid(1, 6, 3))), Some(2));

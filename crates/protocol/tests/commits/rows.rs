@@ -32,6 +32,7 @@ enum Key {
 
 /// A change of rows on the disk.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are records")]
 enum DiskChange {
     Put(Key, u64, Record<u64>),
     Remove(Key),

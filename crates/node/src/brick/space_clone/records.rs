@@ -18,7 +18,7 @@ pub(super) fn map_record(map: &SpaceMap, record: Record<Object>) -> Result<Recor
     Ok(match record {
         Record::Prepared { txn, participants, part, proposal } => {
             let Part { reads, writes, touches, entries, offsets, transfer_ms } = part;
-            let reads = reads.into_iter().map(|read| Read { oid: map.oid(read.oid), ..read }).collect();
+            let reads = reads.iter().map(|read| Read { oid: map.oid(read.oid), ..read }).collect();
             let part = Part {
                 reads,
                 writes: map_writes(map, writes)?,
@@ -119,7 +119,9 @@ mod tests {
         let oid = |slot| oid(is_clone, slot);
         let entry = |key| Entry { collection: oid(7), key };
         let part = Part {
-            reads: vec![Read { oid: oid(1), seen: ReadVersion::At(Version { moves: 1, position: 5 }) }],
+            reads: [Read { oid: oid(1), seen: ReadVersion::At(Version { moves: 1, position: 5 }) }]
+                .into_iter()
+                .collect(),
             writes: [(oid(2), ObjectState::Value(Object::blob("new".into()))), (oid(3), ObjectState::Absent)].into(),
             touches: [oid(4)].into(),
             entries: [

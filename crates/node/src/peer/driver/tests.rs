@@ -297,7 +297,7 @@ fn read_only_space_is_read_and_not_written_by_whoever_may() {
         let mut writer = client(1, "writer");
         let mut driver = driver_with_client(&mut writer, 7);
         driver.set_catalog(&FIXTURE.read_only);
-        let reads = Part { reads: vec![Read { oid: oid(), seen: NO_STATE }], ..Part::default() };
+        let reads = Part { reads: [Read { oid: oid(), seen: NO_STATE }].into_iter().collect(), ..Part::default() };
         assert_eq!(deferred(&send(&mut driver, &mut writer, commit(7, reads))), None);
         for message in [commit(7, writing()), write(7)] {
             assert_eq!(deferred(&send(&mut driver, &mut writer, message)), Some(ErrorKind::Denied));

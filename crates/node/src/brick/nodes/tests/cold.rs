@@ -153,7 +153,7 @@ async fn connection_is_closed_when_a_cold_request_violates_the_protocol() {
     test.nodes.cold_reads.simulated.evict(ELSEWHERE);
     let txn = TxnId { start: HlcTimestamp::at(test.nodes.time.now()), client: ClientId(77) };
     // The object is at another logical node than the one that is asked.
-    let request = Request::Commit { txn, part: Part { reads, ..Part::default() } };
+    let request = Request::Commit { txn, part: Part { reads: reads.into(), ..Part::default() } };
     test.send(Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request });
     test.resume_disk();
     let ended = time::timeout(Duration::from_secs(60), test.messages.recv()).await.expect("it stays open");
