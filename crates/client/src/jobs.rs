@@ -234,6 +234,11 @@ impl PartWork {
         self.bucket.take(count, now);
     }
 
+    /// How many objects to work on at a time.
+    fn portion(&self, most: u64) -> u64 {
+        self.bucket.portion(most)
+    }
+
     fn count_time(&mut self) {
         let since = self.recorded.elapsed();
         self.recorded = Instant::now();

@@ -18,9 +18,10 @@ pub(crate) async fn run_at_one_moment(
     let begun = job::ask_one(&client, &wanted).await?;
     let cloned = job::follow(&client, session, begun.job, "cloning").await.and_then(|ended| job::check_end(&ended));
     if let Err(failure) = cloned {
-        // What was interrupted is given up; a job that has ended is not there to be cancelled.
-        let _ = job::ask_one(&client, &JobRequest::Cancel { job: begun.job }).await;
-        return Err(failure);
+        // What was interrupted is given up, and a clone that has become complete meanwhile is removed.
+        let is_cancelled = job::ask_one(&client, &JobRequest::Cancel { job: begun.job }).await.is_ok();
+        let is_gone = is_cancelled || client.remove_space(&name).await.is_ok();
+        return Err(if is_gone { failure } else { failure.hint(clone_hint(&name)) });
     }
     let before = session.set_space(Some(name.clone()));
     let done = tokio::select! {
@@ -28,7 +29,12 @@ pub(crate) async fn run_at_one_moment(
         _ = signal::ctrl_c() => Err(Failure::interrupted("interrupted")),
     };
     session.set_space(before);
-    let hint = || format!("The clone is still there: `mortar space rm {name} --yes` removes it.");
-    let removed = client.remove_space(&name).await.map_err(|error| Failure::from(error).hint(hint()));
+    let removed = client.remove_space(&name).await.map_err(|error| Failure::from(error).hint(clone_hint(&name)));
     done.and(removed)
+}
+
+fn clone_hint(name: &str) -> String {
+    format!(
+        "`mortar space rm {name} --yes` removes the clone, if it is still there; `mortar job ls` shows whether it is still made."
+    )
 }

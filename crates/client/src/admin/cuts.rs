@@ -26,8 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const TRIES: u32 = 8;
 /// Why a cut fails whose moment lasts too long.
 const AT_CUT_TOO_SLOW: &str = "the catalogue cannot be read while the bricks hold: the meta-server does not answer";
-/// The pause before another try: other backups that begin at the same time need some milliseconds.
-const PAUSE: Duration = Duration::from_millis(100);
+/// The pause before another try, in milliseconds: other cuts that begin at the same time need some. It is random, so that two that disturb each other
+/// do not do so again.
+const PAUSE_MS: std::ops::Range<u64> = 50..250;
 
 /// The part of a cut that a brick has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +102,7 @@ pub(crate) async fn cut_bricks<B: CutBrick, T, F: Future<Output = Result<T>>>(
             Err(error) => last_error = Some(error),
         }
         number = CutNumber(attempt.largest.0.max(number.0).saturating_add(1));
-        time::sleep(PAUSE).await;
+        time::sleep(Duration::from_millis(rand::random_range(PAUSE_MS))).await;
     }
     Err(last_error.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no cut was made")))
 }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use meta::Prefix;
 use meta::catalog::{BrickId, CatalogError, Edited, Job, SpaceSnapshot};
+use meta::{MetaSnapshot, Prefix};
 use model::{Error, ErrorKind, NodeId, Result, SpaceMap};
 use node::process::JobHost;
 use tokio::task::JoinSet;
@@ -40,6 +40,12 @@ impl CutBrick for HostedBrick {
     }
 }
 
+/// Requests under way: one for each brick at most.
+type Steps = JoinSet<(BrickId, Result<ClonedRows>)>;
+
+/// Objects that a brick copies at a time.
+const MOST_OBJECTS: u64 = 4_096;
+
 /// The logical nodes that a brick has still to clone.
 struct BrickWork {
     brick: HostedBrick,
@@ -53,11 +59,14 @@ pub(super) async fn run(work: &mut PartWork, job: &Job) -> Result<WorkEnd> {
     loop {
         work.progress = Default::default();
         match attempt(work, job).await {
-            Err(error) if is_retryable(&error) => {
+            // A full disk is not filled again and again: bricks remove the rows when the job has failed.
+            Err(error) if is_retryable(&error) && error.kind() != ErrorKind::Full => {
                 if !work.wait_for(&error).await {
                     return Ok(WorkEnd::Interrupted);
                 }
             }
+            // The job is paused, has ended, or another process works on it.
+            Err(error) if error.kind() == ErrorKind::Conflict => return Ok(WorkEnd::Interrupted),
             ended => return ended,
         }
     }
@@ -79,12 +88,15 @@ async fn take_cut(work: &PartWork, job: &Job) -> Result<(u64, SpaceSnapshot, u64
     let read = || async {
         let state = store.read(Prefix::all()).await?;
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
-        Ok::<_, Error>((SpaceSnapshot::new(&state, job)?, at_ms))
+        Ok::<_, Error>((state, at_ms))
     };
-    let bricks: Vec<BrickId> = read().await?.0.nodes_by_brick().into_keys().collect();
+    let snapshot = |state: &MetaSnapshot| SpaceSnapshot::new(state, job, work.host.worker);
+    let bricks: Vec<BrickId> = snapshot(&read().await?.0)?.nodes_by_brick().into_keys().collect();
     let hosted: Vec<HostedBrick> =
         bricks.iter().map(|brick| HostedBrick { host: work.host.as_ref().clone(), brick: *brick }).collect();
-    let (parts, (moment, at_ms)) = cut_bricks(&hosted, None, |_| read()).await?;
+    let (parts, (state, at_ms)) = cut_bricks(&hosted, None, |_| read()).await?;
+    // While the bricks hold, the catalogue is only read.
+    let moment = snapshot(&state)?;
     if !moment.nodes_by_brick().into_keys().eq(bricks) {
         return Err(Error::new(ErrorKind::Unavailable, "logical nodes of the space have moved since the cut began"));
     }
@@ -114,7 +126,8 @@ async fn clone_rows(work: &mut PartWork, cut: u64, moment: &SpaceSnapshot) -> Re
         bricks.insert(brick, BrickWork { brick: hosted, nodes: nodes.into(), from: None });
     }
     let mut steps = JoinSet::new();
-    bricks.values().for_each(|brick| brick.begin_step(cut, moment.map, &mut steps));
+    let begin = |brick: &BrickWork, most: u64, steps: &mut _| brick.begin_step((cut, most), moment.map, steps);
+    bricks.values().for_each(|brick| begin(brick, work.portion(MOST_OBJECTS), &mut steps));
     while let Some(step) = steps.join_next().await {
         let (brick, cloned) = step.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         let ClonedRows { next, objects, .. } = cloned?;
@@ -130,7 +143,7 @@ async fn clone_rows(work: &mut PartWork, cut: u64, moment: &SpaceSnapshot) -> Re
                 brick.nodes.pop_front();
             }
             brick.from = next;
-            brick.begin_step(cut, moment.map, &mut steps);
+            begin(brick, work.portion(MOST_OBJECTS), &mut steps);
         }
     }
     Ok(WorkEnd::Complete)
@@ -138,11 +151,11 @@ async fn clone_rows(work: &mut PartWork, cut: u64, moment: &SpaceSnapshot) -> Re
 
 impl BrickWork {
     /// Has the brick make the next rows, if any are left.
-    fn begin_step(&self, cut: u64, map: SpaceMap, steps: &mut JoinSet<(BrickId, Result<ClonedRows>)>) {
+    fn begin_step(&self, (cut, most_objects): (u64, u64), map: SpaceMap, steps: &mut Steps) {
         let Some(node) = self.nodes.front().copied() else { return };
         let (brick, from) = (self.brick.clone(), self.from.clone());
         steps.spawn(async move {
-            let asked = Request::CloneRows(CloneRows { cut, node, map, from }.into());
+            let asked = Request::CloneRows(CloneRows { cut, node, map, from, most_objects }.into());
             let cloned = match brick.ask(asked).await {
                 Ok(Response::ClonedRows(cloned)) => Ok(cloned),
                 Ok(_) => Err(unexpected_answer_error()),

@@ -124,7 +124,7 @@ pub enum CatalogError {
         node: NodeId,
     },
     /// A space cannot be cloned.
-    #[error("the unique index {index:?} has a reference, which has another value in a clone: a clone cannot keep it")]
+    #[error("the unique index {index:?} has a reference, which has another value in a clone: drop the index first")]
     Unclonable {
         /// The index.
         index: String,

@@ -1,6 +1,7 @@
 //! What the catalogue knows of a space at the moment of a cut, for its clone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{Class, FieldType, NodeId, SpaceId, SpaceMap, SpaceNodes};
@@ -10,7 +11,7 @@ use super::entry::{self, Path};
 use super::error::CatalogError;
 use super::ident::BrickId;
 use super::index::{Index, IndexState};
-use super::job::{Job, JobKind};
+use super::job::{Job, JobKind, JobState, JobWorker};
 use super::placement::NodePlacement;
 use super::schema::Schema;
 use super::space::Space;
@@ -35,13 +36,19 @@ impl SpaceSnapshot {
     /// Takes what the job of a clone needs from a snapshot of the catalogue.
     ///
     /// # Errors
-    /// [`CatalogError::Missing`] if the space was removed; [`CatalogError::Moving`] if a logical node is being moved; as [`check_clonable`]; if
+    /// [`CatalogError::WrongJobState`] if the job is not running, or not claimed by this worker; [`CatalogError::Missing`] if the space was removed; [`CatalogError::Moving`] if a logical node is being moved; as [`check_clonable`]; if
     /// an entry is damaged.
-    pub fn new(state: &MetaSnapshot, job: &Job) -> Result<Self> {
+    pub fn new(state: &MetaSnapshot, job: &Job, worker: JobWorker) -> Result<Self> {
         let JobKind::Clone { space: source, clone, first_node, .. } = job.kind else {
             return Err(CatalogError::invalid("a job", job.id, "it makes no clone"));
         };
         let catalog = Catalog::load(state);
+        // A worker that has lost the job must not begin another attempt: the clone may be complete.
+        let known = catalog.job(job.id).filter(|known| known.state == JobState::Running);
+        if known.is_none() || catalog.job_part(job.id, 0).worker != Some(worker) {
+            let state = known.map_or("not running any more", |_| "worked on by another process").to_owned();
+            return Err(CatalogError::WrongJobState { job: job.id.0, state, remedy: "leave it" });
+        }
         let missing = || CatalogError::missing("space", source.0);
         let space = Space::clone(catalog.space_by_id(source).ok_or_else(missing)?);
         check_clonable(&catalog.schema(source))?;
@@ -78,7 +85,9 @@ pub fn check_clonable(schema: &Schema) -> Result<()> {
             class.into_iter().flat_map(|class| index.fields.iter().filter_map(|field| class.field_by_number(*field)));
         fields.into_iter().any(|field| matches!(field.field_type, FieldType::Reference(_)))
     };
-    match schema.indexes().find(|index| index.unique && has_reference(index)) {
+    // An index that is not ready is not cloned.
+    let kept = |index: &&Arc<Index>| index.unique && index.state == IndexState::Ready;
+    match schema.indexes().filter(kept).find(|index| has_reference(index)) {
         Some(index) => Err(CatalogError::Unclonable { index: index.name.clone() }),
         None => Ok(()),
     }

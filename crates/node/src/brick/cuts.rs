@@ -13,10 +13,10 @@ use protocol::lease::Ms;
 use store::{ChangeSet, ChangeTracker, Snapshot, Store};
 use wire::driving::MonotonicClock;
 
-/// How long the part of a cut is kept for a backup to begin, in milliseconds.
+/// How long the part of a cut is kept for a backup to begin, or for the next step of a clone, in milliseconds.
 const KEEP_MS: Ms = 60_000;
 
-/// The most parts that are kept: those of backups that begin at the same time.
+/// The most parts that are kept: those of backups that begin at the same time, and of clones.
 const MAX_PARTS: usize = 4;
 
 /// How long changes are tracked for a backup that neither takes a cut nor reads the part of one, in milliseconds.
@@ -46,7 +46,7 @@ pub(crate) struct Cuts {
 
 struct CutState {
     participant: CutParticipant,
-    /// The parts of the last cuts that no backup has taken.
+    /// The parts of the last cuts that no backup has taken. Clones use them step by step.
     parts: Vec<Part>,
     followers: Vec<Follower>,
 }
@@ -72,6 +72,13 @@ struct Part {
     snapshot: Arc<Snapshot>,
     /// It is dropped at this time, unless it is used.
     until: Ms,
+}
+
+impl Part {
+    /// Whether a step of a clone reads it now.
+    fn is_used(&self) -> bool {
+        Arc::strong_count(&self.snapshot) > 1
+    }
 }
 
 impl From<Snapshot> for TakenPart {
@@ -139,7 +146,8 @@ impl Cuts {
         }
         let until = self.time.now() + KEEP_MS;
         if state.parts.len() >= MAX_PARTS
-            && let Some(oldest) = (0..state.parts.len()).min_by_key(|at| state.parts[*at].until)
+            && let Some(oldest) =
+                (0..state.parts.len()).min_by_key(|at| (state.parts[*at].is_used(), state.parts[*at].until))
         {
             state.parts.remove(oldest);
         }
@@ -175,7 +183,11 @@ impl Cuts {
     fn drop_part_later(&self, number: CutNumber) {
         let mut state = self.lock();
         while let Some(at) = state.parts.iter().position(|part| part.number == number) {
-            let (now, until) = (self.time.now(), state.parts[at].until);
+            let now = self.time.now();
+            if state.parts[at].is_used() {
+                state.parts[at].until = now + KEEP_MS;
+            }
+            let until = state.parts[at].until;
             if until <= now {
                 state.parts.remove(at);
                 return;

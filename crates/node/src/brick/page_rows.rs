@@ -451,11 +451,7 @@ impl<'a> StoredObject<'a> {
     }
 }
 
-/// The object in the value of a row of a page.
-///
-/// # Errors
-/// [`ErrorKind::Corrupt`].
-pub(crate) fn decode_object(page: PageId, row: &[u8]) -> Result<Object> {
+fn decode_object(page: PageId, row: &[u8]) -> Result<Object> {
     let stored = StoredObject::decode(page, row)?;
     stored.with(page, Bytes::copy_from_slice(stored.bytes))
 }

@@ -55,7 +55,7 @@ pub(crate) fn make_portion(
     let from = asked.from.as_deref().unwrap_or_default();
     let tables = page_rows::ranges(asked.node).filter(|(start, end)| start[0] != INDEX_TABLE && from < &end[..]);
     for (start, end) in tables {
-        if portion.is_full(limits) {
+        if portion.is_full(asked, limits) {
             portion.next = Some(start);
             return Ok(portion);
         }
@@ -66,7 +66,7 @@ pub(crate) fn make_portion(
         let start = if from > &start[..] { from } else { &start[..] };
         let mut failed = Ok(());
         snapshot.each(start, &end, |key, row| {
-            if portion.is_full(limits) {
+            if portion.is_full(asked, limits) {
                 portion.next = Some(Key::from_slice(key));
                 return ControlFlow::Break(());
             }
@@ -87,7 +87,7 @@ fn add_contents(snapshot: &impl Contents, asked: &CloneRows, limits: MoveLimits,
     let from = asked.from.as_deref().unwrap_or_default();
     let mut failed = Ok(());
     content_rows::each(snapshot, asked.node, from, |key, value| {
-        if portion.is_full(limits) {
+        if portion.is_full(asked, limits) {
             portion.next = Some(Key::from_slice(key));
             return ControlFlow::Break(());
         }
@@ -106,7 +106,9 @@ fn add_content(map: &SpaceMap, key: &[u8], value: Bytes, portion: &mut Portion) 
 }
 
 impl Portion {
-    fn is_full(&self, limits: MoveLimits) -> bool {
-        self.changes.len() >= limits.answer_rows || self.bytes >= limits.answer_bytes as u64
+    fn is_full(&self, asked: &CloneRows, limits: MoveLimits) -> bool {
+        self.objects >= asked.most_objects
+            || self.changes.len() >= limits.answer_rows
+            || self.bytes >= limits.answer_bytes as u64
     }
 }

@@ -114,6 +114,10 @@ fn evolve_kind(catalog: &Catalog, who: &Principal, space: &str, classes: Vec<Str
         who.check_administrator(Some(catalog)).map_err(|_| who.space_not_visible_error(space))?;
         return Err(Error::new(ErrorKind::NotFound, format!("there is no space {space:?}")));
     };
+    if found.read_only {
+        let what = format!("space {space:?} is read-only: `mortar space set {space} --read-only false` changes that");
+        return Err(Error::new(ErrorKind::Denied, what));
+    }
     let kind = JobKind::Evolve { space: found.id, classes };
     check_access(catalog, who, &kind)?;
     let schema = catalog.schema(found.id);

@@ -176,7 +176,8 @@ impl BrickLoss {
         let mut changes = RowChanges::new();
         for node in &self.nodes {
             let horizon = self.horizon(store, *node)?;
-            let row = encode_record(&Record::Horizon(horizon), Version { moves: 0, position: self.position });
+            // No position of the logical node: one above its limit would not be the last one that its writer knows (L1).
+            let row = encode_record(&Record::Horizon(horizon), Version::ZERO);
             changes.put(&page_rows::horizon_key(*node), row);
             let (from, to) = page_rows::free_range(*node);
             store.rows(&from, &to, |key, value| {

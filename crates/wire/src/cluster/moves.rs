@@ -52,11 +52,13 @@ pub struct CloneRows {
     pub map: SpaceMap,
     /// The key at which the last answer has ended; `None` at the beginning.
     pub from: Option<Bytes>,
+    /// Most objects to make now; at least 1.
+    pub most_objects: u64,
 }
 
 impl From<CloneRows> for proto::CloneRows {
     fn from(clone: CloneRows) -> Self {
-        let CloneRows { cut, node, map, from } = clone;
+        let CloneRows { cut, node, map, from, most_objects } = clone;
         let (source, target) = (map.source(), map.target());
         Self {
             cut,
@@ -67,6 +69,7 @@ impl From<CloneRows> for proto::CloneRows {
             new_space: target.space.0.into(),
             new_first_node: target.first_node.0,
             from,
+            most_objects,
         }
     }
 }
@@ -75,7 +78,8 @@ impl TryFrom<proto::CloneRows> for CloneRows {
     type Error = Error;
 
     fn try_from(clone: proto::CloneRows) -> Result<Self> {
-        let proto::CloneRows { cut, node, space, first_node, nodes, new_space, new_first_node, from } = clone;
+        let proto::CloneRows { cut, node, space, first_node, nodes, new_space, new_first_node, from, most_objects } =
+            clone;
         let place = |space: u32, node| {
             let space = u16::try_from(space).map_err(|_| invalid(format!("{space} is no number of a space")))?;
             Ok::<_, Error>(SpaceNodes { space: SpaceId(space), first_node: ids::node(node)? })
@@ -86,7 +90,7 @@ impl TryFrom<proto::CloneRows> for CloneRows {
         if map.node(node).is_none() {
             return Err(invalid(format!("logical node {:x} is not of the space that is cloned", node.0)));
         }
-        Ok(Self { cut, node, map, from })
+        Ok(Self { cut, node, map, from, most_objects: most_objects.max(1) })
     }
 }
 

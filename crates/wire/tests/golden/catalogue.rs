@@ -169,7 +169,7 @@ fn messages_about_moves_are_unchanged() {
     let all = CopyRows { from: None, ..copy }.into();
     let place = |space, node| SpaceNodes { space: SpaceId(space), first_node: NodeId(node) };
     let map = SpaceMap::new(place(1, 0), place(7, 64), 8).unwrap();
-    let clone = CloneRows { cut: 0x0123_4567_89ab, node: NodeId(3), map, from: None };
+    let clone = CloneRows { cut: 0x0123_4567_89ab, node: NodeId(3), map, from: None, most_objects: 50 };
     let (cloned, further): (moves::CloneRows, moves::CloneRows) =
         (clone.clone().into(), CloneRows { from: Some(key(2)), ..clone.clone() }.into());
     assert_eq!(CloneRows::try_from(cloned.clone()).unwrap(), clone);

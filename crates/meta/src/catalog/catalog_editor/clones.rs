@@ -17,7 +17,7 @@ use crate::catalog::placement::{NODES_PER_RANGE, NodePlacement, PlacementRange};
 use crate::catalog::space::{CloneSource, Quota, Removals, RemovedSpace, Space};
 use crate::catalog::space_clone::SpaceSnapshot;
 use crate::plant::{Bug, planted};
-use crate::{Key, KeyChange, limits};
+use crate::{Expect, Key, KeyChange, WriteOutcome, limits};
 
 /// Bytes of classes and indexes that are written in one step.
 const SCHEMA_WRITE: usize = limits::WRITE / 2;
@@ -58,7 +58,7 @@ impl CatalogEditor {
     ///
     /// # Errors
     /// [`CatalogError::WrongJobState`] if the job has ended, or the worker has lost it; [`CatalogError::Exists`] if there is a space of its name
-    /// now; [`CatalogError::Missing`] if a brick was removed.
+    /// now; [`CatalogError::Missing`] if the space or a brick was removed.
     pub async fn finish_clone(
         &self,
         id: JobId,
@@ -66,7 +66,7 @@ impl CatalogEditor {
         (moment, at_ms): (&SpaceSnapshot, u64),
         progress: JobProgress,
     ) -> Result<Edited<Job>> {
-        self.write_schema(moment).await?;
+        self.write_schema(id, worker, moment).await?;
         let SpaceSnapshot { map, space: source, placements, .. } = moment;
         let (id_of_clone, first_node) = (map.target().space, map.target().first_node);
         edit!(self, |draft| {
@@ -93,6 +93,11 @@ impl CatalogEditor {
                 draft.put(&Path::PlacementRange(id_of_clone, part), &range)?;
             }
             draft.touch(&Path::Schema(id_of_clone)).await?;
+            // Who may read it is decided now: permissions may have been revoked, and users removed, since the cut.
+            draft.touch(&Path::Accounts).await?;
+            let now: Option<Space> = draft.get(&Path::Space(source.name.clone())).await?;
+            let now =
+                now.filter(|space| space.id == source.id).ok_or_else(|| CatalogError::missing(SPACE, &source.name))?;
             let space = Space {
                 id: id_of_clone,
                 name: name.clone(),
@@ -101,7 +106,7 @@ impl CatalogEditor {
                 removals: Removals::default(),
                 read_only: true,
                 clone_of: Some(CloneSource { space: source.name.clone(), at_ms }),
-                ..source.clone()
+                ..now
             };
             draft.put(&Path::Space(name), &space)?;
             draft.put(&part_path, &part)?;
@@ -110,22 +115,49 @@ impl CatalogEditor {
         })
     }
 
-    /// Writes the classes and indexes of a clone. They are not read before there is a space with its number.
-    async fn write_schema(&self, moment: &SpaceSnapshot) -> Result<()> {
-        // What an earlier attempt has written may be of classes that were removed meanwhile.
-        self.remove_schema(moment.map.target().space).await?;
-        let (mut changes, mut bytes) = (Vec::new(), 0);
-        for (key, value) in &moment.schema {
-            if bytes + size(key, value) > SCHEMA_WRITE || changes.len() == limits::CHANGES {
-                // A write that expects nothing has no conflict.
-                let _ = self.store().write(Vec::new(), std::mem::take(&mut changes)).await?;
+    /// Writes the classes and indexes of a clone, as long as the worker has the job. They are not read before there is a space with its number.
+    async fn write_schema(&self, id: JobId, worker: JobWorker, snapshot: &SpaceSnapshot) -> Result<()> {
+        let mut draft = self.draft();
+        let mut job: Job = draft.require(&Path::Job(id), JOB, &id.to_string()).await?;
+        let mut part: JobPart = draft.get(&Path::JobPart(id, 0)).await?.unwrap_or_default();
+        let progress = part.progress.clone();
+        job.report((0, &mut part), worker, (None, progress), (&PartReport::Continues, now_ms()))?;
+        let mut expects = Vec::new();
+        for path in [Path::Job(id), Path::JobPart(id, 0)] {
+            expects.push(Expect { revision: draft.revision_of(&path)?, key: path.key()? });
+        }
+        let (mut changes, mut bytes) = (self.outdated_schema(snapshot).await?, 0);
+        for (key, value) in &snapshot.schema {
+            if !changes.is_empty() && bytes + size(key, value) > SCHEMA_WRITE {
+                self.write_guarded(&expects, std::mem::take(&mut changes)).await?;
                 bytes = 0;
             }
             bytes += size(key, value);
             changes.push(KeyChange::put(key.clone(), value.clone()));
         }
-        if !changes.is_empty() {
-            let _ = self.store().write(Vec::new(), changes).await?;
+        self.write_guarded(&expects, changes).await
+    }
+
+    /// Removes what an earlier attempt has written of classes and indexes that were removed meanwhile.
+    async fn outdated_schema(&self, snapshot: &SpaceSnapshot) -> Result<Vec<KeyChange>> {
+        let space = snapshot.map.target().space;
+        let mut outdated = Vec::new();
+        for prefix in [entry::indexes(space)?, entry::classes(space)?, entry::all_versions(space)?] {
+            let written = self.store().read(prefix).await?.entries;
+            let keys = written.into_iter().map(|(key, _)| key);
+            outdated
+                .extend(keys.filter(|key| snapshot.schema.iter().all(|(kept, _)| kept != key)).map(KeyChange::remove));
+        }
+        Ok(outdated)
+    }
+
+    /// Writes changes in as many steps as they need, each if the expectations hold.
+    async fn write_guarded(&self, expects: &[Expect], changes: Vec<KeyChange>) -> Result<()> {
+        for changes in changes.chunks(limits::CHANGES) {
+            match self.store().write(expects.to_vec(), changes.to_vec()).await? {
+                WriteOutcome::Done(_) => {}
+                WriteOutcome::Conflict => return Err(CatalogError::Busy { attempts: 1 }),
+            }
         }
         Ok(())
     }

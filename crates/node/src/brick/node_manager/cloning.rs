@@ -8,7 +8,8 @@ use tracing::info;
 use super::{INCOMPLETE_COPY, NodeManager};
 use crate::brick::plant::{Bug, planted};
 
-/// The seal of a logical node whose rows are complete. Any map may have it served here; if one has it served elsewhere, the rows are removed.
+/// The seal of a logical node whose rows are complete. If a map places the node here, this brick serves it; if a map places it at another brick, this brick
+/// removes the rows.
 pub(crate) const COMPLETE_CLONE: u64 = 0;
 
 /// A logical node of a clone.
@@ -59,7 +60,9 @@ impl NodeManager {
             info!(%node, "made a logical node of a clone");
             self.leftovers.insert(node, COMPLETE_CLONE);
         }
-        self.update(now);
+        if is_complete || self.map.is_removed(node) {
+            self.update(now);
+        }
     }
 
     /// Forgets the clones that are served or removed now.

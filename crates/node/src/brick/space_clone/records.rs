@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceMap};
 use protocol::commit::{AppendOffsets, EntryChanges, Part, Record, Writes};
+use protocol::entries::is_unique_values;
 use protocol::page_cache::ObjectState;
 use protocol::validate::Read;
 
@@ -83,11 +84,12 @@ fn map_offsets(map: &SpaceMap, offsets: AppendOffsets) -> AppendOffsets {
 
 fn map_entries(map: &SpaceMap, entries: EntryChanges) -> EntryChanges {
     let changed = |(Entry { collection, key }, target): (Entry, Option<Oid>)| {
-        // A removal does not say what it removes. Sixteen bytes that are an object of the space are a member of a set: a name has no zero byte.
+        // The keys of unique values are any bytes. Elsewhere sixteen bytes that are an object of the space are a member of a set, because a name has
+        // no zero byte: a removal does not say what it removes.
         let member = || key.as_bytes().try_into().ok().map(Oid::from_bytes);
         let key = match target.or_else(member) {
-            Some(target) => map.entry_key(&key, target),
-            None => key,
+            Some(target) if !is_unique_values(collection) => map.entry_key(&key, target),
+            _ => key,
         };
         (Entry { collection: map.oid(collection), key }, target.map(|target| map.oid(target)))
     };

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use model::{ClassId, Entry, Error, ErrorKind, FieldNumber, NodeId, Oid, PageId, Result, SpaceMap};
 use protocol::commit::Record;
+use protocol::entries::is_unique_values;
 use wire::cluster::encode_record;
 
 use super::Portion;
@@ -111,7 +112,9 @@ impl RowMapper {
     }
 
     fn entry(&self, collection: Oid, key: &model::EntryKey, target: Oid) -> Entry {
-        Entry { collection: self.map.oid(collection), key: self.map.entry_key(key, target) }
+        // The keys of unique values are any bytes.
+        let key = if is_unique_values(collection) { key.clone() } else { self.map.entry_key(key, target) };
+        Entry { collection: self.map.oid(collection), key }
     }
 
     fn map_entry(&self, key: &[u8], row: &[u8], portion: &mut Portion) -> Result<()> {
@@ -135,7 +138,9 @@ impl RowMapper {
             portion.changes.put(&page_rows::head_key(to), Bytes::copy_from_slice(row));
             return Ok(());
         };
-        let object = self.map.object(&page_rows::decode_object(page, row)?)?;
+        // A damaged object must not get a new checksum.
+        let stored = page_rows::verify_object(page, slot, &Bytes::copy_from_slice(row));
+        let object = self.map.object(&stored.map_err(|(_, error)| error)?)?;
         for (_, index, fields) in self.indexes.iter().filter(|(class, ..)| *class == object.class) {
             if let Some(entry) = entry_of(&object, fields).filter(|_| !planted(Bug::CloneWithoutIndexes)) {
                 portion.changes.put(&index_rows::entry_key(*index, &entry.key, to, slot), Bytes::new());

@@ -292,7 +292,7 @@ fn permission_is_that_of_the_newest_catalogue() {
 }
 
 #[test]
-fn read_only_space_is_read_and_not_written_by_whoever_may() {
+fn read_only_space_is_read_and_not_written_even_by_those_who_may_write() {
     assert_noticed(&[Bug::ReadOnlySpaceWritten], || {
         let mut writer = client(1, "writer");
         let mut driver = driver_with_client(&mut writer, 7);

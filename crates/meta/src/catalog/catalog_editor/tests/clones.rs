@@ -23,8 +23,8 @@ async fn with_classes() -> CatalogEditor {
     editor
 }
 
-async fn moment(editor: &CatalogEditor, job: &Job) -> Result<SpaceSnapshot> {
-    SpaceSnapshot::new(&editor.store().read(Prefix::all()).await.unwrap(), job)
+async fn moment(editor: &CatalogEditor, job: &Job, worker: JobWorker) -> Result<SpaceSnapshot> {
+    SpaceSnapshot::new(&editor.store().read(Prefix::all()).await.unwrap(), job, worker)
 }
 
 async fn begin(editor: &CatalogEditor, worker: JobWorker) -> Job {
@@ -50,7 +50,7 @@ async fn a_clone_is_a_read_only_space_where_the_logical_nodes_were_with_the_clas
     let (worker, _lives) = peer(&editor, 1).await;
     let job = begin(&editor, worker).await;
     let (id, first, nodes) = place_of(&job);
-    let moment = moment(&editor, &job).await.unwrap();
+    let moment = moment(&editor, &job, worker).await.unwrap();
     // What is defined later is not in it.
     let later = ClassDefinition { name: "Later".to_owned(), parent: None, fields: Vec::new() };
     editor.define("main", &[later]).await.unwrap();
@@ -79,7 +79,10 @@ async fn a_clone_is_a_read_only_space_where_the_logical_nodes_were_with_the_clas
     editor.define("copy", &[new]).await.unwrap();
     let index = editor.create_index("copy", "by_boss", "Person", &["boss"], false).await.unwrap().value;
     assert_eq!((index.id.0, super::catalog(&editor).await.schema(copy.id).classes().count()), (3, 2));
+    // A repeated end, whose first answer was lost, changes nothing.
     assert_eq!(kind(finish(&editor, &job, worker, &moment).await), ErrorKind::Conflict);
+    let schema = super::catalog(&editor).await.schema(copy.id);
+    assert!(schema.class_named("New").is_some() && schema.index("by_boss").is_some());
 }
 
 #[tokio::test]
@@ -88,7 +91,7 @@ pub(crate) async fn logical_nodes_of_a_clone_that_is_given_up_are_those_of_a_rem
     let (worker, _lives) = peer(&editor, 1).await;
     for is_cancelled in [true, false] {
         let job = begin(&editor, worker).await;
-        let moment = moment(&editor, &job).await.unwrap();
+        let moment = moment(&editor, &job, worker).await.unwrap();
         match is_cancelled {
             true => drop(editor.cancel_job(job.id).await.unwrap()),
             false => {
@@ -106,7 +109,7 @@ pub(crate) async fn logical_nodes_of_a_clone_that_is_given_up_are_those_of_a_rem
     }
     // A clone that is complete is not removed when its job is forgotten or cancelled late.
     let job = begin(&editor, worker).await;
-    let moment = moment(&editor, &job).await.unwrap();
+    let moment = moment(&editor, &job, worker).await.unwrap();
     finish(&editor, &job, worker, &moment).await.unwrap();
     assert_eq!(kind(editor.cancel_job(job.id).await), ErrorKind::Conflict);
     assert_eq!(catalog(&editor).await.removed_spaces().count(), 2);
@@ -117,11 +120,13 @@ async fn a_worker_that_has_lost_the_job_does_not_end_it() {
     let editor = with_space().await;
     let ((first, lives), (second, _lives)) = (peer(&editor, 1).await, peer(&editor, 2).await);
     let job = begin(&editor, first).await;
-    let moment = moment(&editor, &job).await.unwrap();
+    let taken = moment(&editor, &job, first).await.unwrap();
     editor.store().end_session(lives.id).await.unwrap();
     editor.claim_job_part(job.id, 0, second).await.unwrap();
-    assert_eq!(kind(finish(&editor, &job, first, &moment).await), ErrorKind::Conflict);
-    finish(&editor, &job, second, &moment).await.unwrap();
+    assert_eq!(kind(finish(&editor, &job, first, &taken).await), ErrorKind::Conflict);
+    assert_eq!(kind(moment(&editor, &job, first).await), ErrorKind::Conflict, "it begins no other attempt");
+    finish(&editor, &job, second, &taken).await.unwrap();
+    assert_eq!(kind(moment(&editor, &job, second).await), ErrorKind::Conflict);
 }
 
 #[tokio::test]
@@ -138,17 +143,19 @@ async fn clones_that_cannot_be_made_are_refused() {
     let node = catalog(&editor).await.space("main").unwrap().first_node;
     let to = if catalog(&editor).await.node_placement(node).unwrap().brick == BrickId(1) { 2 } else { 1 };
     editor.begin_move(node, BrickId(to)).await.unwrap();
-    assert_eq!(kind(moment(&editor, &job).await), ErrorKind::Unavailable);
+    assert_eq!(kind(moment(&editor, &job, worker).await), ErrorKind::Unavailable);
     editor.cancel_move(node).await.unwrap();
-    let taken = moment(&editor, &job).await.unwrap();
+    let taken = moment(&editor, &job, worker).await.unwrap();
     // The name is taken by the time that it is complete.
     editor.create_space("copy", SpaceOptions::default()).await.unwrap();
     assert_eq!(kind(finish(&editor, &job, worker, &taken).await), ErrorKind::Exists);
     // The space is gone, or has an index whose values a clone cannot have.
     let fields = vec![FieldDefinition::required("of", FieldType::Reference(None))];
     editor.define("main", &[ClassDefinition { name: "Note".to_owned(), parent: None, fields }]).await.unwrap();
-    editor.create_index("main", "by_object", "Note", &["of"], true).await.unwrap();
-    assert!(moment(&editor, &job).await.unwrap_err().to_string().contains("by_object"));
+    let index = editor.create_index("main", "by_object", "Note", &["of"], true).await.unwrap().value;
+    moment(&editor, &job, worker).await.unwrap();
+    editor.record_index_build("main", "by_object", index.id, None).await.unwrap();
+    assert!(moment(&editor, &job, worker).await.unwrap_err().to_string().contains("by_object"));
     editor.remove_space("main").await.unwrap();
-    assert_eq!(kind(moment(&editor, &job).await), ErrorKind::NotFound);
+    assert_eq!(kind(moment(&editor, &job, worker).await), ErrorKind::NotFound);
 }

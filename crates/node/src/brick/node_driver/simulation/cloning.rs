@@ -6,13 +6,13 @@ use std::sync::Arc;
 use model::planted_bug::plant;
 use model::{NodeId, SpaceId, SpaceMap, SpaceNodes};
 use rand::RngExt;
-use store::Store;
-use store::sim::{DiskImage, SimStore};
+use store::sim::SimStore;
+use store::{RowChanges, Store};
 use wire::cluster::CloneRows;
 
 use super::{Checked, NODES, SPACE, World, options};
 use crate::brick::consistency::{NodeCheck, Place, Problem};
-use crate::brick::node_manager::MoveLimits;
+use crate::brick::node_manager::{MoveLimits, rows_to_remove};
 use crate::brick::page_rows::{self as rows, Rows};
 use crate::brick::plant::Bug;
 use crate::brick::space_clone::make_portion;
@@ -20,23 +20,42 @@ use crate::brick::space_clone::make_portion;
 const ORIGINAL: SpaceNodes = SpaceNodes { space: SPACE, first_node: NODES[0] };
 const CLONE: SpaceNodes = SpaceNodes { space: SpaceId(77), first_node: NodeId(500) };
 
+/// Writes rows. Nothing else installs what the store has in memory.
+fn write(machine: &SimStore, changes: RowChanges) -> model::Result<()> {
+    while machine.is_install_wanted() {
+        machine.install()?;
+    }
+    machine.store().commit_rows(changes).map(drop)
+}
+
 /// Copies the logical nodes of a space as those of another one.
-fn clone_store(from: &Store, to: &SimStore, (source, target): (SpaceNodes, SpaceNodes)) -> model::Result<()> {
+fn clone_nodes(machine: &SimStore, (source, target): (SpaceNodes, SpaceNodes)) -> model::Result<()> {
     let map = SpaceMap::new(source, target, NODES.len() as u32)?;
+    let snapshot = machine.store().snapshot()?;
     for index in 0..NODES.len() as u32 {
         let node = NodeId(source.first_node.0 + index);
-        let mut asked = CloneRows { cut: 1, node, map, from: None };
+        let mut asked = CloneRows { cut: 1, node, map, from: None, most_objects: 7 };
         loop {
-            let portion = make_portion(&from.snapshot()?, &asked, MoveLimits::SMALL)?;
-            // Nothing else installs what the store has in memory.
-            while to.is_install_wanted() {
-                to.install()?;
-            }
-            to.store().commit_rows(portion.changes)?;
+            let portion = make_portion(&snapshot, &asked, MoveLimits::SMALL)?;
+            write(machine, portion.changes)?;
             match portion.next {
                 Some(next) => asked.from = Some(next.to_vec().into()),
                 None => break,
             }
+        }
+    }
+    Ok(())
+}
+
+/// Removes all that the store has of some logical nodes.
+fn remove_nodes(machine: &SimStore, first: NodeId) -> model::Result<()> {
+    for index in 0..NODES.len() as u32 {
+        loop {
+            let removed = rows_to_remove(&machine.store(), NodeId(first.0 + index), MoveLimits::SMALL.removed_rows)?;
+            if removed.is_empty() {
+                break;
+            }
+            write(machine, removed)?;
         }
     }
     Ok(())
@@ -60,26 +79,30 @@ fn all_rows(store: &Store, first: NodeId) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 impl World {
-    /// The brick goes on with a clone of a clone, which has its own identifiers.
+    /// The brick goes on with a clone of a clone, which has its own identifiers. All three are in its store, one after the other.
     fn go_on_with_clone(&mut self) -> Checked {
         let failed = |error: model::Error| format!("a clone cannot be made: {error}");
         self.drivers.clear();
         let image = self.machine.crash(self.rng.random());
-        let machine = SimStore::open(image, options()).map_err(failed)?;
-        let [clone, again] = [(); 2].map(|()| SimStore::open(DiskImage::default(), options()).unwrap());
-        clone_store(&machine.store(), &clone, (ORIGINAL, CLONE)).map_err(failed)?;
-        judge_clone(&clone.store())?;
-        clone_store(&clone.store(), &again, (CLONE, ORIGINAL)).map_err(failed)?;
-        let (expected, found) = (all_rows(&machine.store(), NODES[0]), all_rows(&again.store(), NODES[0]));
+        self.machine = SimStore::open(image, options()).map_err(failed)?;
+        (self.written, self.is_full) = (Arc::default(), false);
+        self.crashes += 1;
+        let machine = &self.machine;
+        let expected = all_rows(&machine.store(), NODES[0]);
+        for (source, target) in [(ORIGINAL, CLONE), (CLONE, ORIGINAL)] {
+            clone_nodes(machine, (source, target)).map_err(failed)?;
+            remove_nodes(machine, source.first_node).map_err(failed)?;
+            if target == CLONE {
+                judge_clone(&machine.store())?;
+            }
+        }
+        let found = all_rows(&machine.store(), NODES[0]);
         if let Some(row) = expected.iter().zip(&found).find(|(expected, found)| expected != found) {
             return Err(format!("K1: a clone of a clone has other rows: {row:02x?}"));
         }
         if expected.len() != found.len() {
             return Err(format!("K1: a clone of a clone has {} rows, not {}", found.len(), expected.len()));
         }
-        self.written = Arc::default();
-        (self.machine, self.is_full) = (again, false);
-        self.crashes += 1;
         self.open_drivers()
     }
 

@@ -42,7 +42,7 @@ impl CloneTest {
     }
 
     fn step(&self, cut: u64, from: Option<Bytes>) -> Result<ClonedRows> {
-        let asked = CloneRows { cut, node: NODE, map: map(), from };
+        let asked = CloneRows { cut, node: NODE, map: map(), from, most_objects: 4_096 };
         let cloned = self.nodes.clone_rows(&asked, &self.nodes.store.snapshot()?);
         self.handle_tasks();
         cloned
