@@ -213,8 +213,8 @@ impl AdminClient {
         self.change_space(space, SpaceChange { policy: Some(policy), ..SpaceChange::default() }).await
     }
 
-    /// Changes the failure policy and the quota of a space, and whether it is read-only, at once and without a restart. Bricks refuse what grows beyond a quota as
-    /// [`ErrorKind::QuotaExceeded`](model::ErrorKind::QuotaExceeded); what is there already stays.
+    /// Changes the failure policy and the quota of a space, and whether it is read-only, at once and without a restart. Bricks refuse what grows
+    /// beyond a quota as [`ErrorKind::QuotaExceeded`](model::ErrorKind::QuotaExceeded); what is there already stays.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if there is no such space,

@@ -28,4 +28,4 @@ pub(crate) use authenticator::{Authenticator, is_member};
 pub use cluster_credentials::ClusterCredentials;
 pub(crate) use principal::Principal;
 pub use secret::Secret;
-pub(crate) use spaces::{remove_space, set_space, space_options, space_to_proto};
+pub(crate) use spaces::{check_writable, remove_space, set_space, space_options, space_to_proto};

@@ -30,7 +30,10 @@ pub(crate) async fn run_at_one_moment(
     };
     session.set_space(before);
     let removed = client.remove_space(&name).await.map_err(|error| Failure::from(error).hint(clone_hint(&name)));
-    done.and(removed)
+    match (done, removed) {
+        (Err(failure), Err(_)) => Err(failure.hint(clone_hint(&name))),
+        (done, removed) => done.and(removed),
+    }
 }
 
 fn clone_hint(name: &str) -> String {

@@ -49,9 +49,9 @@ Examples:
   mortar --space photos-friday ls                what it has
   mortar space rm photos-friday --yes            when nothing needs it any more
 
-The clone takes as much room as the space. It has the permissions of the space and no quota, and accepts no changes until
-`mortar space set CLONE --read-only false`. Objects refer to objects of the clone. A peer server does the work; Ctrl-C ends the waiting only:
-`mortar job cancel JOB` stops it and removes what there is.";
+The clone takes as much room as the space. It has the permissions and the quota of the space, and accepts no changes until
+`mortar space set CLONE --read-only false`. Objects refer to objects of the clone. A peer server does the work; Ctrl-C ends the
+waiting only: `mortar job cancel JOB` stops it and removes what there is.";
 
 /// How long a peer server may take to send the status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -194,10 +194,6 @@ struct Quota {
 }
 
 impl Quota {
-    fn of(info: &SpaceInfo) -> Self {
-        Self { max_bytes: info.max_bytes, max_objects: info.max_objects }
-    }
-
     fn is_none(&self) -> bool {
         (self.max_bytes, self.max_objects) == (None, None)
     }
@@ -273,12 +269,9 @@ impl fmt::Display for Origin {
     }
 }
 
-#[derive(Serialize)]
-struct SpaceLine {
-    id: u16,
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    policy: Option<&'static str>,
+/// Properties of a space that the catalogue has.
+#[derive(Default, Serialize)]
+struct Properties {
     #[serde(flatten)]
     quota: Quota,
     /// It is being removed, and refuses new work.
@@ -289,6 +282,24 @@ struct SpaceLine {
     read_only: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     clone_of: Option<Origin>,
+}
+
+impl From<SpaceInfo> for Properties {
+    fn from(info: SpaceInfo) -> Self {
+        let SpaceInfo { max_bytes, max_objects, removing, read_only, clone_of, .. } = info;
+        let quota = Quota { max_bytes, max_objects };
+        Self { quota, removing, read_only, clone_of: clone_of.map(Origin::from) }
+    }
+}
+
+#[derive(Serialize)]
+struct SpaceLine {
+    id: u16,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<&'static str>,
+    #[serde(flatten)]
+    properties: Properties,
     /// What its objects take, if the server knows that.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     usage: Option<UsageLine>,
@@ -296,18 +307,15 @@ struct SpaceLine {
 
 impl From<SpaceInfo> for SpaceLine {
     fn from(info: SpaceInfo) -> Self {
-        let (policy, quota) = (info.policy.map(FailurePolicy::name), Quota::of(&info));
-        let clone_of = info.clone_of.map(Origin::from);
-        let SpaceInfo { id, name, removing, read_only, .. } = info;
-        Self { id: id.0, name, policy, quota, removing, read_only, clone_of, usage: None }
+        let policy = info.policy.map(FailurePolicy::name);
+        Self { id: info.id.0, name: info.name.clone(), policy, properties: info.into(), usage: None }
     }
 }
 
 impl SpaceLine {
     /// A new space that the server does not list.
     fn unlisted(id: u16, name: String, policy: Option<FailurePolicy>) -> Self {
-        let (policy, quota) = (policy.map(FailurePolicy::name), Quota::default());
-        Self { id, name, policy, quota, removing: false, read_only: false, clone_of: None, usage: None }
+        Self { id, name, policy: policy.map(FailurePolicy::name), properties: Properties::default(), usage: None }
     }
 }
 
@@ -315,10 +323,11 @@ impl Report for SpaceLine {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let (name, policy) = (Printable(&self.name).to_string(), self.policy.unwrap_or_default());
         let usage = self.usage.map(|usage| usage.to_string());
-        let quota = (!self.quota.is_none()).then(|| self.quota.to_string());
-        let removing = self.removing.then(|| "being removed".to_owned());
-        let read_only = self.read_only.then(|| "read-only".to_owned());
-        let origin = self.clone_of.as_ref().map(ToString::to_string);
+        let Properties { quota, removing, read_only, clone_of } = &self.properties;
+        let quota = (!quota.is_none()).then(|| quota.to_string());
+        let removing = removing.then(|| "being removed".to_owned());
+        let read_only = read_only.then(|| "read-only".to_owned());
+        let origin = clone_of.as_ref().map(ToString::to_string);
         let known = [usage, quota, read_only, origin, removing].into_iter().flatten().collect::<Vec<_>>().join("; ");
         writeln!(out, "{}", format!("{:<6} {name:<20} {policy:<10} {known}", self.id).trim_end())
     }
@@ -338,13 +347,7 @@ struct SpaceDetails {
     #[serde(flatten)]
     usage: UsageLine,
     #[serde(flatten)]
-    quota: Quota,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    removing: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    read_only: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    clone_of: Option<Origin>,
+    properties: Properties,
     bricks: Vec<Json>,
     #[serde(skip)]
     status: SpaceStatus,
@@ -354,9 +357,7 @@ struct SpaceDetails {
 
 impl SpaceDetails {
     fn new(id: u16, peer: String, standing: SpaceStatus, usage: &SpaceUsage, info: Option<SpaceInfo>) -> Self {
-        let quota = info.as_ref().map(Quota::of).unwrap_or_default();
-        let (removing, read_only) = info.as_ref().map(|info| (info.removing, info.read_only)).unwrap_or_default();
-        let clone_of = info.and_then(|info| info.clone_of).map(Origin::from);
+        let properties = info.map(Properties::from).unwrap_or_default();
         let why = standing.why_stopped();
         let state = match standing.unreachable().next() {
             None => "serving",
@@ -377,22 +378,7 @@ impl SpaceDetails {
         };
         let bricks = standing.bricks.iter().map(brick).collect();
         let usage = UsageLine::new(usage.total(), usage.unknown_nodes);
-        Self {
-            id,
-            name,
-            policy,
-            state,
-            why,
-            peer,
-            usage,
-            quota,
-            removing,
-            read_only,
-            clone_of,
-            bricks,
-            status: standing,
-            brick_usage,
-        }
+        Self { id, name, policy, state, why, peer, usage, properties, bricks, status: standing, brick_usage }
     }
 }
 
@@ -400,13 +386,14 @@ impl Report for SpaceDetails {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "space    {} ({})", Printable(&self.name), self.id)?;
         writeln!(out, "policy   {}", self.policy)?;
-        let read_only = if self.read_only { ", read-only" } else { "" };
-        writeln!(out, "state    {}{read_only}{}", self.state, if self.removing { ", being removed" } else { "" })?;
-        if let Some(origin) = &self.clone_of {
+        let Properties { quota, removing, read_only, clone_of } = &self.properties;
+        let read_only = if *read_only { ", read-only" } else { "" };
+        writeln!(out, "state    {}{read_only}{}", self.state, if *removing { ", being removed" } else { "" })?;
+        if let Some(origin) = clone_of {
             writeln!(out, "origin   {origin}")?;
         }
         writeln!(out, "holds    {}", self.usage)?;
-        writeln!(out, "quota    {}", self.quota)?;
+        writeln!(out, "quota    {quota}")?;
         for brick in &self.status.bricks {
             write!(out, "brick {:<2} {}  ", brick.brick, Printable(&brick.address))?;
             if let Some(usage) = self.brick_usage.get(&brick.brick) {

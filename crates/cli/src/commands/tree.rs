@@ -193,14 +193,12 @@ impl Report for ExportReport {
 }
 
 pub(crate) async fn export(args: Export, session: &mut CommandContext) -> Result {
-    match args.moment {
-        true => run_at_one_moment(session, async |session: &mut CommandContext| export_tree(args, session).await).await,
-        false => export_tree(args, session).await,
-    }
+    let (prefix, is_of_moment) = (prefix_of(&args.prefix)?, args.moment);
+    let export = async |session: &mut CommandContext| export_tree(args, prefix, session).await;
+    if is_of_moment { run_at_one_moment(session, export).await } else { export(session).await }
 }
 
-async fn export_tree(args: Export, session: &mut CommandContext) -> Result {
-    let prefix = prefix_of(&args.prefix)?;
+async fn export_tree(args: Export, prefix: Prefix, session: &mut CommandContext) -> Result {
     let cluster = session.cluster().await?;
     let progress = Progress::start("exporting", &session.output);
     let plan = export::ExportPlan { prefix: prefix.clone(), root: args.dir.clone(), overwrite: args.overwrite };

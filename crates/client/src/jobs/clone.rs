@@ -4,6 +4,7 @@
 //! has left.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -26,7 +27,7 @@ use crate::client_core::unexpected_answer_error;
 /// A brick, as the process of a peer server reaches it.
 #[derive(Clone)]
 struct HostedBrick {
-    host: JobHost,
+    host: Arc<JobHost>,
     brick: BrickId,
 }
 
@@ -93,7 +94,7 @@ async fn take_cut(work: &PartWork, job: &Job) -> Result<(u64, SpaceSnapshot, u64
     let snapshot = |state: &MetaSnapshot| SpaceSnapshot::new(state, job, work.host.worker);
     let bricks: Vec<BrickId> = snapshot(&read().await?.0)?.nodes_by_brick().into_keys().collect();
     let hosted: Vec<HostedBrick> =
-        bricks.iter().map(|brick| HostedBrick { host: work.host.as_ref().clone(), brick: *brick }).collect();
+        bricks.iter().map(|brick| HostedBrick { host: work.host.clone(), brick: *brick }).collect();
     let (parts, (state, at_ms)) = cut_bricks(&hosted, None, |_| read()).await?;
     // While the bricks hold, the catalogue is only read.
     let moment = snapshot(&state)?;
@@ -122,7 +123,7 @@ async fn count_objects(work: &PartWork, moment: &SpaceSnapshot) -> Result<u64> {
 async fn clone_rows(work: &mut PartWork, cut: u64, moment: &SpaceSnapshot) -> Result<WorkEnd> {
     let mut bricks: BTreeMap<BrickId, BrickWork> = BTreeMap::new();
     for (brick, nodes) in moment.nodes_by_brick() {
-        let hosted = HostedBrick { host: work.host.as_ref().clone(), brick };
+        let hosted = HostedBrick { host: work.host.clone(), brick };
         bricks.insert(brick, BrickWork { brick: hosted, nodes: nodes.into(), from: None });
     }
     let mut steps = JoinSet::new();
@@ -130,7 +131,7 @@ async fn clone_rows(work: &mut PartWork, cut: u64, moment: &SpaceSnapshot) -> Re
     bricks.values().for_each(|brick| begin(brick, work.portion(MOST_OBJECTS), &mut steps));
     while let Some(step) = steps.join_next().await {
         let (brick, cloned) = step.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-        let ClonedRows { next, objects, .. } = cloned?;
+        let ClonedRows { next, objects } = cloned?;
         (work.progress.done, work.progress.objects) = (work.progress.done + objects, work.progress.objects + objects);
         // The objects of the space may have become more before the cut.
         work.progress.total = work.progress.total.max(work.progress.done);
@@ -186,10 +187,13 @@ async fn finish(work: &mut PartWork, moment: &SpaceSnapshot, at_ms: u64) -> Resu
                 let what = format!("brick {name} was removed while the clone was made");
                 return Err(Error::new(ErrorKind::Unavailable, what));
             }
-            Err(error) if is_retryable(&Error::new(error.kind(), "")) && work.goes_on() => {
-                time::sleep(RETRY_DELAY).await
+            Err(error) => {
+                let error = Error::from(error);
+                if !is_retryable(&error) || !work.goes_on() {
+                    return Err(error);
+                }
+                time::sleep(RETRY_DELAY).await;
             }
-            Err(error) => return Err(error.into()),
         }
     }
 }

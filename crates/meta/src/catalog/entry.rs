@@ -168,6 +168,16 @@ pub(super) fn indexes(space: SpaceId) -> Result<Prefix> {
     Prefix::new(format!("indexes/{}/", space.0))
 }
 
+/// The counter that numbers the classes of a space.
+pub(super) fn class_counter(space: SpaceId) -> String {
+    format!("classes.{}", space.0)
+}
+
+/// The counter that numbers the indexes of a space.
+pub(super) fn index_counter(space: SpaceId) -> String {
+    format!("indexes.{}", space.0)
+}
+
 /// All versions of all classes of a space.
 pub(super) fn all_versions(space: SpaceId) -> Result<Prefix> {
     Prefix::new(format!("versions/{}/", space.0))

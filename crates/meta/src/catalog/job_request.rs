@@ -240,6 +240,14 @@ impl Catalog {
         for (number, part) in self.job_parts(job.id) {
             let progress = &part.progress;
             let worker = part.worker.map(|worker| worker.server.to_string());
+            let whole = |name: String| JobPartView {
+                part: name,
+                worker: worker.clone(),
+                done: progress.done,
+                total: progress.total,
+                changed: progress.changed,
+                ended: part.ended,
+            };
             match &job.kind {
                 JobKind::Evolve { .. } => {
                     view.parts.extend(progress.classes.iter().map(|(class, counts)| JobPartView {
@@ -251,17 +259,10 @@ impl Catalog {
                         ended: part.ended,
                     }))
                 }
-                JobKind::BuildIndex { .. } | JobKind::Clone { .. } | JobKind::Scrub => view.parts.push(JobPartView {
-                    part: match job.kind {
-                        JobKind::Clone { .. } => view.subjects.concat(),
-                        _ => ServerId::Brick(BrickId(number)).to_string(),
-                    },
-                    worker,
-                    done: progress.done,
-                    total: progress.total,
-                    changed: progress.changed,
-                    ended: part.ended,
-                }),
+                JobKind::BuildIndex { .. } | JobKind::Scrub => {
+                    view.parts.push(whole(ServerId::Brick(BrickId(number)).to_string()));
+                }
+                JobKind::Clone { name, .. } => view.parts.push(whole(name.clone())),
             }
             let place = if is_of_several { format!("brick {number}: ") } else { String::new() };
             view.findings.extend(progress.findings.iter().map(|finding| format!("{place}{finding}")));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Class, FieldType, NodeId, SpaceId, SpaceMap, SpaceNodes};
+use model::{Class, FieldType, NodeId, SpaceMap, SpaceNodes};
 
 use super::Catalog;
 use super::entry::{self, Path};
@@ -36,8 +36,8 @@ impl SpaceSnapshot {
     /// Takes what the job of a clone needs from a snapshot of the catalogue.
     ///
     /// # Errors
-    /// [`CatalogError::WrongJobState`] if the job is not running, or not claimed by this worker; [`CatalogError::Missing`] if the space was removed; [`CatalogError::Moving`] if a logical node is being moved; as [`check_clonable`]; if
-    /// an entry is damaged.
+    /// [`CatalogError::WrongJobState`] if the job is not running, or not claimed by this worker; [`CatalogError::Missing`] if the space was removed;
+    /// [`CatalogError::Moving`] if a logical node is being moved; as [`check_clonable`]; if an entry is damaged.
     pub fn new(state: &MetaSnapshot, job: &Job, worker: JobWorker) -> Result<Self> {
         let JobKind::Clone { space: source, clone, first_node, .. } = job.kind else {
             return Err(CatalogError::invalid("a job", job.id, "it makes no clone"));
@@ -96,47 +96,39 @@ pub fn check_clonable(schema: &Schema) -> Result<()> {
 /// The entries of the classes and indexes of a space, and of their counters, as the clone has them.
 fn cloned_schema(state: &MetaSnapshot, map: &SpaceMap) -> Result<Vec<(Key, Bytes)>> {
     let (from, to) = (map.source().space, map.target().space);
+    let counters = [entry::class_counter, entry::index_counter].map(|counter| (counter(from), counter(to)));
     let mut cloned = Vec::new();
     for (key, found) in &state.entries {
-        let path = match Path::parse(key) {
-            Some(Path::Class(space, name)) if space == from => Path::Class(to, name),
-            Some(Path::Version(space, class, version)) if space == from => Path::Version(to, class, version),
+        let class = || map_class(map, entry::decode(key, &found.value)?);
+        let (path, value) = match Path::parse(key) {
+            Some(Path::Class(space, name)) if space == from => (Path::Class(to, name), class()?),
+            Some(Path::Version(space, number, version)) if space == from => {
+                (Path::Version(to, number, version), class()?)
+            }
             Some(Path::Index(space, name)) if space == from => {
                 let index = Index { job: None, ..entry::decode(key, &found.value)? };
                 // Bricks forget what they have of an index that is not known.
-                if index.state == IndexState::Ready {
-                    cloned.push((Path::Index(to, name).key()?, entry::encode(&index)?));
+                if index.state != IndexState::Ready {
+                    continue;
                 }
-                continue;
+                (Path::Index(to, name), entry::encode(&index)?)
             }
-            Some(Path::Counter(name)) if counters(from).contains(&name) => {
-                let place = usize::from(name == counters(from)[1]);
-                Path::Counter(counters(to)[place].clone())
+            Some(Path::Counter(name)) => {
+                let Some((_, counter)) = counters.iter().find(|(counter, _)| *counter == name) else { continue };
+                (Path::Counter(counter.clone()), found.value.clone())
             }
             _ => continue,
-        };
-        let value = match &path {
-            Path::Class(..) | Path::Version(..) => {
-                let class: Class = entry::decode(key, &found.value)?;
-                entry::encode(&map_class(map, class))?
-            }
-            _ => found.value.clone(),
         };
         cloned.push((path.key()?, value));
     }
     Ok(cloned)
 }
 
-/// The counters of the classes and of the indexes of a space.
-fn counters(space: SpaceId) -> [String; 2] {
-    [format!("classes.{}", space.0), format!("indexes.{}", space.0)]
-}
-
-/// A class whose defaults refer to objects of the clone.
-fn map_class(map: &SpaceMap, mut class: Class) -> Class {
+/// The entry of a class whose defaults refer to objects of the clone.
+fn map_class(map: &SpaceMap, mut class: Class) -> Result<Bytes> {
     for field in &mut class.fields {
         field.default = field.default.take().map(|value| map.value(value));
         field.missing = field.missing.take().map(|value| map.value(value));
     }
-    class
+    entry::encode(&class)
 }

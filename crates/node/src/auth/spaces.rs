@@ -43,6 +43,19 @@ pub(crate) async fn remove_space(
     Ok(editor.remove_space(&remove.name).await?.revision)
 }
 
+/// Checks that a space accepts changes.
+///
+/// # Errors
+/// [`ErrorKind::Denied`] if it is read-only.
+pub(crate) fn check_writable(space: &Space) -> Result<()> {
+    if !space.read_only {
+        return Ok(());
+    }
+    let name = &space.name;
+    let what = format!("space {name:?} is read-only: `mortar space set {name} --read-only false` changes that");
+    Err(Error::new(ErrorKind::Denied, what))
+}
+
 /// Changes a space, if `who` may. Returns the revision from which on the change is visible.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ pub(crate) struct Portion {
     pub(crate) next: Option<Key>,
     pub(crate) objects: u64,
     /// Bytes of the rows and contents that were read.
-    pub(crate) bytes: u64,
+    bytes: u64,
 }
 
 /// Makes as many rows of a clone as fit.

@@ -12,7 +12,7 @@ use tokio::time;
 use wire::proto::jobs;
 
 use super::{CatalogSource, ClusterView};
-use crate::auth::Principal;
+use crate::auth::{Principal, check_writable};
 use crate::catalog_messages::job_request_from_proto;
 
 /// Time limit of reading the revision of the catalogue. After it, the local copy is shown.
@@ -114,10 +114,7 @@ fn evolve_kind(catalog: &Catalog, who: &Principal, space: &str, classes: Vec<Str
         who.check_administrator(Some(catalog)).map_err(|_| who.space_not_visible_error(space))?;
         return Err(Error::new(ErrorKind::NotFound, format!("there is no space {space:?}")));
     };
-    if found.read_only {
-        let what = format!("space {space:?} is read-only: `mortar space set {space} --read-only false` changes that");
-        return Err(Error::new(ErrorKind::Denied, what));
-    }
+    check_writable(found)?;
     let kind = JobKind::Evolve { space: found.id, classes };
     check_access(catalog, who, &kind)?;
     let schema = catalog.schema(found.id);

@@ -17,7 +17,7 @@ use protocol::tree::Up;
 
 use super::plant::{Bug, planted};
 use super::space_statuses::{StoppedSpaces, check_not_stopped};
-use crate::auth::Principal;
+use crate::auth::{Principal, check_writable};
 use crate::brick::SKEW_MS;
 use crate::cluster_view::SpaceView;
 
@@ -82,7 +82,7 @@ impl<A> PeerClient<A> {
 
     // -------------------------------------------------------------------------------------------- permissions
 
-    /// Checks the client's permission in its space.
+    /// Checks the client's permission in its space, and that the space accepts changes if one is about to be made.
     ///
     /// # Errors
     /// [`ErrorKind::Denied`].
@@ -96,21 +96,13 @@ impl<A> PeerClient<A> {
                 permission
             }
         };
-        if permission >= Some(needed) {
-            return self.check_writable(catalog, needed);
+        if permission < Some(needed) {
+            return self.principal.check_permission(needed, Some(catalog), &self.space.name);
         }
-        self.principal.check_permission(needed, Some(catalog), &self.space.name)
-    }
-
-    /// Checks that the client's space accepts changes, if one is about to be made.
-    fn check_writable(&self, catalog: &Catalog, needed: Permission) -> Result<()> {
-        let space = catalog.space_by_id(self.space.id).filter(|space| space.read_only);
-        if needed == Permission::Read || space.is_none() || planted(Bug::ReadOnlySpaceWritten) {
-            return Ok(());
+        match catalog.space_by_id(self.space.id) {
+            Some(space) if needed != Permission::Read && !planted(Bug::ReadOnlySpaceWritten) => check_writable(space),
+            _ => Ok(()),
         }
-        let name = &self.space.name;
-        let what = format!("space {name:?} is read-only: `mortar space set {name} --read-only false` changes that");
-        Err(Error::new(ErrorKind::Denied, what))
     }
 
     /// Checks the client's permission, and that its space is not stopped.

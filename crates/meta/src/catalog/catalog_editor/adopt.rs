@@ -10,7 +10,7 @@ use super::indexes::check_index_limit;
 use super::spaces::SPACE;
 use super::{CatalogEditor, Edited, Result, edit, jobs, require};
 use crate::catalog::adoption::{self, WantedClass};
-use crate::catalog::entry::Path;
+use crate::catalog::entry::{self, Path};
 use crate::catalog::error::CatalogError;
 use crate::catalog::evolution;
 use crate::catalog::ident::{IndexId, JobId};
@@ -51,7 +51,7 @@ impl CatalogEditor {
             if !new.is_empty() {
                 let count = new.len() as u64;
                 let first =
-                    draft.reserve_numbers(&format!("classes.{}", record.id.0), count, ClassId::MAX.0.into()).await?;
+                    draft.reserve_numbers(&entry::class_counter(record.id), count, ClassId::MAX.0.into()).await?;
                 // It is at most `ClassId::MAX`.
                 let made = ClassBuilder::new(&before, &new)?.build(first as u32)?;
                 adopting.replace_classes(made);
@@ -61,7 +61,7 @@ impl CatalogEditor {
             if !indexes.is_empty() {
                 check_index_limit(&before, indexes.len())?;
                 let count = indexes.len() as u64;
-                let first = draft.reserve_numbers(&format!("indexes.{}", record.id.0), count, u32::MAX.into()).await?;
+                let first = draft.reserve_numbers(&entry::index_counter(record.id), count, u32::MAX.into()).await?;
                 let first_job = jobs::reserve_jobs(&mut draft, count).await?;
                 for (index, (number, job)) in indexes.iter_mut().zip((first..).zip(first_job.0..)) {
                     // It is at most `u32::MAX`.

@@ -44,7 +44,7 @@ impl CatalogEditor {
             } else {
                 let count = defining.new.len() as u64;
                 let first =
-                    draft.reserve_numbers(&format!("classes.{}", record.id.0), count, ClassId::MAX.0.into()).await?;
+                    draft.reserve_numbers(&entry::class_counter(record.id), count, ClassId::MAX.0.into()).await?;
                 // It is at most `ClassId::MAX`.
                 for class in defining.build(first as u32)? {
                     draft.put(&Path::Class(record.id, class.name.clone()), &class)?;

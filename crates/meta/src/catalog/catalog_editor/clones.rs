@@ -1,11 +1,13 @@
 //! Clones of spaces. [`SpaceSnapshot`] says what a clone has.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use model::{NodeId, SpaceId};
 use tracing::warn;
 
 use super::jobs::{JOB, check_room, now_ms, remove_expired, reserve_jobs};
-use super::spaces::{SPACE, read_bricks};
+use super::spaces::{SPACE, put_placements, read_bricks};
 use super::{CatalogEditor, Edited, Result, edit};
 use crate::catalog::catalog_draft::CatalogDraft;
 use crate::catalog::entry::{self, Path};
@@ -13,8 +15,8 @@ use crate::catalog::error::CatalogError;
 use crate::catalog::ident::{Epoch, JobId};
 use crate::catalog::job::{self, Job, JobKind, JobPart, JobProgress, JobState, JobWorker, PartReport};
 use crate::catalog::names;
-use crate::catalog::placement::{NODES_PER_RANGE, NodePlacement, PlacementRange};
-use crate::catalog::space::{CloneSource, Quota, Removals, RemovedSpace, Space};
+use crate::catalog::placement::NodePlacement;
+use crate::catalog::space::{CloneSource, Removals, RemovedSpace, Space};
 use crate::catalog::space_clone::SpaceSnapshot;
 use crate::plant::{Bug, planted};
 use crate::{Expect, Key, KeyChange, WriteOutcome, limits};
@@ -23,8 +25,8 @@ use crate::{Expect, Key, KeyChange, WriteOutcome, limits};
 const SCHEMA_WRITE: usize = limits::WRITE / 2;
 
 impl CatalogEditor {
-    /// Begins a job that makes a read-only clone of a space. The numbers of the clone and of its logical nodes are never given again, whatever
-    /// becomes of the job.
+    /// Begins a job that makes a read-only clone of a space. The numbers of the clone and of its logical nodes are never given again, whatever becomes
+    /// of the job.
     ///
     /// # Errors
     /// [`CatalogError::Missing`]; [`CatalogError::Exists`] if there is a space with the name of the clone, or another job makes one;
@@ -86,12 +88,8 @@ impl CatalogEditor {
             if let Some(gone) = placements.iter().find(|place| !bricks.contains(&place.brick)) {
                 return Err(CatalogError::missing("brick", gone.brick));
             }
-            for (part, places) in (0..).zip(placements.chunks(NODES_PER_RANGE as usize)) {
-                let place = |place: &NodePlacement| NodePlacement { epoch, moving: None, ..place.clone() };
-                let first = NodeId(first_node.0 + part * NODES_PER_RANGE);
-                let range = PlacementRange { first, nodes: places.iter().map(place).collect() };
-                draft.put(&Path::PlacementRange(id_of_clone, part), &range)?;
-            }
+            let placed = placements.iter().map(|place| NodePlacement { epoch, moving: None, ..place.clone() });
+            put_placements(&mut draft, id_of_clone, first_node, &placed.collect::<Vec<_>>())?;
             draft.touch(&Path::Schema(id_of_clone)).await?;
             // Who may read it is decided now: permissions may have been revoked, and users removed, since the cut.
             draft.touch(&Path::Accounts).await?;
@@ -102,7 +100,6 @@ impl CatalogEditor {
                 id: id_of_clone,
                 name: name.clone(),
                 first_node,
-                quota: Quota::default(),
                 removals: Removals::default(),
                 read_only: true,
                 clone_of: Some(CloneSource { space: source.name.clone(), at_ms }),
@@ -141,12 +138,12 @@ impl CatalogEditor {
     /// Removes what an earlier attempt has written of classes and indexes that were removed meanwhile.
     async fn outdated_schema(&self, snapshot: &SpaceSnapshot) -> Result<Vec<KeyChange>> {
         let space = snapshot.map.target().space;
+        let kept: BTreeSet<&Key> = snapshot.schema.iter().map(|(key, _)| key).collect();
         let mut outdated = Vec::new();
         for prefix in [entry::indexes(space)?, entry::classes(space)?, entry::all_versions(space)?] {
             let written = self.store().read(prefix).await?.entries;
             let keys = written.into_iter().map(|(key, _)| key);
-            outdated
-                .extend(keys.filter(|key| snapshot.schema.iter().all(|(kept, _)| kept != key)).map(KeyChange::remove));
+            outdated.extend(keys.filter(|key| !kept.contains(key)).map(KeyChange::remove));
         }
         Ok(outdated)
     }
@@ -181,8 +178,8 @@ fn is_given_up(job: &Job) -> bool {
     job.state.is_end() && job.state != JobState::Done
 }
 
-/// If the job of a clone has ended before the clone is complete, its logical nodes are those of a removed space: bricks remove what they have of them,
-/// now or when they are back.
+/// If the job of a clone has ended before the clone is complete, its logical nodes are those of a removed space: bricks remove what they have of
+/// them, and one that is down does so when it is back.
 pub(super) async fn give_clone_up(draft: &mut CatalogDraft<'_>, job: &Job) -> Result<()> {
     let JobKind::Clone { name, clone, first_node, nodes, .. } = &job.kind else { return Ok(()) };
     if is_given_up(job) && !planted(Bug::GivenUpCloneKept) {

@@ -3,7 +3,7 @@
 use super::classes::{CLASS, schema};
 use super::spaces::SPACE;
 use super::{CatalogEditor, Edited, Result, edit, jobs, require};
-use crate::catalog::entry::Path;
+use crate::catalog::entry::{self, Path};
 use crate::catalog::error::CatalogError;
 use crate::catalog::ident::IndexId;
 use crate::catalog::index::{Index, IndexState};
@@ -49,7 +49,7 @@ impl CatalogEditor {
                 }
                 numbers.push(field.number);
             }
-            let id = draft.reserve_numbers(&format!("indexes.{}", record.id.0), 1, u32::MAX.into()).await?;
+            let id = draft.reserve_numbers(&entry::index_counter(record.id), 1, u32::MAX.into()).await?;
             let (class, fields, state) = (shape.class().id, numbers, IndexState::Building);
             // At most `u32::MAX`.
             let (id, name, flaw) = (IndexId(id as u32), name.to_owned(), None);

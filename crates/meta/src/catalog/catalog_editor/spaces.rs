@@ -51,14 +51,8 @@ impl CatalogEditor {
             let (id, first_node) = (SpaceId(id as u16), NodeId(first as u32));
             let load = read_placement_map(&draft).await?.load();
             let placed = placement::assign(nodes, &bricks, &load);
-            for (part, bricks) in (0..).zip(placed.chunks(NODES_PER_RANGE as usize)) {
-                let placed = |brick: &BrickId| NodePlacement { brick: *brick, epoch, moves: 0, moving: None };
-                let sheet = PlacementRange {
-                    first: NodeId(first_node.0 + part * NODES_PER_RANGE),
-                    nodes: bricks.iter().map(placed).collect(),
-                };
-                draft.put(&Path::PlacementRange(id, part), &sheet)?;
-            }
+            let placed = placed.into_iter().map(|brick| NodePlacement { brick, epoch, moves: 0, moving: None });
+            put_placements(&mut draft, id, first_node, &placed.collect::<Vec<_>>())?;
             let (name, policy, permissions) = (name.to_owned(), options.policy, Permissions::default());
             let (quota, removals) = (Quota::default(), Removals::default());
             let (read_only, clone_of) = (false, None);
@@ -188,6 +182,20 @@ impl CatalogEditor {
             record
         })
     }
+}
+
+/// Writes where the logical nodes of a new space are.
+pub(super) fn put_placements(
+    draft: &mut CatalogDraft<'_>,
+    space: SpaceId,
+    first_node: NodeId,
+    placements: &[NodePlacement],
+) -> Result<()> {
+    for (part, nodes) in (0..).zip(placements.chunks(NODES_PER_RANGE as usize)) {
+        let range = PlacementRange { first: NodeId(first_node.0 + part * NODES_PER_RANGE), nodes: nodes.to_vec() };
+        draft.put(&Path::PlacementRange(space, part), &range)?;
+    }
+    Ok(())
 }
 
 /// The bricks that there are, for a draft that touches the placement map.

@@ -30,8 +30,8 @@ use protocol::ident::HlcTimestamp;
 use protocol::lease::Ms;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use store::Options;
 use store::sim::{DiskImage, SimStore};
+use store::{Options, Store};
 use wire::cluster::Message;
 
 use super::staging::STAGING_LEASE_MS;
@@ -450,29 +450,10 @@ impl World {
         Ok(())
     }
 
-    /// The rows of each logical node agree with each other. Pages are used without having been reserved here, and entries lead to objects
-    /// that were never written.
+    /// The rows of each logical node agree with each other.
     fn judge_rows(&self) -> Checked {
         let store = self.machine.store();
-        for node in NODES {
-            let mut found = Vec::new();
-            let check = NodeCheck { store: &store, node, is_unique: &|_, _| false, reads_contents: true };
-            let checked = check.run(Place::first(), |portion| {
-                found.extend(portion.problems);
-                ControlFlow::Continue(())
-            });
-            checked.map_err(|error| error.to_string())?;
-            found.retain(|problem| {
-                !matches!(
-                    problem,
-                    Problem::PageNotReserved { .. } | Problem::TargetMissing { .. } | Problem::CollectionMissing { .. }
-                )
-            });
-            if let Some(problem) = found.first() {
-                return Err(format!("node {node}: {} of {:?}: {problem}", problem.kind(), problem.object()));
-            }
-        }
-        Ok(())
+        NODES.into_iter().try_for_each(|node| judge_node_rows(&store, node))
     }
 
     fn run(seed: u64, steps: u32) -> std::result::Result<Self, Violation> {
@@ -492,6 +473,28 @@ impl World {
         world.judge()?;
         world.judge_that_leases_end()?;
         Ok(world)
+    }
+}
+
+/// The rows of a logical node agree with each other. Pages are used without having been reserved here, and entries lead to objects that were
+/// never written.
+fn judge_node_rows(store: &Store, node: NodeId) -> Checked {
+    let mut found = Vec::new();
+    let check = NodeCheck { store, node, is_unique: &|_, _| false, reads_contents: true };
+    let checked = check.run(Place::first(), |portion| {
+        found.extend(portion.problems);
+        ControlFlow::Continue(())
+    });
+    checked.map_err(|error| error.to_string())?;
+    found.retain(|problem| {
+        !matches!(
+            problem,
+            Problem::PageNotReserved { .. } | Problem::TargetMissing { .. } | Problem::CollectionMissing { .. }
+        )
+    });
+    match found.first() {
+        Some(problem) => Err(format!("node {node}: {} of {:?}: {problem}", problem.kind(), problem.object())),
+        None => Ok(()),
     }
 }
 

@@ -8,8 +8,8 @@ use tracing::info;
 use super::{INCOMPLETE_COPY, NodeManager};
 use crate::brick::plant::{Bug, planted};
 
-/// The seal of a logical node whose rows are complete. If a map places the node here, this brick serves it; if a map places it at another brick, this brick
-/// removes the rows.
+/// The seal of a logical node whose rows are complete. If a map places the node here, this brick serves it; if a map places it at another brick,
+/// this brick removes the rows.
 pub(crate) const COMPLETE_CLONE: u64 = 0;
 
 /// A logical node of a clone.
@@ -29,8 +29,9 @@ impl NodeManager {
     /// [`ErrorKind::Unavailable`] if rows of it are being written or removed.
     pub(crate) fn begin_clone_step(&mut self, node: NodeId, cut: CutNumber, is_first: bool) -> Result<()> {
         let refuse = |kind, why: &str| Err(Error::new(kind, format!("logical node {:x} of a clone {why}", node.0)));
-        if self.map.nodes.contains_key(&node) || self.residents.contains_key(&node) {
-            return refuse(ErrorKind::Invalid, "is served already");
+        let is_placed = self.map.nodes.contains_key(&node) || self.map.moving.contains_key(&node);
+        if is_placed || self.residents.contains_key(&node) {
+            return refuse(ErrorKind::Invalid, "is complete already");
         }
         if self.map.is_removed(node) {
             return refuse(ErrorKind::NotFound, "is not wanted any more");

@@ -1,8 +1,10 @@
 //! Writes rows of clones: see [`space_clone`](crate::brick::space_clone).
 
+use std::mem;
+
 use model::{Error, ErrorKind, NodeId, Result};
 use protocol::cut::CutNumber;
-use store::{RowChanges, Snapshot};
+use store::Snapshot;
 use wire::cluster::CloneRows;
 use wire::proto::moves::ClonedRows;
 
@@ -25,8 +27,8 @@ impl Nodes {
         let is_complete = written.as_ref().is_ok_and(|portion| portion.next.is_none());
         self.lock_manager()?.end_clone_step(target, is_complete, self.time.now());
         self.inbox.add(NodeTask::ManagerChanged);
-        let Portion { next, objects, bytes, .. } = written?;
-        Ok(ClonedRows { next: next.map(|next| next.to_vec().into()), objects, bytes })
+        let Portion { next, objects, .. } = written?;
+        Ok(ClonedRows { next: next.map(|next| next.to_vec().into()), objects })
     }
 
     fn write_clone(&self, asked: &CloneRows, target: NodeId, part: &Snapshot) -> Result<Portion> {
@@ -34,7 +36,7 @@ impl Nodes {
             self.begin_clone(target)?;
         }
         let mut portion = make_portion(part, asked, MoveLimits::SERVING)?;
-        let mut changes = std::mem::replace(&mut portion.changes, RowChanges::new());
+        let mut changes = mem::take(&mut portion.changes);
         if portion.next.is_none() {
             changes.append(NodeManager::seal_rows(target, COMPLETE_CLONE));
         }

@@ -1,23 +1,25 @@
 //! Rows of a logical node with the identifiers of a clone.
 
+use std::ops::{ControlFlow, Range};
+
 use bytes::Bytes;
-use model::{ClassId, Entry, Error, ErrorKind, FieldNumber, NodeId, Oid, PageId, Result, SpaceMap};
+use model::{ClassId, Entry, EntryKey, Error, ErrorKind, FieldNumber, NodeId, Oid, PageId, Result, SpaceMap};
 use protocol::commit::Record;
 use protocol::entries::is_unique_values;
 use wire::cluster::encode_record;
 
 use super::Portion;
 use super::records::map_record;
+use crate::brick::entry_rows;
 use crate::brick::index_rows::{self, IndexId, Mark};
 use crate::brick::indexes::entry_of;
 use crate::brick::node_driver::{recover_transactions, txn_pieces};
 use crate::brick::page_rows::{self, Key, Rows};
-use crate::brick::{entry_rows, plant};
-use plant::{Bug, planted};
+use crate::brick::plant::{Bug, planted};
 
 /// Where a key of any table has its logical node, and behind it, in tables of pages, extents and indexes, its space.
-const NODE: std::ops::Range<usize> = 1..5;
-const SPACE: std::ops::Range<usize> = 5..7;
+const NODE: Range<usize> = 1..5;
+const SPACE: Range<usize> = 5..7;
 
 /// Maps the rows of a logical node.
 pub(super) struct RowMapper {
@@ -45,7 +47,7 @@ impl RowMapper {
                 }
                 Ok(())
             });
-            if failed.is_ok() { std::ops::ControlFlow::Continue(()) } else { std::ops::ControlFlow::Break(()) }
+            if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         failed?;
         Ok(Self { map, node, target, indexes })
@@ -111,7 +113,7 @@ impl RowMapper {
         failed
     }
 
-    fn entry(&self, collection: Oid, key: &model::EntryKey, target: Oid) -> Entry {
+    fn entry(&self, collection: Oid, key: &EntryKey, target: Oid) -> Entry {
         // The keys of unique values are any bytes.
         let key = if is_unique_values(collection) { key.clone() } else { self.map.entry_key(key, target) };
         Entry { collection: self.map.oid(collection), key }
@@ -139,14 +141,16 @@ impl RowMapper {
             return Ok(());
         };
         // A damaged object must not get a new checksum.
-        let stored = page_rows::verify_object(page, slot, &Bytes::copy_from_slice(row));
-        let object = self.map.object(&stored.map_err(|(_, error)| error)?)?;
+        let row = Bytes::copy_from_slice(row);
+        let stored = page_rows::verify_object(page, slot, &row).map_err(|(_, error)| error)?;
+        let object = self.map.object(&stored)?;
         for (_, index, fields) in self.indexes.iter().filter(|(class, ..)| *class == object.class) {
             if let Some(entry) = entry_of(&object, fields).filter(|_| !planted(Bug::CloneWithoutIndexes)) {
                 portion.changes.put(&index_rows::entry_key(*index, &entry.key, to, slot), Bytes::new());
             }
         }
-        portion.changes.put(&page_rows::object_key(to, slot), page_rows::encode_object(&object));
+        let row = if object == stored { row } else { page_rows::encode_object(&object) };
+        portion.changes.put(&page_rows::object_key(to, slot), row);
         portion.objects += 1;
         Ok(())
     }

@@ -2,7 +2,9 @@ use model::{ClassDefinition, FieldDefinition, FieldType, NodeId, Value};
 
 use super::jobs::peer;
 use super::*;
-use crate::catalog::{Edited, IndexState, Job, JobKind, JobProgress, JobState, JobWorker, PartReport, SpaceSnapshot};
+use crate::catalog::{
+    Edited, IndexState, Job, JobKind, JobProgress, JobState, JobWorker, PartReport, SpaceChange, SpaceSnapshot,
+};
 
 /// A space with a class, whose default refers to an object, a ready index and one that is being built.
 async fn with_classes() -> CatalogEditor {
@@ -54,6 +56,9 @@ async fn a_clone_is_a_read_only_space_where_the_logical_nodes_were_with_the_clas
     // What is defined later is not in it.
     let later = ClassDefinition { name: "Later".to_owned(), parent: None, fields: Vec::new() };
     editor.define("main", &[later]).await.unwrap();
+    // The quota of the space at the end holds for the clone, too: it may be made writable.
+    let quota = SpaceChange { max_objects: Some(Some(9)), ..SpaceChange::default() };
+    editor.change_space("main", quota).await.unwrap();
     let ended = finish(&editor, &job, worker, &moment).await.unwrap().value;
     assert_eq!(ended.state, JobState::Done);
     let catalog = catalog(&editor).await;
@@ -61,6 +66,7 @@ async fn a_clone_is_a_read_only_space_where_the_logical_nodes_were_with_the_clas
     assert_eq!((copy.id, copy.first_node, copy.nodes, copy.read_only), (id, first, nodes, true));
     let origin = copy.clone_of.as_ref().unwrap();
     assert_eq!((origin.space.as_str(), origin.at_ms, &copy.permissions), ("main", 1_234, &main.permissions));
+    assert_eq!((copy.quota.max_objects, copy.quota.max_bytes), (Some(9), None));
     for (node, cloned) in main.node_ids().zip(copy.node_ids()) {
         let (was, is) = (catalog.node_placement(node).unwrap(), catalog.node_placement(cloned).unwrap());
         assert!((was.brick, was.moves) == (is.brick, is.moves) && is.epoch > was.epoch);

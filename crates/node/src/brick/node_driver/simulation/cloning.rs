@@ -10,8 +10,7 @@ use store::sim::SimStore;
 use store::{RowChanges, Store};
 use wire::cluster::CloneRows;
 
-use super::{Checked, NODES, SPACE, World, options};
-use crate::brick::consistency::{NodeCheck, Place, Problem};
+use super::{Checked, NODES, SPACE, World, judge_node_rows, options};
 use crate::brick::node_manager::{MoveLimits, rows_to_remove};
 use crate::brick::page_rows::{self as rows, Rows};
 use crate::brick::plant::Bug;
@@ -123,22 +122,7 @@ impl World {
 fn judge_clone(store: &Store) -> Checked {
     for index in 0..NODES.len() as u32 {
         let node = NodeId(CLONE.first_node.0 + index);
-        let check = NodeCheck { store, node, is_unique: &|_, _| false, reads_contents: true };
-        let mut found = Vec::new();
-        let checked = check.run(Place::first(), |portion| {
-            found.extend(portion.problems);
-            ControlFlow::Continue(())
-        });
-        checked.map_err(|error| error.to_string())?;
-        found.retain(|problem| {
-            !matches!(
-                problem,
-                Problem::PageNotReserved { .. } | Problem::TargetMissing { .. } | Problem::CollectionMissing { .. }
-            )
-        });
-        if let Some(problem) = found.first() {
-            return Err(format!("K1: node {node} of a clone: {} of {:?}: {problem}", problem.kind(), problem.object()));
-        }
+        judge_node_rows(store, node).map_err(|why| format!("K1: a clone: {why}"))?;
     }
     match all_rows(store, NODES[0]).is_empty() {
         true => Ok(()),

@@ -75,6 +75,9 @@ final class Evaluator {
     /** The members of objects in memory that the other sides of relations decide, as the store has them. */
     private final Map<DNStateManager, Map<Integer, Optional<Object>>> inverses = new IdentityHashMap<>();
 
+    /** The aggregates in a filter: they are the same for all rows. */
+    private final Map<InvokeExpression, Optional<Object>> aggregates = new IdentityHashMap<>();
+
     /** What an evaluation reads beside its rows. */
     interface Source {
         /** The value of a subquery for a row. */
@@ -473,7 +476,9 @@ final class Evaluator {
 
     private Object invocation(InvokeExpression invoke, Row row) {
         if (ResultColumns.isAggregate(invoke)) {
-            return row.group() == null && !isJpql ? ofAll(invoke) : Aggregates.compute(invoke, row, this);
+            return row.group() == null && !isJpql
+                    ? aggregates.computeIfAbsent(invoke, this::ofAll).orElse(null)
+                    : Aggregates.compute(invoke, row, this);
         }
         String name = invoke.getOperation();
         if (name.equals("mapEntry")) {
@@ -520,7 +525,7 @@ final class Evaluator {
     }
 
     /** An aggregate in a filter of JDOQL: of all objects of the class of the candidate, or of that of its variable. */
-    private Object ofAll(InvokeExpression aggregate) {
+    private Optional<Object> ofAll(InvokeExpression aggregate) {
         String[] name = {candidate};
         ExpressionTree.forEach(aggregate, each -> {
             if (each instanceof VariableExpression variable && !isSubquery(variable.getId())) {
@@ -531,7 +536,7 @@ final class Evaluator {
                 name[0].equals(candidate) ? source.extent(compilation.getCandidateClass()) : variables.extent(name[0]);
         List<Row> rows =
                 all.stream().map(each -> new Row(Map.of(name[0], each), null)).toList();
-        return Aggregates.compute(aggregate, new Row(Map.of(), rows), this);
+        return Optional.ofNullable(Aggregates.compute(aggregate, new Row(Map.of(), rows), this));
     }
 
     /** The key, value or index of an element that a join has for a row. */
