@@ -86,6 +86,7 @@ pub use stat::ObjectStat;
 #[cfg(feature = "embedded")]
 pub use store::Options as StoreOptions;
 pub use transaction::{IsolationLevel, PlacementHint, Transaction};
+pub use unique::check::UniqueProblem;
 pub use url::{Url, split_group};
 pub use watch::Watch;
 pub use wire::cluster::{BrickStatus, ListedObject, SpaceStatus};

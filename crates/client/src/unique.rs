@@ -15,7 +15,9 @@
 //!    a client that did not know the index.
 //! 2. Values of objects from before the index are not bound: [`completion`].
 //! 3. A query for such values is a look-up: [`look_up`].
+//! 4. A scrub compares objects with their entries: [`check`].
 
+pub(crate) mod check;
 mod completion;
 mod look_up;
 
@@ -168,13 +170,34 @@ pub(super) struct BoundValues {
     has_temporary: bool,
 }
 
+impl Core {
+    /// Whether the schema of this client has classes, as objects without a class need none.
+    fn knows_all(&self, mut classes: impl Iterator<Item = ClassId>) -> bool {
+        let schema = self.classes.schema();
+        classes.all(|class| class == ClassId::NONE || schema.class(class).is_some())
+    }
+
+    /// The unique indexes of the space; fetched anew if classes were not known.
+    async fn unique_indexes(&self, are_known: bool) -> Result<Arc<[Arc<UniqueIndex>]>> {
+        if !are_known {
+            match self.refresh_classes().await {
+                // A cluster without a catalogue has no indexes.
+                Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                refreshed => refreshed?,
+            }
+        }
+        Ok(self.classes.unique())
+    }
+}
+
 impl Transaction {
     /// Looks up the unique values that this transaction gives to objects, and binds them; unbinds those that it takes away.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`] if another object has one of them; else as [`Transaction::get`].
     pub(super) async fn bind_unique_values(&self) -> Result<BoundValues> {
-        let known = self.known_unique_indexes().await?;
+        let are_known = self.core().knows_all(self.changes()?.writes.keys().map(|oid| oid.class()));
+        let known = self.core().unique_indexes(are_known).await?;
         self.changes()?.forget_unique_entries();
         let changed = self.changed_values(&known).await?;
         let (claimed, looked_up) = self.part_claims(&changed);
@@ -248,21 +271,6 @@ impl Transaction {
             Ok(object) if index.has_values(object.as_ref(), &entry.key)? => Err(index.taken_error(holder)),
             _ => Ok(outcome),
         }
-    }
-
-    /// The unique indexes of the space, as of a time when the classes of all that this transaction writes were known.
-    async fn known_unique_indexes(&self) -> Result<Arc<[Arc<UniqueIndex>]>> {
-        let core = self.core();
-        let schema = core.classes.schema();
-        if self.changes()?.writes.keys().any(|oid| oid.class() != ClassId::NONE && schema.class(oid.class()).is_none())
-        {
-            match core.refresh_classes().await {
-                // A cluster without a catalogue has no indexes.
-                Err(error) if error.kind() == ErrorKind::Unsupported => {}
-                refreshed => refreshed?,
-            }
-        }
-        Ok(core.classes.unique())
     }
 
     /// Says to the logical nodes of objects that their unique values are bound, once their real identifiers are known.

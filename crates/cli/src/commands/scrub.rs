@@ -48,8 +48,8 @@ pub(crate) struct Scrub {
     /// With --repair: also free bytes that no object has, which may be all that is left of one
     #[arg(long, requires = "repair")]
     yes: bool,
-    /// Also follow names, members of sets and references of records to their objects, at whatever brick, in the space of the URL. With
-    /// --repair --yes, names and members that lead nowhere are removed
+    /// Also follow names, members of sets, references of records and values of unique indexes to their objects, at whatever brick, in the
+    /// space of the URL. --repair binds values that are bound to no object, with --yes it removes names and members that lead nowhere
     #[arg(long)]
     references: bool,
 }
@@ -181,11 +181,13 @@ pub(crate) async fn run(args: Scrub, session: &mut CommandContext) -> Result {
 async fn follow_references(args: &Scrub, session: &mut CommandContext, found: &mut ScrubSummary) -> Result {
     let cluster = session.cluster().await?;
     let progress = Progress::start("following references", &session.output);
-    let references = references::check(&cluster, args.yes, &progress).await;
+    let repairs = references::Repairs { binds: args.repair, removes: args.yes };
+    let references = references::check(&cluster, repairs, &progress).await;
     progress.end();
     let references = references?;
     found.problems.extend(references.problems);
-    found.unlisted_dangling += references.unlisted;
+    found.unlisted += references.unlisted;
+    found.unlisted_dangling += references.unlisted_dangling;
     Ok(())
 }
 

@@ -1,11 +1,12 @@
-//! Follows what leads from one object to another, wherever that is: names, members of sets, references in records.
+//! Follows what leads from one object to another, wherever that is: names, members of sets, references in records. Compares records with the values
+//! that unique indexes have of them, which are at other logical nodes, too.
 //!
 //! An object that seems to be missing is looked for again, in a transaction with what leads to it. Its commit says that both were so at one
 //! moment, so nothing is reported that a running transaction is about to make or to remove.
 
 use std::collections::BTreeSet;
 
-use client::{Client, ProblemRepair, Transaction};
+use client::{Client, ProblemRepair, Transaction, UniqueProblem};
 use model::{ErrorKind, Kind, Object, Oid, RecordRef, Value, ValueRef};
 
 use super::FoundProblem;
@@ -16,13 +17,25 @@ use crate::progress::Progress;
 const MAX_LISTED: usize = 1000;
 /// Members of a set in one step.
 const MEMBERS: usize = 1000;
+/// Records whose unique values are looked up in one step.
+const RECORDS: usize = 64;
 
 /// What was found in a space.
 #[derive(Default)]
 pub(super) struct References {
     pub(super) problems: Vec<FoundProblem>,
-    /// How many more there are.
+    /// How many more contradictions there are, and how much more that leads nowhere.
     pub(super) unlisted: u64,
+    pub(super) unlisted_dangling: u64,
+}
+
+/// What is put right.
+#[derive(Clone, Copy)]
+pub(super) struct Repairs {
+    /// Values of unique indexes that are bound to no object are bound to the one that has them.
+    pub(super) binds: bool,
+    /// Names and members that lead nowhere are removed.
+    pub(super) removes: bool,
 }
 
 /// Something that leads to an object.
@@ -82,9 +95,9 @@ enum Confirmed {
     Removed,
 }
 
-/// Checks the names, sets and records of a space. `removes` says whether names and members that lead nowhere are removed.
-pub(super) async fn check(cluster: &Client, removes: bool, progress: &Progress) -> Result<References> {
-    let mut check = Check { cluster, removes, progress, found: References::default() };
+/// Checks the names, sets and records of a space.
+pub(super) async fn check(cluster: &Client, repairs: Repairs, progress: &Progress) -> Result<References> {
+    let mut check = Check { cluster, repairs, progress, found: References::default() };
     check.names().await?;
     check.objects().await?;
     Ok(check.found)
@@ -92,7 +105,7 @@ pub(super) async fn check(cluster: &Client, removes: bool, progress: &Progress) 
 
 struct Check<'a> {
     cluster: &'a Client,
-    removes: bool,
+    repairs: Repairs,
     progress: &'a Progress,
     found: References,
 }
@@ -113,29 +126,64 @@ impl Check<'_> {
         let mut objects = self.cluster.objects();
         while let Some(portion) = objects.next().await? {
             self.progress.advance(0, portion.len() as u64);
+            let mut records = Vec::new();
             for listed in portion {
                 match listed.kind {
-                    Kind::Record => self.record(listed.oid).await?,
+                    Kind::Record => records.extend(self.record(listed.oid).await?.map(|object| (listed.oid, object))),
                     Kind::Collection => self.members(listed.oid).await?,
                     // Names have been followed; blobs lead to nothing.
                     _ => {}
                 }
+                if records.len() == RECORDS {
+                    self.unique_values(&std::mem::take(&mut records)).await?;
+                }
             }
+            self.unique_values(&records).await?;
         }
         Ok(())
     }
 
-    async fn record(&mut self, oid: Oid) -> Result<()> {
+    /// Follows the references of a record, and returns it.
+    async fn record(&mut self, oid: Oid) -> Result<Option<Object>> {
         let object = match self.cluster.get(oid).await {
             // It is reported as damage.
-            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(None),
             read => read?,
         };
-        let Some(object) = object else { return Ok(()) };
-        for target in references(&object)? {
-            self.look(Lead::Reference(oid), target).await?;
+        if let Some(object) = &object {
+            for target in references(object)? {
+                self.look(Lead::Reference(oid), target).await?;
+            }
+        }
+        Ok(object)
+    }
+
+    async fn unique_values(&mut self, records: &[(Oid, Object)]) -> Result<()> {
+        for problem in self.cluster.check_unique_values(records, self.repairs.binds).await? {
+            let UniqueProblem { oid, index, holder, is_repaired } = problem;
+            let (kind, what, repair) = match holder {
+                Some(holder) => {
+                    let what =
+                        format!("objects {holder} and {oid} have the same values, and index {index:?} is unique");
+                    ("unique_values_shared", what, ProblemRepair::Impossible)
+                }
+                None => {
+                    let what = format!("object {oid}: its values in the unique index {index:?} are bound to no object");
+                    let repair = if is_repaired { ProblemRepair::Done } else { ProblemRepair::Possible };
+                    ("unique_values_unbound", what, repair)
+                }
+            };
+            self.report(FoundProblem { brick: None, kind: kind.to_owned(), what, dangling: false, repair });
         }
         Ok(())
+    }
+
+    fn report(&mut self, problem: FoundProblem) {
+        let unlisted = if problem.dangling { &mut self.found.unlisted_dangling } else { &mut self.found.unlisted };
+        match self.found.problems.len() {
+            MAX_LISTED => *unlisted += 1,
+            _ => self.found.problems.push(problem),
+        }
     }
 
     async fn members(&mut self, set: Oid) -> Result<()> {
@@ -165,7 +213,7 @@ impl Check<'_> {
         if target.space() != self.cluster.space() || self.exists(target).await? {
             return Ok(());
         }
-        let (seen, removes) = (lead.clone(), self.removes);
+        let (seen, removes) = (lead.clone(), self.repairs.removes);
         let confirmed = self.cluster.transact(|transaction| {
             let lead = seen.clone();
             async move { confirm(&transaction, &lead, target, removes).await }
@@ -176,12 +224,8 @@ impl Check<'_> {
             Confirmed::Dangling if matches!(lead, Lead::Reference(_)) => ProblemRepair::Impossible,
             Confirmed::Dangling => ProblemRepair::Loses,
         };
-        if self.found.problems.len() == MAX_LISTED {
-            self.found.unlisted += 1;
-            return Ok(());
-        }
         let (kind, what) = (lead.kind().to_owned(), lead.describe(target));
-        self.found.problems.push(FoundProblem { brick: None, kind, what, dangling: true, repair });
+        self.report(FoundProblem { brick: None, kind, what, dangling: true, repair });
         Ok(())
     }
 }
