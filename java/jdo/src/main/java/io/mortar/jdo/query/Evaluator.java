@@ -1,10 +1,7 @@
 package io.mortar.jdo.query;
 
-import io.mortar.jdo.MortarStoreManager;
 import io.mortar.jdo.mapping.Containers;
 import io.mortar.jdo.mapping.EmbeddedCopy;
-import io.mortar.jdo.mapping.InverseMapping;
-import io.mortar.jdo.mapping.MemberMapping;
 import java.util.AbstractMap;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -19,10 +16,6 @@ import java.util.Optional;
 import java.util.Set;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
-import org.datanucleus.metadata.AbstractClassMetaData;
-import org.datanucleus.metadata.AbstractMemberMetaData;
-import org.datanucleus.metadata.RelationType;
-import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.ArrayExpression;
@@ -40,14 +33,13 @@ import org.datanucleus.store.query.expression.VariableExpression;
 import org.datanucleus.store.query.inmemory.InMemoryExpressionEvaluator;
 import org.datanucleus.store.query.inmemory.InMemoryFailure;
 import org.datanucleus.store.query.inmemory.InvocationEvaluator;
-import org.datanucleus.util.ClassUtils;
 
 /**
  * Evaluates expressions of JDOQL and JPQL in memory, as the translated ones are evaluated by the store. The evaluator
  * of DataNucleus does not distinguish null from unknown, and has no aggregates of rows; it is used for the functions.
  *
  * <p>A condition is true, false, or null, which means unknown. A path through a null reference is null in JDOQL, and in
- * JPQL {@link #NOTHING}, which no test accepts.
+ * JPQL {@link Paths#NOTHING}, which no test accepts.
  */
 final class Evaluator {
     /**
@@ -61,9 +53,6 @@ final class Evaluator {
     /** The names of the function that returns the identity of an object. */
     static final Set<String> GET_OBJECT_ID = Set.of("JDOHelper.getObjectId", "javax.jdo.JDOHelper.getObjectId");
 
-    /** The value of a path through a reference that is null. */
-    private static final Object NOTHING = new Object();
-
     private final Query<?> query;
     private final ExecutionContext context;
     private final QueryCompilation compilation;
@@ -72,8 +61,7 @@ final class Evaluator {
     private final Source source;
     private final Variables variables;
     private final boolean isJpql;
-    /** The members of objects in memory that the other sides of relations decide, as the store has them. */
-    private final Map<DNStateManager, Map<Integer, Optional<Object>>> inverses = new IdentityHashMap<>();
+    private final Paths paths;
 
     /** The aggregates in a filter: they are the same for all rows. */
     private final Map<InvokeExpression, Optional<Object>> aggregates = new IdentityHashMap<>();
@@ -120,11 +108,16 @@ final class Evaluator {
         this.parameters = parameters;
         this.source = source;
         this.isJpql = isJpql;
+        this.paths = new Paths(query, isJpql);
         this.variables = new Variables(compilation, this, source);
     }
 
     Variables variables() {
         return variables;
+    }
+
+    Paths paths() {
+        return paths;
     }
 
     /** Whether a condition is true. */
@@ -135,7 +128,7 @@ final class Evaluator {
     /** The value of an expression; null if it has none. */
     Object value(Expression expression, Row row) {
         Object value = evaluate(expression, row);
-        return value == NOTHING ? null : value;
+        return value == Paths.NOTHING ? null : value;
     }
 
     /** The value of an expression of the result. */
@@ -157,7 +150,7 @@ final class Evaluator {
     /** The value of a condition whose variables have values. */
     private Boolean truth(Expression expression, Row row) {
         Object value = evaluate(expression, row);
-        if (value == null || value == NOTHING) {
+        if (value == null || value == Paths.NOTHING) {
             return null;
         }
         if (value instanceof Boolean truth) {
@@ -256,10 +249,7 @@ final class Evaluator {
         Object owner = names.size() > 1
                 ? value(new PrimaryExpression(path.getLeft(), names.subList(0, names.size() - 1)), row)
                 : path.getLeft() == null ? row.names().get(candidate) : value(path.getLeft(), row);
-        DNStateManager manager = owner == null ? null : context.findStateManager(owner);
-        AbstractMemberMetaData member =
-                manager == null ? null : manager.getClassMetaData().getMetaDataForMember(names.get(names.size() - 1));
-        return member != null && member.getMappedBy() != null;
+        return owner != null && paths.isInverse(owner, names.get(names.size() - 1));
     }
 
     /** Whether an expression is the literal null, or in JDOQL a parameter with that value. */
@@ -269,7 +259,7 @@ final class Evaluator {
     }
 
     private Boolean compare(Object left, Expression.Operator operator, Object right, boolean isNullTest) {
-        if (left == NOTHING || right == NOTHING) {
+        if (left == Paths.NOTHING || right == Paths.NOTHING) {
             return null;
         }
         boolean isEquality = operator == Expression.OP_EQ || operator == Expression.OP_NOTEQ;
@@ -290,7 +280,7 @@ final class Evaluator {
     private Boolean in(Expression left, Expression right, Row row) {
         Object value = evaluate(left, row);
         Object list = right instanceof SubqueryExpression subquery ? subquery(subquery, row) : value(right, row);
-        if (value == NOTHING || value == null && isJpql) {
+        if (value == Paths.NOTHING || value == null && isJpql) {
             return null;
         }
         List<Object> candidates = new ArrayList<>();
@@ -454,20 +444,20 @@ final class Evaluator {
     private Object cast(DyadicExpression expression, Row row) {
         Object value = value(expression.getLeft(), row);
         String name = String.valueOf(((Literal) expression.getRight()).getLiteral());
-        return value != null && query.resolveClassDeclaration(name).isInstance(value) ? value : NOTHING;
+        return value != null && query.resolveClassDeclaration(name).isInstance(value) ? value : Paths.NOTHING;
     }
 
     private Object arithmetic(DyadicExpression expression, Row row) {
         Object left = Operands.written(evaluate(expression.getLeft(), row), expression.getLeft());
         if (expression.getOperator() == Expression.OP_NEG) {
-            return left == null || left == NOTHING ? left : Arithmetic.negative(left, expression);
+            return left == null || left == Paths.NOTHING ? left : Arithmetic.negative(left, expression);
         }
         if (expression.getOperator() == Expression.OP_COM) {
-            return left == null || left == NOTHING ? left : Arithmetic.complement(left, expression);
+            return left == null || left == Paths.NOTHING ? left : Arithmetic.complement(left, expression);
         }
         Object right = Operands.written(evaluate(expression.getRight(), row), expression.getRight());
-        if (left == null || right == null || left == NOTHING || right == NOTHING) {
-            return left == NOTHING || right == NOTHING ? NOTHING : null;
+        if (left == null || right == null || left == Paths.NOTHING || right == Paths.NOTHING) {
+            return left == Paths.NOTHING || right == Paths.NOTHING ? Paths.NOTHING : null;
         }
         return Arithmetic.calculate(left, expression.getOperator(), right, expression);
     }
@@ -492,8 +482,8 @@ final class Evaluator {
             return joined(element.getId(), INDEX, invoke, row);
         }
         Object receiver = invoke.getLeft() == null ? null : evaluate(invoke.getLeft(), row);
-        if (receiver == NOTHING) {
-            return NOTHING;
+        if (receiver == Paths.NOTHING) {
+            return Paths.NOTHING;
         }
         if (name.equals("orElse") && (receiver == null || receiver.equals(Optional.empty()))) {
             return value(invoke.getArguments().get(0), row);
@@ -608,7 +598,7 @@ final class Evaluator {
             }
             case "charAt" -> {
                 int at = ((Number) arguments.get(0)).intValue();
-                yield at < 0 || at >= text.length() ? NOTHING : String.valueOf(text.charAt(at));
+                yield at < 0 || at >= text.length() ? Paths.NOTHING : String.valueOf(text.charAt(at));
             }
             case "indexOf" ->
                 text.indexOf(arguments.get(0).toString(), arguments.size() < 2 ? 0 : position(text, arguments.get(1)));
@@ -662,40 +652,17 @@ final class Evaluator {
     private Object primary(PrimaryExpression primary, Row row) {
         List<String> path = primary.getTuples();
         if (primary.getLeft() != null) {
-            return walk(evaluate(primary.getLeft(), row), path);
+            return paths.walk(evaluate(primary.getLeft(), row), path);
         }
         String first = path.get(0);
         if (row.names().containsKey(first)) {
-            return walk(row.names().get(first), path.subList(1, path.size()));
+            return paths.walk(row.names().get(first), path.subList(1, path.size()));
         }
         if (row.names().isEmpty()) {
             return null;
         }
         Object self = row.names().get(candidate);
-        return walk(self, first.equals("this") ? path.subList(1, path.size()) : path);
-    }
-
-    private Object walk(Object from, List<String> path) {
-        Object value = from;
-        for (int i = 0; i < path.size(); i++) {
-            if (value instanceof Optional<?> optional) {
-                value = optional.orElse(null);
-            }
-            if (value == null || value == NOTHING) {
-                // An alias of an outer join that is null has null members; behind another reference there is nothing in
-                // JPQL.
-                return i == 0 || !isJpql ? value : NOTHING;
-            }
-            // The key or the value of a map in FROM: the join takes it from the elements of the map.
-            String name = path.get(i).replaceFirst("(" + KEY + '|' + VALUE + ")$", "");
-            Object member = member(value, name);
-            boolean isNullEmbedded = member == null && isEmbedded(value, name);
-            if (isNullEmbedded) {
-                return null;
-            }
-            value = member;
-        }
-        return value;
+        return paths.walk(self, first.equals("this") ? path.subList(1, path.size()) : path);
     }
 
     /** The objects that a join finds along a path, which may lead through collections and embedded objects. */
@@ -714,74 +681,8 @@ final class Evaluator {
     }
 
     private Object value(Object object, String name) {
-        Object value = walk(object, List.of(name));
-        return value == NOTHING ? null : value;
-    }
-
-    private Object member(Object object, String name) {
-        DNStateManager manager = context.findStateManager(object);
-        int position = manager == null ? -1 : manager.getClassMetaData().getAbsolutePositionOfMember(name);
-        if (position < 0) {
-            return ClassUtils.getValueOfFieldByReflection(object, name);
-        }
-        if (manager.isFieldLoaded(position) && inverse(manager, position) instanceof InverseMapping inverse) {
-            // An object in memory may not know yet of the objects that refer to it.
-            Object stored = inverses.computeIfAbsent(manager, unused -> new HashMap<>())
-                    .computeIfAbsent(position, unused -> Optional.ofNullable(inverse.stored(manager)))
-                    .orElse(null);
-            return completed(manager.provideField(position), stored);
-        }
-        manager.loadField(position);
-        return manager.provideField(position);
-    }
-
-    /** The value of a member in memory, with the objects that only the store has. */
-    private static Object completed(Object value, Object stored) {
-        if (value instanceof Collection<?> known && stored instanceof Collection<?> others) {
-            List<Object> all = new ArrayList<>(known);
-            others.stream().filter(each -> !known.contains(each)).forEach(all::add);
-            return all;
-        }
-        return value == null
-                        || Containers.isContainer(value)
-                                && Containers.elements(value).isEmpty()
-                ? stored
-                : value;
-    }
-
-    /** The mapping of a member of a stored object if it is the other side of a relation, or null. */
-    private MemberMapping inverse(DNStateManager manager, int position) {
-        AbstractMemberMetaData member =
-                manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position);
-        boolean isStored = !query.getIgnoreCache()
-                && !manager.isEmbedded()
-                && manager.getLifecycleState().isPersistent();
-        return member.getMappedBy() == null || !isStored
-                ? null
-                : ((MortarStoreManager) context.getStoreManager())
-                        .mapping(manager.getClassMetaData())
-                        .members()
-                        .at(position);
-    }
-
-    boolean isPersistent(Class<?> type) {
-        return type.isInterface()
-                ? context.getMetaDataManager().isPersistentInterface(type.getName())
-                        || context.getMetaDataManager()
-                                        .getClassesImplementingInterface(
-                                                type.getName(), context.getClassLoaderResolver())
-                                != null
-                : context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver()) != null;
-    }
-
-    private boolean isEmbedded(Object object, String name) {
-        AbstractClassMetaData metadata =
-                context.getMetaDataManager().getMetaDataForClass(object.getClass(), context.getClassLoaderResolver());
-        AbstractMemberMetaData member = metadata == null ? null : metadata.getMetaDataForMember(name);
-        return member != null
-                && (member.isEmbedded()
-                        || !RelationType.isRelationSingleValued(
-                                member.getRelationType(context.getClassLoaderResolver())));
+        Object value = paths.walk(object, List.of(name));
+        return value == Paths.NOTHING ? null : value;
     }
 
     /** Whether a path in an expression leads through a reference that is null, so that an inner join has no row. */
@@ -789,7 +690,7 @@ final class Evaluator {
         boolean[] found = {false};
         ExpressionTree.forEach(expression, each -> {
             if (each instanceof PrimaryExpression primary && primary.getLeft() == null) {
-                found[0] |= primary(primary, row) == NOTHING;
+                found[0] |= primary(primary, row) == Paths.NOTHING;
             }
         });
         return found[0];

@@ -171,7 +171,7 @@ final class Variables {
             return known == value || known != null && value != null && Values.isSame(known, value) ? row : null;
         }
         Class<?> type = type(compilation, variable.getId());
-        boolean isOther = type != null && value != null && evaluator.isPersistent(type) && !type.isInstance(value);
+        boolean isOther = type != null && value != null && evaluator.paths().isPersistent(type) && !type.isInstance(value);
         return isOther ? null : row.with(variable.getId(), value);
     }
 
@@ -270,7 +270,7 @@ final class Variables {
 
     List<Object> extent(String variable) {
         Class<?> type = type(compilation, variable);
-        if (type == null || !evaluator.isPersistent(type)) {
+        if (type == null || !evaluator.paths().isPersistent(type)) {
             throw new NucleusUserException(
                     "the variable " + variable + " is neither an element of a collection that contains names nor"
                             + " declared with a persistent class");
