@@ -63,6 +63,9 @@ fn names_are_listed_in_order_by_prefix_and_in_portions() {
     assert_eq!(listed(&["/ä/0"]), begin_so("/ä/0"));
     assert_eq!(listed(&["/none"]), [""; 0]);
     assert_eq!(listed(&["--after", &all[9], "--limit", "20"]), all[10..30]);
+    // What follows a name that is behind the prefix, or before it.
+    assert_eq!(listed(&["/a/", "--after", "/b/00"]), [""; 0]);
+    assert_eq!(listed(&["/b/", "--after", "/a/07/49"]), begin_so("/b/"));
     assert_eq!(world.run(&["name", "resolve", &all[0]]).ok(), bound[&all[0]]);
     assert_eq!(world.run(&["name", "resolve", "/a/00/1"]).code, 3);
     // All or none.

@@ -369,6 +369,9 @@ fn names_members_and_references_that_lead_nowhere_are_named_and_removed_on_reque
         )
     };
     assert_eq!(leads(&["scrub", "--references", "--json"]), (2, 0, 1));
+    // What leads nowhere is no damage of a brick.
+    at_brick(&server, &["scrub", "--json"]).ok();
+    brick_status(&server).ok();
     assert_eq!(leads(&["scrub", "--references", "--repair", "--json"]), (2, 0, 1), "nothing is lost without consent");
     assert_eq!(leads(&["scrub", "--references", "--repair", "--yes", "--json"]), (0, 2, 1));
     assert_eq!(leads(&["scrub", "--references", "--json"]), (0, 0, 1));

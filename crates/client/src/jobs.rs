@@ -312,3 +312,21 @@ fn is_retryable(error: &Error) -> bool {
     use ErrorKind::{Full, QuotaExceeded, Stopped, Unavailable, Unknown};
     matches!(error.kind(), Unavailable | Unknown | Stopped | Full | QuotaExceeded)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_succeed_later_is_tried_again() {
+        let is_tried_again = |kind| is_retryable(&Error::new(kind, "why"));
+        assert!(
+            [ErrorKind::Unavailable, ErrorKind::Unknown, ErrorKind::Full, ErrorKind::QuotaExceeded].map(is_tried_again)
+                == [true; 4]
+        );
+        assert!(
+            [ErrorKind::Corrupt, ErrorKind::Denied, ErrorKind::Invalid, ErrorKind::NotFound].map(is_tried_again)
+                == [false; 4]
+        );
+    }
+}

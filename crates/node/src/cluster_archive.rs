@@ -21,7 +21,7 @@ use std::io::{self, Read, Write};
 use std::sync::mpsc::Receiver;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use model::checksum::crc32c_parts;
 use model::{Error, ErrorKind, Result};
 
@@ -290,8 +290,8 @@ pub struct ClusterArchiveReader<R> {
     from: R,
     parts: Vec<ReadPart>,
     bytes: u64,
-    /// The memory of payloads, which is used again when they were dropped.
-    spare: VecDeque<BytesMut>,
+    /// Payloads, whose memory is used again when they were dropped.
+    spare: VecDeque<Bytes>,
 }
 
 struct ReadPart {
@@ -400,17 +400,17 @@ impl<R: Read> ClusterArchiveReader<R> {
         Ok(Item::Begin(Part(part), name))
     }
 
-    /// Reads a payload, into memory of earlier ones if some is free.
+    /// Reads a payload, into the memory of an earlier one if that was dropped: so it is not filled with zeros before.
     fn payload(&mut self, len: usize) -> Result<Bytes> {
-        let free = self.spare.iter_mut().position(|spare| spare.try_reclaim(len));
-        let mut memory = free.and_then(|free| self.spare.remove(free)).unwrap_or_default();
+        let free = self.spare.iter().position(Bytes::is_unique).and_then(|free| self.spare.remove(free));
+        let mut memory = free.and_then(|free| free.try_into_mut().ok()).unwrap_or_default();
         memory.resize(len, 0);
         self.read(&mut memory)?;
-        let payload = memory.split().freeze();
+        let payload = memory.freeze();
         if self.spare.len() == MAX_SPARE {
             self.spare.pop_front();
         }
-        self.spare.push_back(memory);
+        self.spare.push_back(payload.clone());
         Ok(payload)
     }
 

@@ -396,6 +396,25 @@ mod tests {
     }
 
     #[test]
+    fn process_whose_clock_is_wrong_is_refused_in_the_list_and_by_name() {
+        let clock = ProcessClock::of_catalogue();
+        let right_ms = clock.time_ms() as i64 - clock.time.now() as i64;
+        for (process, ahead_ms) in
+            [("brick 1", 0), ("brick 2", 600_000), ("brick 3", -600_000), ("peer server 1", 1_000)]
+        {
+            let offset = ClockOffset { offset_ms: right_ms + ahead_ms, error_ms: 0 };
+            let (process, machine) = (process.to_owned(), Machine::default());
+            let report = ClockReport { process, machine, clock: Some((1, offset)), time_ms: 0 };
+            clock.update(|agreement, time| agreement.handle_report(&report, 1, time.now()));
+        }
+        let refused = clock.statuses().into_iter().filter(|status| status.refused).map(|status| status.process);
+        assert_eq!(refused.collect::<Vec<_>>(), ["brick 2", "brick 3"]);
+        let refusal = |process| clock.refusal_of(process);
+        assert!(refusal("brick 2").unwrap().ends_with("s ahead") && refusal("brick 3").unwrap().ends_with("s behind"));
+        assert_eq!((refusal("brick 1"), refusal("peer server 1"), refusal("brick 4")), (None, None, None));
+    }
+
+    #[test]
     fn store_on_its_own_believes_its_clock() {
         let clock = ProcessClock::of_catalogue();
         assert!(clock.check().is_ok() && clock.time_ms() > 0);

@@ -9,12 +9,13 @@ mod unique;
 mod versions;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use client::persistent::Classes;
 use client::{
     Client, CommitOutcome, ErrorKind, IsolationLevel, Loaded, LoadedMut, Oid, Persistent, PlacementHint, Ref,
     Transaction,
@@ -75,6 +76,65 @@ fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
         Poll::Ready(value) => Some(value),
         Poll::Pending => None,
     }
+}
+
+#[tokio::test]
+async fn last_field_of_a_struct_can_become_null() {
+    let world = World::start(1).await;
+    let (one, two) = (world.client().await, world.client().await);
+    one.define::<Account>().await.unwrap();
+    let ann = ann(&one).await;
+    assert!(two.read(ann).await.unwrap().unwrap().bank.is_some());
+    let t = one.begin(IsolationLevel::Optimistic);
+    t.load_mut(ann).await.unwrap().bank = None;
+    expect_committed(&t).await;
+    assert_eq!(world.client().await.read(ann).await.unwrap().unwrap().bank, None);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn listing_of_a_directory_has_as_many_names_as_wanted() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    let named = cluster.transact(|t| async move {
+        let blob = t.create_blob("it")?;
+        for number in 0..1500 {
+            t.bind(&format!("many/{number:04}"), blob).await?;
+        }
+        Ok(())
+    });
+    named.await.unwrap();
+    let directory = cluster.resolve("many").await.unwrap().unwrap();
+    for (after, limit, expected) in [(None, 1200, 1200), (Some("0499"), 1200, 1000), (None, 2000, 1500)] {
+        let listed = cluster.entries(directory, after, limit).await.unwrap();
+        assert_eq!(listed.len(), expected, "at most {limit} after {after:?}");
+    }
+    world.end().await;
+}
+
+#[test]
+fn classes_to_which_containers_refer_are_defined_with_a_class() {
+    #[derive(Persistent, Clone, Debug, PartialEq)]
+    struct Optional {
+        bank: Option<Ref<Bank>>,
+    }
+    #[derive(Persistent, Clone, Debug, PartialEq)]
+    struct Listed {
+        banks: Vec<Ref<Bank>>,
+    }
+    #[derive(Persistent, Clone, Debug, PartialEq)]
+    struct Collected {
+        banks: BTreeSet<Ref<Bank>>,
+    }
+    #[derive(Persistent, Clone, Debug, PartialEq)]
+    struct Mapped {
+        banks: BTreeMap<String, Ref<Bank>>,
+    }
+    let names = |classes: Classes| classes.iter().map(|class| class.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(Classes::of::<Optional>()), ["Bank", "Optional"]);
+    assert_eq!(names(Classes::of::<Listed>()), ["Bank", "Listed"]);
+    assert_eq!(names(Classes::of::<Collected>()), ["Bank", "Collected"]);
+    assert_eq!(names(Classes::of::<Mapped>()), ["Bank", "Mapped"]);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Client, CommitOutcome, ErrorKind, IsolationLevel, Ref, Result};
+use client::{AdminClient, Client, CommitOutcome, ErrorKind, IsolationLevel, Ref, Result};
 use meta::catalog::{IndexState, SchemaAnswer, SchemaRequest};
 use model::{Object, RecordBuilder};
 use node::catalog_messages::{schema_answer_from_proto, schema_request_to_proto};
@@ -24,6 +24,13 @@ struct User {
 struct Label {
     #[persistent(unique)]
     blob: client::Oid,
+}
+
+#[derive(client::Persistent, Clone, Debug, PartialEq)]
+struct Guest {
+    #[persistent(parent)]
+    user: User,
+    host: String,
 }
 
 fn user(mail: Option<&str>, number: i64) -> User {
@@ -270,6 +277,38 @@ async fn values_of_objects_from_before_a_unique_index_are_bound_when_it_is_made(
     world.end().await;
 }
 
+/// Whoever makes an index may end before all values are bound, and then another object could get one of them.
+#[tokio::test]
+async fn unique_index_is_not_ready_before_the_values_of_all_objects_are_bound() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<User>().await.unwrap();
+    for number in 0..20 {
+        create(&cluster, User { visits: 100 + number, ..user(None, number) }).await.unwrap();
+    }
+    let admin = AdminClient::connect(&world.url()).await.unwrap();
+    let fields = vec!["visits".to_owned()];
+    let (name, class) = ("by_visits".to_owned(), "User".to_owned());
+    let request = SchemaRequest::CreateIndex { name, class, fields, unique: true };
+    let made = admin.describe(schema_request_to_proto("main", &request).unwrap()).await.unwrap();
+    let index = schema_answer_from_proto(made).unwrap().indexes.into_iter().find(|index| index.name == "by_visits");
+    let index = index.unwrap().id.0;
+    for node in admin.nodes().await.unwrap() {
+        while !admin.build_index(node, index).await.unwrap_or(false) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+    for _ in 0..100 {
+        assert_eq!(state_of(&cluster, "by_visits").await, (IndexState::Building, None));
+        sleep(Duration::from_millis(10)).await;
+    }
+    cluster.complete_unique_indexes([index]).await.unwrap();
+    while state_of(&cluster, "by_visits").await != (IndexState::Ready, None) {
+        sleep(Duration::from_millis(5)).await;
+    }
+    world.end().await;
+}
+
 fn with_number(number: i64) -> query::Query {
     query::Query::parse_of("User", &format!("number == {number}")).unwrap()
 }
@@ -339,6 +378,26 @@ async fn query_for_a_unique_value_sees_every_change() {
         assert_eq!(found.await.unwrap().len(), 2);
     }
     create(&two, user(None, 20)).await.unwrap();
+    world.end().await;
+}
+
+/// An index has the values of subclasses, too. A query that asks for one class alone does not find their objects by it.
+#[tokio::test]
+async fn query_for_a_unique_value_of_one_class_does_not_find_an_object_of_a_subclass() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<Guest>().await.unwrap();
+    while state_of(&cluster, "User.number").await.0 != IndexState::Ready {
+        sleep(Duration::from_millis(5)).await;
+    }
+    cluster.define::<Guest>().await.unwrap();
+    let guest = Guest { user: User { visits: 5, ..user(None, 7) }, host: "Ann".to_owned() };
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    t.create(guest).await.unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let of_one_class = query::Query { only: true, ..with_number(7) };
+    assert_eq!(visits(cluster.query(&with_number(7)).await.unwrap()).await, [5]);
+    assert_eq!(visits(cluster.query(&of_one_class).await.unwrap()).await, [0; 0]);
     world.end().await;
 }
 

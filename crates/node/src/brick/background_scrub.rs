@@ -534,4 +534,25 @@ mod tests {
         again.report_whole(&store, 0, 5, None);
         assert_eq!(again.health_problem(), None);
     }
+
+    #[test]
+    fn damage_of_the_last_round_is_shown_until_the_next_one_finds_some_or_ends() {
+        let found = |damage| Found { damage, ..Found::default() };
+        let mut scrubber = Scrubber::default();
+        let set_found = |scrubber: &mut Scrubber, damage| {
+            scrubber.kept.running.as_mut().unwrap().found = found(damage);
+        };
+        scrubber.begin(1);
+        set_found(&mut scrubber, 2);
+        assert_eq!(scrubber.shown().found, found(2), "at once");
+        scrubber.finish(5);
+        assert_eq!((scrubber.shown().found, scrubber.shown().ended_s), (found(2), 5));
+        scrubber.begin(7);
+        assert!(scrubber.shown().is_running && scrubber.shown().found == found(2), "it has not got there yet");
+        set_found(&mut scrubber, 1);
+        assert_eq!(scrubber.shown().found, found(1));
+        set_found(&mut scrubber, 0);
+        scrubber.finish(9);
+        assert_eq!(scrubber.shown().found, found(0));
+    }
 }

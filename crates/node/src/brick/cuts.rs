@@ -381,6 +381,27 @@ mod tests {
     }
 
     #[test]
+    fn later_cuts_do_not_evict_a_part_that_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("s"), Options::default()).unwrap();
+        let cuts = Arc::new(Cuts::new(store));
+        let cut = |number: u64| {
+            begin(&cuts, number, 10_000).unwrap();
+            cuts.release(CutNumber(number));
+        };
+        cut(1);
+        cut(2);
+        let used = cuts.use_part(CutNumber(1)).unwrap();
+        (3..=10).for_each(cut);
+        assert!(cuts.use_part(CutNumber(1)).is_ok());
+        let kept = || (1..=30).filter(|number| cuts.use_part(CutNumber(*number)).is_ok()).collect::<Vec<_>>();
+        assert_eq!(kept(), [1, 8, 9, 10]);
+        drop(used);
+        (11..=20).for_each(cut);
+        assert_eq!(kept(), [17, 18, 19, 20]);
+    }
+
+    #[test]
     fn a_store_in_memory_takes_no_cut() {
         let cuts = Arc::new(Cuts::new(Store::in_memory(Options::default()).unwrap()));
         let Err(NotHeld::Failed(error)) = begin(&cuts, 5, 50) else { panic!("it has no log") };

@@ -162,7 +162,7 @@ pub(crate) fn parse_extent(node: NodeId, key: &[u8]) -> Result<Oid> {
     let space = SpaceId(u16::from_be_bytes([key[5], key[6]]));
     let class = ClassId(u32::from_be_bytes([key[7], key[8], key[9], key[10]]));
     let page = PageId { space, node, number };
-    if space > SpaceId::MAX || class > ClassId::MAX || number > PageId::MAX_NUMBER {
+    if space > SpaceId::MAX || class > ClassId::MAX {
         let what = format!("row {key:02x?} is damaged: it is no object of an extent");
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
@@ -660,6 +660,19 @@ mod tests {
 
     fn txn(number: u64) -> TxnId {
         TxnId { start: HlcTimestamp(number), client: ClientId(number) }
+    }
+
+    #[test]
+    fn keys_of_extents_that_name_no_object_are_damage() {
+        let page = PageId { space: SpaceId(7), node: NodeId(8), number: 9 };
+        let key = extent_key(ClassId(5), page, 6);
+        assert_eq!(parse_extent(page.node, &key).unwrap(), Oid::new(ClassId(5), page, 6));
+        // Space and class have fewer bits in an identifier than in the key.
+        for at in [5, 7] {
+            let mut damaged = key.clone();
+            damaged[at] = 0xff;
+            assert_eq!(parse_extent(page.node, &damaged).unwrap_err().kind(), ErrorKind::Corrupt, "byte {at}");
+        }
     }
 
     #[test]

@@ -259,3 +259,43 @@ impl Keeper {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use store::Options;
+
+    use super::*;
+
+    /// The second opening of brick 1, with an empty log.
+    fn opening() -> Arc<LocalOpening> {
+        let store = Store::in_memory(Options::default()).unwrap();
+        let history = OpeningHistory::default().next(0, 5).next(0, 7);
+        LocalOpening::new(BrickId(1), Opening { number: 2, nonce: 7 }, history, store)
+    }
+
+    #[test]
+    fn an_opening_ends_when_another_process_has_claimed_the_same_or_a_later_number() {
+        let ends_after = |number, nonce| {
+            let opening = opening();
+            opening.check_claim(Opening { number, nonce });
+            opening.end_reason().is_some()
+        };
+        assert!(ends_after(2, 8) && ends_after(3, 8) && ends_after(3, 7));
+        assert!(!ends_after(2, 7), "its own claim");
+        assert!(!ends_after(1, 5), "an earlier one");
+    }
+
+    #[test]
+    fn an_opening_ends_when_a_witness_saw_more_of_its_log() {
+        let ends_after = |brick, number, nonce, position| {
+            let opening = opening();
+            let seen = Witnessed { brick, number, nonce, position, at_us: 1 };
+            opening.check_witnessed(&seen, "a test").unwrap();
+            opening.end_reason().is_some()
+        };
+        assert!(ends_after(1, 2, 7, 1_000_000), "a position that the log does not have");
+        assert!(ends_after(1, 3, 8, 0), "a later opening");
+        assert!(!ends_after(1, 2, 7, 0) && !ends_after(1, 1, 5, 0));
+        assert!(!ends_after(2, 3, 8, 100), "it is about another brick");
+    }
+}

@@ -157,6 +157,15 @@ mod tests {
             assert_eq!(refused.kind(), ErrorKind::Invalid, "{group:?} {address}");
         }
         assert!(connection.register(Register { redirector: None }).is_err());
+        let at = |count: usize| {
+            let addresses = (1..=count).map(|port| format!("host:{port}")).collect();
+            Register { redirector: Some(Redirector { group: "shed".to_owned(), addresses, ..Redirector::default() }) }
+        };
+        for count in [0, MAX_ADDRESSES + 1, MAX_ADDRESSES + 2] {
+            assert_eq!(connection.register(at(count)).unwrap_err().kind(), ErrorKind::Invalid, "{count} addresses");
+        }
         assert!(found(&registry, "").is_empty());
+        connection.register(at(MAX_ADDRESSES)).unwrap();
+        assert_eq!(found(&registry, "shed").len(), 1);
     }
 }

@@ -271,3 +271,16 @@ impl<R: Read> Read for Pieces<'_, R> {
         Ok(read)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_brick_that_archives_of_changes_lack_is_not_restored_to_an_earlier_moment() {
+        let brick = PartName::Brick(1);
+        assert_eq!(KeptChanges::default().of_part(brick).unwrap(), None);
+        let changes = KeptChanges { archives: 2, ..KeptChanges::default() };
+        assert_eq!(changes.of_part(brick).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}

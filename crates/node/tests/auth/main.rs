@@ -12,7 +12,7 @@ use client::{AdminClient, Client, CommitOutcome, ErrorKind, Event, IsolationLeve
 use meta::MetaStore;
 use meta::catalog::{ADMINISTRATORS, Grantee, JobRequest, JobState, Permission};
 use model::{FailurePolicy, Object, Oid};
-use node::auth::ClusterCredentials;
+use node::auth::{ClusterCredentials, Secret};
 use node::catalog_messages::{job_answer_from_proto, job_request_to_proto};
 use node::meta::RemoteMetaStore;
 use node::{Config, PeerServer};
@@ -44,7 +44,7 @@ async fn create(cluster: &Client, text: &'static str) -> client::Result<Oid> {
 fn every_server_admits_permitted_users_only() {
     run(async {
         let (world, secret) = World::with(&[("ann", Some(Permission::Write)), ("bob", None)]).await;
-        let secret = secret.primary();
+        let (world_secret, secret) = (secret.clone(), secret.primary());
         // A peer server admits users with a permission in the space.
         for (name, password, is_admitted) in [
             ("ann", "right one", true),
@@ -75,6 +75,30 @@ fn every_server_admits_permitted_users_only() {
             RemoteMetaStore::new_as(world.meta.addresses().to_vec(), ClusterCredentials::default(), Role::Peer)
                 .unwrap();
         assert_eq!(stranger.get(Vec::new()).await.unwrap_err().kind(), ErrorKind::Denied);
+        // A process of the cluster says who it is by the secret, which must be the right one.
+        for (secret, is_admitted) in [(world_secret, true), (Secret::generate(), false)] {
+            let credentials = ClusterCredentials { secret: Some(secret), ..ClusterCredentials::default() };
+            let member = RemoteMetaStore::new_as(world.meta.addresses().to_vec(), credentials, Role::Peer).unwrap();
+            let read = member.get(Vec::new()).await;
+            assert_eq!(
+                read.map(drop).map_err(|error| error.kind()),
+                if is_admitted { Ok(()) } else { Err(ErrorKind::Denied) }
+            );
+        }
+    });
+}
+
+#[test]
+fn only_administrators_learn_whether_there_is_a_space() {
+    run(async {
+        let (world, _) = World::with(&[("ann", Some(Permission::Write))]).await;
+        let (ann, root) =
+            (world.client("ann", "right one").await.unwrap(), world.client("root", "right one").await.unwrap());
+        for client in [&ann, &root] {
+            assert_eq!(client.space_usages(Some("main")).await.unwrap().len(), 1);
+        }
+        denied(ann.space_usages(Some("other")).await);
+        assert_eq!(root.space_usages(Some("other")).await.unwrap_err().kind(), ErrorKind::NotFound);
     });
 }
 

@@ -252,6 +252,20 @@ fn members_go_on_without_their_redirector() {
 }
 
 #[test]
+fn redirector_uses_the_next_server_above_when_one_does_not_answer() {
+    run(async {
+        let (world, secret) = World::without_users().await;
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let upstream = [closed.to_string().parse().unwrap(), world.peer.addresses()[0].clone()];
+        let redirector = redirector_below(&upstream, &secret).await;
+        let member = connect(&[&redirector.addresses()[0]], "").await.unwrap();
+        let oids = create(&member, 3).await;
+        assert_eq!(read_all(&member, &oids).await, [0, 1, 2]);
+        redirector.shutdown().await.unwrap();
+    });
+}
+
+#[test]
 fn everything_else_is_forwarded() {
     run(async {
         let (world, secret) = World::without_users().await;

@@ -38,8 +38,8 @@ use crate::rows::mob::{LogPosition, Seq};
 use crate::rows::row::{self, CHUNK, ContentHead, Extent, block_checksums, put_extent, put_inline};
 
 /// Rows are written in batches of about this many bytes or rows.
-const BATCH_BYTES: usize = 4 << 20;
-const BATCH_ROWS: usize = 32_768;
+const BATCH_BYTES: usize = 1 << 20;
+const BATCH_ROWS: usize = 8_192;
 /// Batches that wait for the B-tree.
 const WAITING_BATCHES: usize = 1;
 /// Maximum number of open blob files.
