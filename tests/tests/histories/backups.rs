@@ -103,9 +103,14 @@ impl Backups {
         }
         let Some(following) = self.following.take() else { return Ok(count) };
         let mut following = Arc::into_inner(following).ok_or("a moment is waited for")?;
-        match !following.has_ended() && following.stop().success() {
+        if following.has_ended() {
+            return Err(format!("the backup that follows has ended: {}", following.log()));
+        }
+        let (is_right, log) = (following.stop().success(), following.log());
+        // If everything fails all the time, not even its first archive may be complete.
+        match is_right || log.contains("stopped before the first archive was complete") {
             true => Ok(count),
-            false => Err(format!("the backup that follows has failed: {}", following.log())),
+            false => Err(format!("the backup that follows has failed: {log}")),
         }
     }
 }
