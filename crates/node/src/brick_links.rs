@@ -148,15 +148,17 @@ struct BrickLink {
 pub(crate) struct BrickLinks {
     membership: ClusterCredentials,
     witnesses: Arc<WitnessTable>,
+    /// The number of the cluster; empty if it has none.
+    cluster: String,
     links: Mutex<BTreeMap<BrickId, BrickLink>>,
     /// What all connected bricks were told of other logs.
     shared: Mutex<Witnesses>,
 }
 
 impl BrickLinks {
-    /// No connections yet. This process introduces itself to bricks with `membership`, and notes in `witnesses` what it sees of their logs.
-    pub(crate) fn new(membership: ClusterCredentials, witnesses: Arc<WitnessTable>) -> Arc<Self> {
-        Arc::new(Self { membership, witnesses, links: Mutex::default(), shared: Mutex::default() })
+    /// No connections yet. This process introduces itself to bricks of `cluster` with `membership`, and notes in `witnesses` what it sees of their logs.
+    pub(crate) fn new(membership: ClusterCredentials, witnesses: Arc<WitnessTable>, cluster: String) -> Arc<Self> {
+        Arc::new(Self { membership, witnesses, cluster, links: Mutex::default(), shared: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<BrickId, BrickLink>> {
@@ -413,6 +415,11 @@ async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<
     let compared = uplinks.witnesses.of(subject);
     let witnessed = compared.iter().map(|seen| witnessed_to_proto(subject, *seen)).collect();
     let (stream, terms) = uplinks.membership.dial_as_witness(&address, Role::Peer, witnessed).await?;
+    // A cluster that was restored has the addresses of the archive until its bricks announce theirs: the bricks of the original may be there (K2).
+    let are_known = !terms.cluster.is_empty() && !uplinks.cluster.is_empty();
+    if are_known && terms.cluster != uplinks.cluster {
+        return Err(Error::new(ErrorKind::Unavailable, format!("a process of another cluster answers at {address}")));
+    }
     match terms.brick {
         found if found == brick.0 => {
             let Some(seen) = &terms.opening else { return Ok((stream, terms.max_frame, None)) };

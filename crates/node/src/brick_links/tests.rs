@@ -35,7 +35,8 @@ impl BrickLinkHandler for IgnoreAll {
 async fn brick_that_has_left_the_map_is_not_connected_to_again() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap().to_string());
-    let (links, handler) = (BrickLinks::new(ClusterCredentials::default(), WitnessTable::new()), Arc::new(IgnoreAll));
+    let (links, handler) =
+        (BrickLinks::new(ClusterCredentials::default(), WitnessTable::new(), "one".to_owned()), Arc::new(IgnoreAll));
     links.set_bricks(&[(BrickId(1), address)].into(), &handler);
     let (mut first, _) = listener.accept().await.unwrap();
     links.set_bricks(&BTreeMap::new(), &handler);
@@ -61,11 +62,12 @@ fn what_an_opening_has_forced_is_kept_until_it_is_superseded() {
 struct AdmitAll {
     brick: u32,
     opening: Option<Witnessed>,
+    cluster: &'static str,
 }
 
 impl HandshakeAuthenticator for AdmitAll {
     async fn admit(&mut self, _: &proto::Hello, _: &RemoteEndpoint) -> Result<Terms> {
-        let Self { brick, opening } = *self;
+        let Self { brick, opening, cluster } = *self;
         Ok(Terms {
             space: SpaceId(0),
             max_frame: 1 << 20,
@@ -74,7 +76,7 @@ impl HandshakeAuthenticator for AdmitAll {
             opening,
             permission: handshake::Permission::None,
             time_ms: 0,
-            cluster: String::new(),
+            cluster: cluster.to_owned(),
         })
     }
 }
@@ -99,9 +101,14 @@ struct BrickEnd {
 impl BrickEnd {
     /// Waits for the next connection, and admits it as this brick.
     async fn accept(listener: &TcpListener, brick: u32, opening: Option<Witnessed>) -> Self {
+        Self::accept_in("", listener, brick, opening).await
+    }
+
+    /// The same as a brick of this cluster; "" if it has no number.
+    async fn accept_in(cluster: &'static str, listener: &TcpListener, brick: u32, opening: Option<Witnessed>) -> Self {
         let accepted = time::timeout(HANGS, listener.accept()).await.expect("nothing connects");
         let mut stream = Stream::Tcp(accepted.unwrap().0);
-        handshake::accept(&mut stream, &mut AdmitAll { brick, opening }, "test").await.unwrap();
+        handshake::accept(&mut stream, &mut AdmitAll { brick, opening, cluster }, "test").await.unwrap();
         let (sender, requests) = mpsc::unbounded_channel();
         let link = Link::new(stream, Record(sender), Limits::default(), 1 << 20, Arc::default());
         Self { requests, end: tokio::spawn(link::drive(link)) }
@@ -135,7 +142,7 @@ impl World {
             bricks.insert(BrickId(brick), Address::Tcp(listener.local_addr().unwrap().to_string()));
             listeners.push(listener);
         }
-        let links = BrickLinks::new(ClusterCredentials::default(), WitnessTable::new());
+        let links = BrickLinks::new(ClusterCredentials::default(), WitnessTable::new(), "one".to_owned());
         let handler = Arc::new(IgnoreAll);
         links.set_bricks(&bricks, &handler);
         Self { links, handler, listeners }
@@ -178,6 +185,18 @@ async fn superseded_opening_is_not_connected_to() {
     let mut current = BrickEnd::accept(&world.listeners[0], 1, Some(witnessed(1, 4, 60))).await;
     // The brick has compared its log with the former opening.
     assert_eq!(positions(&current.next_witnesses().await), [(1, 4, 60)]);
+    drop(world.handler);
+}
+
+/// The original of a restored cluster may be at the address that the catalogue has from the archive.
+#[tokio::test]
+async fn brick_of_another_cluster_is_not_connected_to_nor_believed() {
+    let world = World::start(1).await;
+    let mut other = BrickEnd::accept_in("other", &world.listeners[0], 1, Some(witnessed(1, 3, 90))).await;
+    assert!(time::timeout(HANGS, other.requests.recv()).await.expect("it is connected").is_none());
+    assert_eq!(positions(&world.links.witnesses.witnessed(Subject::Brick(1))), []);
+    let mut own = BrickEnd::accept_in("one", &world.listeners[0], 1, Some(witnessed(1, 3, 60))).await;
+    assert_eq!(positions(&own.next_witnesses().await), [(1, 3, 60)]);
     drop(world.handler);
 }
 

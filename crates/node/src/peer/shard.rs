@@ -64,7 +64,8 @@ impl PeerShard {
             backlog_bytes: None,
             helpers: Helpers::None,
         };
-        let brick_links = BrickLinks::new(config.cluster_credentials.clone(), cluster_view.witnesses.clone());
+        let brick_links =
+            BrickLinks::new(config.cluster_credentials.clone(), cluster_view.witnesses.clone(), cluster_view.cluster());
         let shard = Self {
             driver: Mutex::new(PeerDriver::new(settings, time.now())),
             cluster_view,
