@@ -320,13 +320,8 @@ mod tests {
     #[test]
     fn only_what_may_succeed_later_is_tried_again() {
         let is_tried_again = |kind| is_retryable(&Error::new(kind, "why"));
-        assert!(
-            [ErrorKind::Unavailable, ErrorKind::Unknown, ErrorKind::Full, ErrorKind::QuotaExceeded].map(is_tried_again)
-                == [true; 4]
-        );
-        assert!(
-            [ErrorKind::Corrupt, ErrorKind::Denied, ErrorKind::Invalid, ErrorKind::NotFound].map(is_tried_again)
-                == [false; 4]
-        );
+        let later = [ErrorKind::Unavailable, ErrorKind::Unknown, ErrorKind::Full, ErrorKind::QuotaExceeded];
+        let never = [ErrorKind::Corrupt, ErrorKind::Denied, ErrorKind::Invalid, ErrorKind::NotFound];
+        assert_eq!((later.map(is_tried_again), never.map(is_tried_again)), ([true; 4], [false; 4]));
     }
 }

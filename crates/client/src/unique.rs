@@ -171,7 +171,7 @@ pub(super) struct BoundValues {
 }
 
 impl Core {
-    /// Whether the schema of this client has classes, as objects without a class need none.
+    /// Whether the schema of this client has all of these classes. Objects without a class need none.
     fn knows_all(&self, mut classes: impl Iterator<Item = ClassId>) -> bool {
         let schema = self.classes.schema();
         classes.all(|class| class == ClassId::NONE || schema.class(class).is_some())

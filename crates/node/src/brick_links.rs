@@ -28,7 +28,7 @@ use wire::proto::cluster;
 use wire::proto::request::Request;
 use wire::transport::{Address, Stream};
 
-use crate::auth::ClusterCredentials;
+use crate::auth::{ClusterCredentials, is_of_another_cluster};
 use crate::node_placement::BrickId;
 use crate::openings::{WitnessTable, opening_of, witnessed_of, witnessed_to_proto};
 use wire::driving::PeerHandle;
@@ -416,8 +416,7 @@ async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<
     let witnessed = compared.iter().map(|seen| witnessed_to_proto(subject, *seen)).collect();
     let (stream, terms) = uplinks.membership.dial_as_witness(&address, Role::Peer, witnessed).await?;
     // A cluster that was restored has the addresses of the archive until its bricks announce theirs: the bricks of the original may be there (K2).
-    let are_known = !terms.cluster.is_empty() && !uplinks.cluster.is_empty();
-    if are_known && terms.cluster != uplinks.cluster {
+    if is_of_another_cluster(&terms, &uplinks.cluster) {
         return Err(Error::new(ErrorKind::Unavailable, format!("a process of another cluster answers at {address}")));
     }
     match terms.brick {

@@ -277,7 +277,7 @@ async fn values_of_objects_from_before_a_unique_index_are_bound_when_it_is_made(
     world.end().await;
 }
 
-/// Whoever makes an index may end before all values are bound, and then another object could get one of them.
+/// A client that creates an index binds the values of existing objects. If it ends before, another object could get one of these values.
 #[tokio::test]
 async fn unique_index_is_not_ready_before_the_values_of_all_objects_are_bound() {
     let world = World::start(2).await;

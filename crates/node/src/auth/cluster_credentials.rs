@@ -58,6 +58,12 @@ impl ClusterCredentials {
     }
 }
 
+/// Whether a process has answered that is one of another cluster than this. At an address from an archive may be a process of the original (K2). A
+/// cluster without a number is not compared.
+pub(crate) fn is_of_another_cluster(terms: &Terms, cluster: &str) -> bool {
+    !terms.cluster.is_empty() && !cluster.is_empty() && terms.cluster != cluster
+}
+
 /// Adds the address of the process that refused to the error.
 fn explain(error: Error, address: &Address) -> Error {
     match error.kind() {

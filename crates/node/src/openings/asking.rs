@@ -16,7 +16,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::Address;
 
-use crate::auth::ClusterCredentials;
+use crate::auth::{ClusterCredentials, is_of_another_cluster};
 
 /// Time limit of asking one process.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -109,8 +109,7 @@ impl Member {
         claimed: Option<cluster::Witnessed>,
     ) -> Result<Asked> {
         let (stream, terms) = credentials.dial(&self.address, Role::Brick).await?;
-        let are_known = !terms.cluster.is_empty() && !self.cluster.is_empty();
-        if are_known && terms.cluster != self.cluster {
+        if is_of_another_cluster(&terms, &self.cluster) {
             return Ok(Asked::Ended);
         }
         if brick != NO_BRICK && terms.brick == brick.0 && claimed.is_none() {
