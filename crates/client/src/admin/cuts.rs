@@ -101,8 +101,10 @@ pub(crate) async fn cut_bricks<B: CutBrick, T, F: Future<Output = Result<T>>>(
             Err(error) if !is_worth_another_try(error.kind()) => return Err(error),
             Err(error) => last_error = Some(error),
         }
-        number = CutNumber(attempt.largest.0.max(number.0).saturating_add(1));
+        let taken = attempt.largest.max(number);
         time::sleep(Duration::from_millis(rand::random_range(PAUSE_MS))).await;
+        // The clock has gone on, and so has the number of a cut that another one began meanwhile.
+        number = CutNumber(micros_now().max(taken.0.saturating_add(1)));
     }
     Err(last_error.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no cut was made")))
 }
@@ -369,5 +371,47 @@ impl BaseUpload {
             Response::Done(_) => Ok(()),
             _ => Err(unexpected_answer_error()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::{Arc, Mutex};
+
+    /// A brick through which another client cuts all the time: it takes a cut whose number is as high as the clock was a little before each
+    /// request. It is busy with one of these when it is asked for the first time.
+    #[derive(Clone, Default)]
+    struct SharedBrick(Arc<Mutex<Option<u64>>>);
+
+    impl CutBrick for SharedBrick {
+        fn name(&self) -> String {
+            "shared".to_owned()
+        }
+
+        async fn ask(&self, request: Request) -> Result<Response> {
+            let mut begun = self.0.lock().unwrap();
+            match request {
+                Request::Cut(cut) => {
+                    let last = micros_now() - 10_000;
+                    let is_refused = begun.is_none() || cut.number <= last;
+                    *begun = Some(cut.number);
+                    Ok(if is_refused {
+                        Response::CutRefused(proto::CutRefused { last, why: "a later one".to_owned() })
+                    } else {
+                        Response::CutHeld(proto::CutHeld { run: 1, has_catalogue: false })
+                    })
+                }
+                _ => Ok(Response::CutReleased(proto::CutReleased { run: 1, lasted: true })),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn another_try_has_a_number_that_is_larger_than_those_of_cuts_that_others_made_meanwhile() {
+        let bricks = [SharedBrick::default()];
+        let (parts, ()) = cut_bricks(&bricks, None, |_| async { Ok(()) }).await.unwrap();
+        assert_eq!(Some(parts[0].number), *bricks[0].0.lock().unwrap());
     }
 }

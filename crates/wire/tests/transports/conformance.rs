@@ -5,7 +5,6 @@ use std::future::Future;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use model::{ErrorKind, NodeId};
@@ -13,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use wire::cluster::Message;
 use wire::driving::DeliveryScope;
-use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, Responder, Service};
+use wire::link::{self, Caller, DeferredResponder, End, Incoming, Limits, Link, Mailbox, Responder, Service};
 use wire::outbox::Piece;
 use wire::proto;
 use wire::proto::request::Request;
@@ -58,8 +57,12 @@ struct Side {
 }
 
 fn side(stream: Stream, piece: Option<Piece>) -> Side {
+    serve(stream, Echo(piece))
+}
+
+fn serve(stream: Stream, service: impl Service) -> Side {
     let (mailbox, limits) = (Arc::new(Mailbox::default()), Limits::default());
-    let link = Link::new(stream, Echo(piece), limits, limits.max_frame, mailbox.clone());
+    let link = Link::new(stream, service, limits, limits.max_frame, mailbox.clone());
     Side { caller: Caller::new(mailbox.clone(), 64 << 20), mailbox, end: tokio::spawn(link::drive(link)) }
 }
 
@@ -198,13 +201,24 @@ fn disconnection_between_two_frames_is_detected() {
 
 #[test]
 fn drained_connection_answers_pending_requests_before_it_closes() {
+    /// Hands out each request that has arrived, to be answered later.
+    struct Hold(mpsc::UnboundedSender<(DeferredResponder, Bytes)>);
+
+    impl Service for Hold {
+        fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
+            let raw = Bytes::copy_from_slice(incoming.raw.as_slice());
+            self.0.send((reply.defer(), raw)).unwrap();
+        }
+    }
+
     on_each(async |name, near, far| {
-        let (near, far) = (side(near, None), side(far, None));
+        let (arrived, mut requests) = mpsc::unbounded_channel();
+        let (near, far) = (side(near, None), serve(far, Hold(arrived)));
         let bytes = Bytes::from(pattern(2 << 20));
-        near.caller.call(upload(), Vec::new()).await.unwrap();
         let mut pending = near.caller.begin(upload(), vec![bytes.clone()]).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let (request, raw) = requests.recv().await.unwrap();
         far.mailbox.drain();
+        request.send(content(), vec![raw]);
         assert!(pending.answer().await.unwrap().raw == bytes, "{name}");
         assert!(matches!(far.end.await.unwrap(), End::Closed), "{name}");
     });
