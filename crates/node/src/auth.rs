@@ -26,7 +26,7 @@ mod spaces;
 pub(crate) use accounts::{administer, check_space_admin, permission_to_proto};
 pub(crate) use authenticator::{Authenticator, is_member};
 pub use cluster_credentials::ClusterCredentials;
-pub(crate) use cluster_credentials::is_of_another_cluster;
+pub(crate) use cluster_credentials::check_cluster;
 pub(crate) use principal::Principal;
 pub use secret::Secret;
 pub(crate) use spaces::{check_writable, remove_space, set_space, space_options, space_to_proto};

@@ -28,7 +28,7 @@ use wire::proto::cluster;
 use wire::proto::request::Request;
 use wire::transport::{Address, Stream};
 
-use crate::auth::{ClusterCredentials, is_of_another_cluster};
+use crate::auth::ClusterCredentials;
 use crate::node_placement::BrickId;
 use crate::openings::{WitnessTable, opening_of, witnessed_of, witnessed_to_proto};
 use wire::driving::PeerHandle;
@@ -148,17 +148,15 @@ struct BrickLink {
 pub(crate) struct BrickLinks {
     membership: ClusterCredentials,
     witnesses: Arc<WitnessTable>,
-    /// The number of the cluster; empty if it has none.
-    cluster: String,
     links: Mutex<BTreeMap<BrickId, BrickLink>>,
     /// What all connected bricks were told of other logs.
     shared: Mutex<Witnesses>,
 }
 
 impl BrickLinks {
-    /// No connections yet. This process introduces itself to bricks of `cluster` with `membership`, and notes in `witnesses` what it sees of their logs.
-    pub(crate) fn new(membership: ClusterCredentials, witnesses: Arc<WitnessTable>, cluster: String) -> Arc<Self> {
-        Arc::new(Self { membership, witnesses, cluster, links: Mutex::default(), shared: Mutex::default() })
+    /// No connections yet. This process introduces itself to bricks with `membership`, and notes in `witnesses` what it sees of their logs.
+    pub(crate) fn new(membership: ClusterCredentials, witnesses: Arc<WitnessTable>) -> Arc<Self> {
+        Arc::new(Self { membership, witnesses, links: Mutex::default(), shared: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<BrickId, BrickLink>> {
@@ -398,7 +396,7 @@ async fn maintain_connection<B: BrickLinkHandler>(
             Err(error) if error.kind() != ErrorKind::Unavailable => {
                 let message = error.to_string();
                 if last_warning.as_ref() != Some(&message) {
-                    warn!(brick = brick.0, %address, %error, "a brick refuses this process; check the configuration of both");
+                    warn!(brick = brick.0, %address, %error, "a brick cannot be connected to; check the addresses and the configuration of both");
                     last_warning = Some(message);
                 }
             }
@@ -414,11 +412,8 @@ async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<
     // Other shards may see more during the handshake.
     let compared = uplinks.witnesses.of(subject);
     let witnessed = compared.iter().map(|seen| witnessed_to_proto(subject, *seen)).collect();
-    let (stream, terms) = uplinks.membership.dial_as_witness(&address, Role::Peer, witnessed).await?;
-    // A cluster that was restored has the addresses of the archive until its bricks announce theirs: the bricks of the original may be there (K2).
-    if is_of_another_cluster(&terms, &uplinks.cluster) {
-        return Err(Error::new(ErrorKind::Unavailable, format!("a process of another cluster answers at {address}")));
-    }
+    let cluster = uplinks.witnesses.cluster();
+    let (stream, terms) = uplinks.membership.dial(&address, Role::Peer, cluster, witnessed).await?;
     match terms.brick {
         found if found == brick.0 => {
             let Some(seen) = &terms.opening else { return Ok((stream, terms.max_frame, None)) };

@@ -54,8 +54,6 @@ pub struct ClusterView {
     number_source: Box<dyn Fn(u64) -> PendingNumbers + Send + Sync>,
     source: Option<CatalogSource>,
     schema_cache: SchemaCache,
-    /// The number of the cluster; empty without a catalogue.
-    cluster: String,
     /// What this process saw of the logs of others.
     pub(crate) witnesses: Arc<WitnessTable>,
     /// The clock of the process.
@@ -88,7 +86,6 @@ impl ClusterView {
             number_source: Box::new(numbers),
             source: None,
             schema_cache: schemas,
-            cluster: String::new(),
             witnesses: WitnessTable::new(),
             clock: ProcessClock::of_catalogue(),
             filling: Mutex::default(),
@@ -121,7 +118,7 @@ impl ClusterView {
     ) -> Result<Arc<Self>> {
         clock.begin_use();
         let editor = CatalogEditor::new(store.clone());
-        let cluster = editor.parameters().await?.cluster;
+        witnesses.set_cluster(editor.parameters().await?.cluster);
         let seen = witnesses.clone();
         let seen = move || seen.of(Subject::Catalogue).last().map(|seen| seen.forced);
         let follower = Follower::start_after(store, seen).await?;
@@ -142,7 +139,6 @@ impl ClusterView {
             number_source: Box::new(numbers),
             source: catalogue,
             schema_cache: schemas,
-            cluster,
             witnesses,
             clock,
             filling,
@@ -201,7 +197,7 @@ impl ClusterView {
 
     /// The number of the cluster; empty without a catalogue.
     pub(crate) fn cluster(&self) -> String {
-        self.cluster.clone()
+        self.witnesses.cluster().to_owned()
     }
 
     /// The same without counting references: for a moment only.

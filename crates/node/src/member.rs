@@ -115,6 +115,14 @@ pub fn stored_brick(store: &Store) -> Result<Option<BrickId>> {
     store.row(IDENTITY_ROW)?.map(|row| parse_identity(&row).map(|(_, brick)| brick)).transpose()
 }
 
+/// The number of the cluster that a store belongs to; `None` if it belongs to none.
+///
+/// # Errors
+/// If the row cannot be read.
+pub(crate) fn stored_cluster(store: &Store) -> Result<Option<String>> {
+    store.row(IDENTITY_ROW)?.map(|row| parse_identity(&row).map(|(cluster, _)| cluster)).transpose()
+}
+
 /// Decodes the row of a brick: the cluster and the number of the brick.
 fn parse_identity(row: &[u8]) -> Result<(String, BrickId)> {
     let text = str::from_utf8(row).unwrap_or_default();

@@ -149,7 +149,7 @@ impl server::ServerRole for MetaRole {
         self.check_caller(hello, who)?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         let (space, permission) = (SpaceId(0), handshake::Permission::None);
-        let (time_ms, cluster) = (0, String::new());
+        let (time_ms, cluster) = (0, self.follower.load().cluster().to_owned());
         let terms = Terms { space, max_frame, max_in_flight, brick: 0, opening: None, permission, time_ms, cluster };
         Ok((terms, who.clone()))
     }

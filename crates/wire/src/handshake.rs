@@ -73,7 +73,8 @@ impl fmt::Debug for Credentials {
 
 impl fmt::Debug for proto::Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { features, required, space, agent, role, user, password: _, catalog_timeout_ms, witnessed } = self;
+        let Self { features, required, space, agent, role, user, password: _, catalog_timeout_ms, witnessed, cluster } =
+            self;
         let mut hello = f.debug_struct("Hello");
         hello.field("features", features).field("required", required).field("space", space).field("agent", agent);
         hello
@@ -81,6 +82,7 @@ impl fmt::Debug for proto::Hello {
             .field("user", user)
             .field("catalog_timeout_ms", catalog_timeout_ms)
             .field("witnessed", witnessed)
+            .field("cluster", cluster)
             .finish_non_exhaustive()
     }
 }
@@ -115,6 +117,8 @@ pub struct Introduction {
     pub catalog_timeout: Option<Duration>,
     /// The highest positions that it saw of the log that the server serves: one for each opening, rising.
     pub witnessed: Vec<Witnessed>,
+    /// The number of its cluster; empty if it does not know it.
+    pub cluster: String,
 }
 
 impl Introduction {
@@ -130,6 +134,7 @@ impl Introduction {
             insecure: false,
             catalog_timeout: None,
             witnessed: Vec::new(),
+            cluster: String::new(),
         }
     }
 
@@ -159,6 +164,7 @@ impl Introduction {
             password,
             catalog_timeout_ms,
             witnessed: self.witnessed.clone(),
+            cluster: self.cluster.clone(),
         })
     }
 }
@@ -418,6 +424,12 @@ async fn admit(door: &mut impl HandshakeAuthenticator, hello: &proto::Hello, pee
     if hello.user.len() > MAX_USER || hello.password.len() > MAX_PASSWORD {
         let what = format!("a user's name has at most {MAX_USER} bytes, a password {MAX_PASSWORD}");
         return Err(Error::new(ErrorKind::TooLarge, what));
+    }
+    if hello.cluster.len() > MAX_CLUSTER {
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!("the number of a cluster has at most {MAX_CLUSTER} bytes"),
+        ));
     }
     door.admit(hello, peer).await
 }

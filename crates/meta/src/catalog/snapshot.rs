@@ -99,6 +99,12 @@ impl Catalog {
         self.parameters.as_ref().ok_or(CatalogError::NotSetUp)
     }
 
+    /// The number of the cluster; empty if the catalogue is not set up.
+    #[must_use]
+    pub fn cluster(&self) -> &str {
+        self.parameters.as_ref().map_or("", |parameters| &parameters.cluster)
+    }
+
     /// A brick, alive or not.
     #[must_use]
     pub fn brick(&self, id: BrickId) -> Option<&CatalogMember<BrickRecord>> {

@@ -1,7 +1,9 @@
 //! The credentials of a process of the cluster, and connecting with them.
 
+use meta::catalog::Catalog;
 use model::{Error, ErrorKind, Result};
 use wire::handshake::{self, Credentials, Introduction, Role, Terms, Witnessed};
+use wire::proto::Hello;
 use wire::transport::{Address, Stream, tls};
 
 use super::Secret;
@@ -19,25 +21,25 @@ pub struct ClusterCredentials {
 }
 
 impl ClusterCredentials {
-    /// Connects to another process of the cluster, in the role of this one.
+    /// Connects to another process of this cluster, in the role of this one, and says what this one saw of the log that the other one serves.
+    /// A cluster without a number is not compared.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if nothing listens there; as [`handshake::introduce`].
-    pub(crate) async fn dial(&self, address: &Address, role: Role) -> Result<(Stream, Terms)> {
-        self.dial_as_witness(address, role, Vec::new()).await
-    }
-
-    /// The same, and says what this process saw of the log that the other one serves.
-    ///
-    /// # Errors
-    /// As [`ClusterCredentials::dial`].
-    pub(crate) async fn dial_as_witness(
+    /// [`ErrorKind::Unavailable`] if nothing listens there; [`ErrorKind::Denied`] also if a process of another cluster does; as
+    /// [`handshake::introduce`].
+    pub(crate) async fn dial(
         &self,
         address: &Address,
         role: Role,
+        cluster: &str,
         witnessed: Vec<Witnessed>,
     ) -> Result<(Stream, Terms)> {
-        self.introduce(address, &Introduction { witnessed, ..self.introduction("", role) }).await
+        let introduction = Introduction { witnessed, cluster: cluster.to_owned(), ..self.introduction("", role) };
+        let (stream, terms) = self.introduce(address, &introduction).await?;
+        match is_another(&terms.cluster, cluster) {
+            true => Err(Error::new(ErrorKind::Denied, format!("a process of another cluster answers at {address}"))),
+            false => Ok((stream, terms)),
+        }
     }
 
     /// The introduction of a process of the cluster, about a space.
@@ -58,10 +60,26 @@ impl ClusterCredentials {
     }
 }
 
-/// Whether a process has answered that is one of another cluster than this. At an address from an archive may be a process of the original (K2). A
-/// cluster without a number is not compared.
-pub(crate) fn is_of_another_cluster(terms: &Terms, cluster: &str) -> bool {
-    !terms.cluster.is_empty() && !cluster.is_empty() && terms.cluster != cluster
+/// Checks that a process that connects is of the cluster of this catalogue, as far as it knows its cluster. A restored cluster has the addresses of
+/// the archive until its processes announce theirs, so it may connect to the original, and what it saw is of logs of another lineage (K2).
+///
+/// # Errors
+/// [`ErrorKind::Denied`] if not.
+pub(crate) fn check_cluster(catalog: &Catalog, hello: &Hello) -> Result<()> {
+    let (own, other) = (catalog.cluster(), &hello.cluster);
+    match is_another(other, own) {
+        true => {
+            let what = format!(
+                "it is of cluster {own}, this one of cluster {other}: check the address and the data directory"
+            );
+            Err(Error::new(ErrorKind::Denied, what))
+        }
+        false => Ok(()),
+    }
+}
+
+fn is_another(other: &str, own: &str) -> bool {
+    !other.is_empty() && !own.is_empty() && other != own
 }
 
 /// Adds the address of the process that refused to the error.

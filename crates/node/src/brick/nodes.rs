@@ -153,11 +153,7 @@ impl Nodes {
             inbox: Arc::default(),
             handling: Mutex::default(),
             openings: AtomicU64::new(0),
-            brick_links: BrickLinks::new(
-                config.cluster_credentials.clone(),
-                cluster_view.witnesses.clone(),
-                cluster_view.cluster(),
-            ),
+            brick_links: BrickLinks::new(config.cluster_credentials.clone(), cluster_view.witnesses.clone()),
             cluster_view,
             id,
             opening,

@@ -35,8 +35,7 @@ impl BrickLinkHandler for IgnoreAll {
 async fn brick_that_has_left_the_map_is_not_connected_to_again() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap().to_string());
-    let (links, handler) =
-        (BrickLinks::new(ClusterCredentials::default(), WitnessTable::new(), "one".to_owned()), Arc::new(IgnoreAll));
+    let (links, handler) = (BrickLinks::new(ClusterCredentials::default(), WitnessTable::new()), Arc::new(IgnoreAll));
     links.set_bricks(&[(BrickId(1), address)].into(), &handler);
     let (mut first, _) = listener.accept().await.unwrap();
     links.set_bricks(&BTreeMap::new(), &handler);
@@ -94,6 +93,7 @@ impl Service for Record {
 
 /// The brick's end of a connection.
 struct BrickEnd {
+    hello: proto::Hello,
     requests: mpsc::UnboundedReceiver<Requested>,
     end: JoinHandle<End>,
 }
@@ -108,10 +108,11 @@ impl BrickEnd {
     async fn accept_in(cluster: &'static str, listener: &TcpListener, brick: u32, opening: Option<Witnessed>) -> Self {
         let accepted = time::timeout(HANGS, listener.accept()).await.expect("nothing connects");
         let mut stream = Stream::Tcp(accepted.unwrap().0);
-        handshake::accept(&mut stream, &mut AdmitAll { brick, opening, cluster }, "test").await.unwrap();
+        let (hello, _) =
+            handshake::accept(&mut stream, &mut AdmitAll { brick, opening, cluster }, "test").await.unwrap();
         let (sender, requests) = mpsc::unbounded_channel();
         let link = Link::new(stream, Record(sender), Limits::default(), 1 << 20, Arc::default());
-        Self { requests, end: tokio::spawn(link::drive(link)) }
+        Self { hello, requests, end: tokio::spawn(link::drive(link)) }
     }
 
     async fn next(&mut self) -> Requested {
@@ -142,7 +143,9 @@ impl World {
             bricks.insert(BrickId(brick), Address::Tcp(listener.local_addr().unwrap().to_string()));
             listeners.push(listener);
         }
-        let links = BrickLinks::new(ClusterCredentials::default(), WitnessTable::new(), "one".to_owned());
+        let witnesses = WitnessTable::new();
+        witnesses.set_cluster("one".to_owned());
+        let links = BrickLinks::new(ClusterCredentials::default(), witnesses);
         let handler = Arc::new(IgnoreAll);
         links.set_bricks(&bricks, &handler);
         Self { links, handler, listeners }
@@ -196,6 +199,7 @@ async fn brick_of_another_cluster_is_not_connected_to_nor_believed() {
     assert!(time::timeout(HANGS, other.requests.recv()).await.expect("it is connected").is_none());
     assert_eq!(positions(&world.links.witnesses.witnessed(Subject::Brick(1))), []);
     let mut own = BrickEnd::accept_in("one", &world.listeners[0], 1, Some(witnessed(1, 3, 60))).await;
+    assert_eq!(own.hello.cluster, "one");
     assert_eq!(positions(&own.next_witnesses().await), [(1, 3, 60)]);
     drop(world.handler);
 }

@@ -371,7 +371,8 @@ impl Inner {
     /// Connects to a meta-server, and asks which run of it that is.
     async fn dial(&self, address: Address) -> Result<Connection> {
         let witnessed = self.witnesses.witnessed(Subject::Catalogue);
-        let (stream, terms) = self.membership.dial_as_witness(&address, self.role, witnessed).await?;
+        let cluster = self.witnesses.cluster();
+        let (stream, terms) = self.membership.dial(&address, self.role, cluster, witnessed).await?;
         let mailbox = Arc::new(Mailbox::default());
         let caller = Caller::new(mailbox.clone(), BUDGET);
         let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox);

@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use meta::conformance::{self, Subject};
+use meta::opening::{self, ForcedPosition, Opening};
 use meta::{Embedded, Expect, Key, KeyChange, MetaStore, Pending, Revision, WriteOutcome};
 use parking_lot::Mutex;
+use wire::handshake::Role;
 use wire::transport::Address;
 
 use super::*;
+use crate::auth::ClusterCredentials;
+use crate::openings::WitnessTable;
 use crate::server::Server;
 
 fn config() -> Config {
@@ -125,4 +129,27 @@ async fn calls_without_a_meta_server_end_within_the_caller_s_time_limit() {
         assert!(error.message().contains("no meta-server has answered"), "{error}");
     }
     assert!(begun.elapsed() <= patience, "{:?}", begun.elapsed());
+}
+
+/// What it saw is of another catalogue, which may be later than the one here (K2).
+#[tokio::test]
+async fn process_of_another_cluster_is_refused_before_what_it_saw_counts() {
+    let embedded = Arc::new(Embedded::in_memory().unwrap());
+    let server = MetaServer::start(embedded.clone(), config()).await.unwrap();
+    let cluster = CatalogEditor::new(embedded).parameters().await.unwrap().cluster;
+    let read_as = async |cluster: &str| {
+        let witnesses = WitnessTable::new();
+        witnesses.set_cluster(cluster.to_owned());
+        let later = ForcedPosition { opening: Opening { number: 9, nonce: 9 }, position: 1 << 40 };
+        witnesses.note(opening::Subject::Catalogue, later);
+        let (addresses, credentials) = (server.addresses().to_vec(), ClusterCredentials::default());
+        RemoteMetaStore::new_as_witness(addresses, credentials, Role::Brick, witnesses)?.get(vec![key("a")]).await
+    };
+    let refused = read_as("another").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    assert!(refused.message().contains(&cluster), "{refused}");
+    assert!(server.server.role().ended.borrow().is_none());
+    // One of this cluster ends it: the catalogue went back in time.
+    read_as(&cluster).await.unwrap();
+    assert!(server.ended().await.contains("went back"));
 }

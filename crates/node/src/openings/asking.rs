@@ -16,7 +16,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::Address;
 
-use crate::auth::{ClusterCredentials, is_of_another_cluster};
+use crate::auth::ClusterCredentials;
 
 /// Time limit of asking one process.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -59,8 +59,7 @@ pub(super) fn members(catalog: &Catalog, brick: BrickId) -> Vec<Member> {
     let peers = peers.map(|(one, _)| (format!("peer server {}", one.id), &one.addresses, None));
     let member = |(name, addresses, brick): (String, &Vec<String>, Option<BrickId>)| {
         let address = addresses.iter().find_map(|address| address.parse::<Address>().ok())?;
-        let cluster = catalog.parameters().map(|parameters| parameters.cluster.clone()).unwrap_or_default();
-        Some(Member { name: format!("{name} at {address}"), address, brick, cluster })
+        Some(Member { name: format!("{name} at {address}"), address, brick, cluster: catalog.cluster().to_owned() })
     };
     bricks.chain(peers).filter_map(member).collect()
 }
@@ -108,10 +107,7 @@ impl Member {
         brick: BrickId,
         claimed: Option<cluster::Witnessed>,
     ) -> Result<Asked> {
-        let (stream, terms) = credentials.dial(&self.address, Role::Brick).await?;
-        if is_of_another_cluster(&terms, &self.cluster) {
-            return Ok(Asked::Ended);
-        }
+        let (stream, terms) = credentials.dial(&self.address, Role::Brick, &self.cluster, Vec::new()).await?;
         if brick != NO_BRICK && terms.brick == brick.0 && claimed.is_none() {
             return Ok(Asked::IsTheBrick);
         }
@@ -128,7 +124,7 @@ impl Member {
     }
 }
 
-/// Whether an error shows that the process does not run any more: nothing listens at its address, or a server of another kind.
+/// Whether an error shows that the process does not run any more: nothing listens at its address, or a server of another kind or cluster.
 fn has_ended(error: &Error) -> bool {
     let mut source = error.source();
     while let Some(cause) = source {

@@ -1,6 +1,6 @@
 //! What this process saw of the logs of others.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use meta::catalog::Catalog;
@@ -11,11 +11,13 @@ use wire::handshake::Witnessed;
 use wire::proto::cluster;
 
 use super::kept_rows;
+use crate::member;
 
-/// The highest openings and positions that this process saw, for all its threads.
+/// The highest openings and positions that this process saw, for all its threads, and the cluster of which they are.
 #[derive(Debug, Default)]
 pub struct WitnessTable {
     witnesses: Mutex<Witnesses>,
+    cluster: OnceLock<String>,
 }
 
 impl WitnessTable {
@@ -25,11 +27,24 @@ impl WitnessTable {
         Arc::default()
     }
 
-    /// Adds what a brick kept in its store.
+    /// Sets the number of the cluster, if it is not known yet.
+    pub(crate) fn set_cluster(&self, cluster: String) {
+        self.cluster.get_or_init(|| cluster);
+    }
+
+    /// The number of the cluster of which the logs are; empty if that is not known.
+    pub(crate) fn cluster(&self) -> &str {
+        self.cluster.get().map_or("", String::as_str)
+    }
+
+    /// Adds what a brick kept in its store, with the number of its cluster.
     ///
     /// # Errors
-    /// If the row cannot be read: see [`Witnesses::decode`].
+    /// If a row cannot be read: see [`Witnesses::decode`].
     pub fn add_kept(&self, store: &Store) -> Result<()> {
+        if let Some(cluster) = member::stored_cluster(store)? {
+            self.set_cluster(cluster);
+        }
         let Some(kept) = kept_rows::witnesses(store)? else { return Ok(()) };
         let mut witnesses = self.lock();
         for (subject, seen) in kept.iter() {

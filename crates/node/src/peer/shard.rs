@@ -64,8 +64,7 @@ impl PeerShard {
             backlog_bytes: None,
             helpers: Helpers::None,
         };
-        let brick_links =
-            BrickLinks::new(config.cluster_credentials.clone(), cluster_view.witnesses.clone(), cluster_view.cluster());
+        let brick_links = BrickLinks::new(config.cluster_credentials.clone(), cluster_view.witnesses.clone());
         let shard = Self {
             driver: Mutex::new(PeerDriver::new(settings, time.now())),
             cluster_view,

@@ -16,7 +16,7 @@ use wire::transport::{AcceptedSocket, PeerAddress, RemoteEndpoint, Stream};
 
 use super::connection_table::ConnectionSlot;
 use super::{AdmittedConnection, ConnectionOwner, ServerRole, Shared, ThreadCounters};
-use crate::auth::Principal;
+use crate::auth::{Principal, check_cluster};
 
 /// The name and version of this software, for clients and logs.
 pub(crate) const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
@@ -148,6 +148,9 @@ impl<R: ServerRole> HandshakeAuthenticator for AdmissionCheck<'_, R> {
         let Shared { role, config, authenticator, .. } = self.server;
         self.slot.begin_authentication();
         let who = authenticator.admit(role.catalog(), hello, peer).await?;
+        if let Some(catalog) = role.catalog() {
+            check_cluster(&catalog, hello)?;
+        }
         let (terms, pass) = role.admit(config, hello, &who).await?;
         let is_privileged = who.is_privileged(role.catalog().as_deref());
         self.slot.admit(ConnectionOwner { user: who.user_name(), is_privileged })?;
