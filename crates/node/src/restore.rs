@@ -192,6 +192,10 @@ fn restore_parts(
     let spooled = increments.bytes() + changes.bytes();
     let (mut open, mut catalogue) = (BTreeMap::new(), None);
     let mut known = Vec::new();
+    let report = |read: u64| match progress.report(Amount { bytes: spooled + read, ..Amount::default() }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Error::new(ErrorKind::Unavailable, "the restore was stopped")),
+    };
     let read = (|| {
         while let Some(item) = reader.next_item().map_err(|error| of_archive(name, &error))? {
             match item {
@@ -210,10 +214,7 @@ fn restore_parts(
                     OpenPart::Gone => {}
                 },
             }
-            let amount = Amount { bytes: spooled + reader.bytes_read(), ..Amount::default() };
-            if progress.report(amount).is_break() {
-                return Err(Error::new(ErrorKind::Unavailable, "the restore was stopped"));
-            }
+            report(reader.bytes_read())?;
         }
         // Bricks that joined after the first archive.
         for name in increments.bricks() {
@@ -228,14 +229,7 @@ fn restore_parts(
         }
         changes.check_bricks(&known)?;
         // What takes long after the last bytes: increments and changes.
-        while bricks.ending.iter().any(|restore| !restore.is_finished()) {
-            let amount = Amount { bytes: spooled + reader.bytes_read(), ..Amount::default() };
-            if progress.report(amount).is_break() {
-                return Err(Error::new(ErrorKind::Unavailable, "the restore was stopped"));
-            }
-            std::thread::sleep(END_POLL_INTERVAL);
-        }
-        Ok(())
+        wait_until_finished(&bricks.ending, || report(reader.bytes_read()))
     })();
     stopped.store(read.is_err(), Ordering::Relaxed);
     // The first error of a part explains why its bytes were not taken.
@@ -263,6 +257,15 @@ fn restore_parts(
             Ok(RestoredParts { bytes: spooled + reader.bytes_read(), places, catalogue })
         }
     }
+}
+
+/// Waits until these threads have ended. Meanwhile it calls `report`, which may end that.
+fn wait_until_finished<T>(threads: &[JoinHandle<T>], report: impl Fn() -> Result<()>) -> Result<()> {
+    while threads.iter().any(|thread| !thread.is_finished()) {
+        report()?;
+        std::thread::sleep(END_POLL_INTERVAL);
+    }
+    Ok(())
 }
 
 fn failed() -> Error {
@@ -380,4 +383,30 @@ async fn renumber(first: &Store, stores: &[Store]) -> Result<String> {
         member::set_cluster(store, &cluster, brick)?;
     }
     Ok(cluster)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn restores_of_bricks_are_reported_until_the_last_one_has_ended() {
+        let stop = || Err(Error::new(ErrorKind::Unavailable, "stopped"));
+        let wait_for = |thread: &JoinHandle<()>| {
+            while !thread.is_finished() {
+                thread::yield_now()
+            }
+        };
+        let (end, ends) = channel::<()>();
+        let until_ended = move || assert!(ends.recv().is_err());
+        let threads = [thread::spawn(|| {}), thread::spawn(until_ended)];
+        wait_for(&threads[0]);
+        assert!(wait_until_finished(&threads, stop).is_err(), "the second one works");
+        drop(end);
+        wait_for(&threads[1]);
+        wait_until_finished(&threads, stop).unwrap();
+    }
 }

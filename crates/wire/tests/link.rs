@@ -127,6 +127,23 @@ fn answers_may_arrive_in_another_order() {
 }
 
 #[test]
+fn connection_with_an_unanswered_request_holds_state() {
+    run(async {
+        let mut world = unix(Limits::default(), None);
+        world.caller.call(upload(), Vec::new()).await.unwrap();
+        assert!(!world.server.holds_state());
+        let mut pending = world.caller.begin(ping(), Vec::new()).await.unwrap();
+        let deferred = world.deferred.recv().await.unwrap();
+        assert!(world.server.holds_state());
+        deferred.send(content(), Vec::new());
+        pending.answer().await.unwrap();
+        // It is noticed with the next read.
+        world.caller.call(upload(), Vec::new()).await.unwrap();
+        assert!(!world.server.holds_state());
+    });
+}
+
+#[test]
 fn parts_of_files_are_sent_after_bytes() {
     run(async {
         let stored = vec![b'x'; 3 << 20];

@@ -4,10 +4,11 @@
 
 mod world;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{Client, CommitOutcome, ErrorKind, IsolationLevel, Oid, PlacementHint};
+use client::{Client, CommitOutcome, ErrorKind, IsolationLevel, Oid, PlacementHint, Transaction};
 use model::{ClassId, ContentOp, Object};
 use proptest::test_runner::{Config as ProptestConfig, TestCaseError, TestRunner};
 use world::{World, pattern, run};
@@ -463,6 +464,27 @@ fn contents_of_others_and_unknown_ones_are_refused() {
         t.append(record, "x").await.unwrap();
         assert_eq!(t.commit().await.unwrap_err().kind(), ErrorKind::NotFound, "a part of nothing");
         assert!(read_all(&cluster, oid).await.unwrap() == pattern(100_000, 1));
+        world.end().await;
+    });
+}
+
+#[test]
+fn content_that_another_object_has_is_refused_after_attempts_with_locks() {
+    run(async {
+        let world = World::start(1).await;
+        let cluster = world.client().await;
+        let blob = create(&cluster, "one", &pattern(10, 1)).await;
+        let staged = cluster.upload(None, &pattern(10, 2)[..]).await.unwrap();
+        let take = async |t: Transaction| t.bind("two", t.create_blob_from(staged)?).await;
+        cluster.transact(take).await.unwrap();
+        let attempts = AtomicU32::new(0);
+        let replace = async |t: Transaction| {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            t.put_content(blob, staged).await
+        };
+        assert_eq!(cluster.transact(replace).await.unwrap_err().kind(), ErrorKind::NotFound);
+        // Three attempts without locks, and as many with them.
+        assert_eq!(attempts.into_inner(), 6);
         world.end().await;
     });
 }

@@ -288,3 +288,22 @@ fn row_damaged(node: NodeId, error: &Error) -> Problem {
 pub(super) fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::Unsupported | ErrorKind::TooLarge)
 }
+
+#[cfg(test)]
+mod tests {
+    use store::Options;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_for_another_reason_than_damage_is_an_error() {
+        let store = Store::in_memory(Options::default()).unwrap();
+        let check = NodeCheck { store: &store, node: NodeId(3), is_unique: &|_, _| false, reads_contents: false };
+        let state = store.snapshot().unwrap();
+        let mut reading = Reading { check: &check, state: &state, portion: Portion::default() };
+        let mut accept = |kind| reading.accept::<()>(Err(Error::new(kind, "why")));
+        assert_eq!(accept(ErrorKind::Corrupt).unwrap(), None);
+        assert_eq!(accept(ErrorKind::Io).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(reading.portion.problems.len(), 1);
+    }
+}

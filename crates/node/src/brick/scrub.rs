@@ -193,10 +193,7 @@ pub(crate) fn check_objects(
         next
     });
     // What is behind a damaged page, which the scrub of the store names, cannot be walked, nor counted.
-    let is_whole = match walked {
-        Err(error) if is_damage(&error) => false,
-        walked => walked.map(|()| true)?,
-    };
+    let is_whole = readable(walked.map(|()| true))?;
     if is_stopped {
         return Err(Error::new(ErrorKind::Unavailable, "the scrub was stopped"));
     }
@@ -404,6 +401,13 @@ mod tests {
             (&found[0].names[..], found[1].names.len()),
             (&["/four", "/one", "/three"].map(str::to_owned)[..], 0)
         );
+    }
+
+    #[test]
+    fn what_cannot_be_read_for_another_reason_than_damage_ends_a_scrub() {
+        let read = |kind| readable::<bool>(Err(Error::new(kind, "why"))).map_err(|error| error.kind());
+        assert_eq!(read(ErrorKind::Corrupt), Ok(false));
+        assert_eq!(read(ErrorKind::Io), Err(ErrorKind::Io));
     }
 
     /// Each page of the B-tree in turn has a wrong byte.

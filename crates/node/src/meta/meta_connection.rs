@@ -307,10 +307,6 @@ impl Service for MetaConnection {
     fn on_sent(&mut self, bytes: u64) {
         self.thread.counters.sent.add(bytes);
     }
-
-    fn holds_state(&self) -> bool {
-        !self.watches.is_empty()
-    }
 }
 
 /// Sends the changes of a watch. Returns `Ok` if later changes are no longer known.

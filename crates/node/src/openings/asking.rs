@@ -135,3 +135,61 @@ fn has_ended(error: &Error) -> bool {
     }
     matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Denied | ErrorKind::Invalid)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use meta::catalog::{CatalogEditor, Parameters, Storage};
+    use meta::opening::{ForcedPosition, Opening, Subject};
+    use meta::{Embedded, MetaStore};
+
+    use super::*;
+    use crate::cluster_view::ClusterView;
+    use crate::{Config, PeerServer};
+
+    #[tokio::test]
+    async fn processes_that_have_ended_are_asked_for_their_own_log_and_for_that_of_the_catalogue() {
+        let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        let editor = CatalogEditor::new(catalogue.clone());
+        editor.set_up(&Parameters::generate()).await.unwrap();
+        let view = ClusterView::follow(catalogue.clone()).await.unwrap();
+        let session = catalogue.open_session(Duration::from_secs(3600)).await.unwrap().id;
+        let address = ["127.0.0.1:1".to_owned()];
+        for is_alive in [false, true, false] {
+            let brick = editor.add_brick(&address, Storage::Memory).await.unwrap().value.id;
+            let peer = editor.add_peer(&address).await.unwrap().value.id;
+            if is_alive {
+                editor.announce_brick(brick, editor.start_number().await.unwrap(), session).await.unwrap();
+                editor.announce_peer(peer, editor.start_number().await.unwrap(), session).await.unwrap();
+            }
+        }
+        let last = editor.add_peer(&address).await.unwrap();
+        view.wait_for_revision(last.revision).await.unwrap();
+        let catalog = view.catalog().unwrap();
+        let names = |brick| -> Vec<String> {
+            let name = |member: Member| member.name.strip_suffix(" at 127.0.0.1:1").unwrap().to_owned();
+            members(&catalog, brick).into_iter().map(name).collect()
+        };
+        assert_eq!(names(BrickId(1)), ["brick 1", "brick 2", "peer server 2"]);
+        let bricks = ["brick 1", "brick 2", "brick 3"];
+        let peers = ["peer server 1", "peer server 2", "peer server 3", "peer server 4"];
+        assert_eq!(names(NO_BRICK), [&bricks[..], &peers].concat());
+    }
+
+    #[tokio::test]
+    async fn process_says_what_it_saw_of_a_log() {
+        let view = ClusterView::new(|_| Box::pin(async { Ok(1) }));
+        let forced = ForcedPosition { opening: Opening { number: 3, nonce: 7 }, position: 50 };
+        view.witnesses().note(Subject::Brick(1), forced);
+        let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() };
+        let peer = PeerServer::start(view, 1, config).await.unwrap();
+        let (name, address) = ("a peer server".to_owned(), peer.addresses()[0].clone());
+        let member = Member { name, address, brick: None, cluster: String::new() };
+        let asked = member.try_ask(&ClusterCredentials::default(), BrickId(1), None).await.unwrap();
+        let Asked::Saw(seen) = asked else { panic!("{asked:?}") };
+        let seen: Vec<_> = seen.seen.iter().map(|one| (one.brick, one.number, one.nonce, one.position)).collect();
+        assert_eq!(seen, [(1, 3, 7, 50)]);
+        peer.shutdown().await.unwrap();
+    }
+}

@@ -73,3 +73,17 @@ impl OutcomeCounts {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_all_shards_are_added() {
+        let shard = OutcomeCounts { committed: 1, read_only: 2, conflicts: 3, aborted: 4, unknown: 5, locks: 6 };
+        let mut all = OutcomeCounts::default();
+        all.add(&shard);
+        all.add(&shard);
+        assert_eq!(all.metrics().map(|metric| metric.value), [2, 4, 6, 8, 10, 12]);
+    }
+}

@@ -693,6 +693,31 @@ fn node_that_cannot_be_served_is_tried_again_after_a_while() {
 }
 
 #[test]
+fn seal_that_cannot_be_written_is_written_again_after_a_while() {
+    let store = Store::in_memory(Options::default()).unwrap();
+    let settings = ManagerSettings { brick: OLD, first_job: 0, limits: MoveLimits::SMALL };
+    let mut manager = NodeManager::new(settings, RowReader::new(store)).unwrap();
+    let old = catalog::BrickId(OLD.0);
+    let mut placed = catalog::NodePlacement { brick: old, epoch: Epoch(4), moves: 0, moving: None };
+    placed.begin_move(catalog::BrickId(NEW.0)).unwrap();
+    placed.seal(catalog::BrickId(NEW.0), Epoch(5)).unwrap();
+    manager.follow_map(Arc::new(MoveTest::map_of(&placed)), 1_000);
+    let written = |manager: &mut NodeManager| {
+        let job = |output| match output {
+            ManagerOutput::Run { job, work: Work::Write(_), .. } => Some(job),
+            _ => None,
+        };
+        manager.take_outputs().into_iter().find_map(job)
+    };
+    let first = written(&mut manager).expect("the seal is written");
+    let failed = Err(Error::new(ErrorKind::Io, "the log failed"));
+    manager.finish(first, Finished::Written(failed), 1_000);
+    assert!(manager.problem().is_some() && written(&mut manager).is_none());
+    manager.poll(manager.deadline());
+    assert!(manager.problem().is_none() && written(&mut manager).is_some());
+}
+
+#[test]
 fn move_that_was_changed_in_the_catalogue_meanwhile_begins_again_after_a_while() {
     let mut test = MoveTest::new();
     test.commit(0..20);

@@ -14,14 +14,17 @@ use store::Options;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use wire::cluster::Message;
+use wire::handshake::Witnessed;
 use wire::link::{self, Incoming, Limits, Link, Mailbox, Responder, Service};
 use wire::transport::{Address, Stream};
 
 use super::reads::SETTLE_PAUSE;
 use super::*;
+use crate::auth::ClusterCredentials;
 use crate::brick::node_driver::DriverOutput;
 use crate::cluster_view::SpaceView;
 use crate::node_placement::PlacementSnapshot;
+use crate::openings::open_brick;
 
 const NODE: NodeId = NodeId(3);
 const OTHER: NodeId = NodeId(5);
@@ -343,4 +346,23 @@ async fn opening_a_logical_node_submits_rows_only_when_it_is_served() {
     let nodes = Nodes::new(store, view, BrickId(brick.0), &Config::default(), None).unwrap();
     let opened = nodes.open(node, place).unwrap();
     assert!(matches!(opened.lock().unwrap().next_output(), Some(DriverOutput::SubmitRows { .. })));
+}
+
+#[tokio::test]
+async fn brick_whose_opening_has_ended_may_not_serve_and_says_why() {
+    let catalogue: Arc<dyn MetaStore> = Arc::new(meta::Embedded::in_memory().unwrap());
+    CatalogEditor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
+    let view = ClusterView::follow(catalogue).await.unwrap();
+    let editor = view.editor().unwrap();
+    let brick = editor.add_brick(&["127.0.0.1:1".to_owned()], Storage::Memory).await.unwrap().value.id;
+    let store = Store::in_memory(Options::default()).unwrap();
+    let opening = open_brick(&view, &store, brick, &ClusterCredentials::default()).await.unwrap();
+    let number = opening.opening().number;
+    let nodes = Nodes::new(store, view, BrickId(brick.0), &Config::default(), Some(opening)).unwrap();
+    assert!(nodes.check_current().is_ok() && nodes.health_problem().is_none());
+    let later = Witnessed { brick: brick.0, number: number + 1, nonce: 1, position: 0, at_us: 0 };
+    nodes.answer_witness(&AskWitness { brick: brick.0, claimed: Some(later) }).unwrap();
+    let refused = nodes.check_current().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert_eq!(nodes.health_problem(), Some(refused.to_string()));
 }

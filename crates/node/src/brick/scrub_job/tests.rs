@@ -1,11 +1,16 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use meta::catalog::{Parameters, ServerId, Storage};
+use meta::{Embedded, MetaStore, Revision};
 use model::{NodeId, Object, PageId, SpaceId};
 use store::{Options, RowChanges};
 
 use super::*;
 use crate::brick::page_rows;
+use crate::cluster_view::ClusterView;
+use crate::node_placement::BrickId;
+use crate::server::Config;
 
 const NODE: NodeId = NodeId(3);
 /// Serves no logical node.
@@ -70,4 +75,31 @@ fn what_is_read_is_paid_for_once() {
         assert_eq!(pacer.advance(bytes), ControlFlow::Continue(()));
     }
     assert_eq!(pacer.taken.get(), 3 * PIECE);
+}
+
+#[tokio::test]
+async fn only_scrubs_that_run_are_worked_on() {
+    let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+    let editor = CatalogEditor::new(catalogue.clone());
+    editor.set_up(&Parameters::generate()).await.unwrap();
+    let view = ClusterView::follow(catalogue.clone()).await.unwrap();
+    let brick = editor.add_brick(&["127.0.0.1:1".to_owned()], Storage::Memory).await.unwrap().value.id;
+    let session = catalogue.open_session(Duration::from_secs(3600)).await.unwrap().id;
+    let start = editor.start_number().await.unwrap();
+    editor.announce_brick(brick, start, session).await.unwrap();
+    let store = Store::in_memory(Options::default()).unwrap();
+    let nodes = Nodes::new(store, view.clone(), BrickId(brick.0), &Config::default(), None).unwrap();
+    let worker = JobWorker { server: ServerId::Brick(brick), start };
+    let next = async |revision: Revision| {
+        view.wait_for_revision(revision).await.unwrap();
+        next_scrub(&nodes, worker)
+    };
+    let parts = [brick.0].into();
+    let evolution = JobKind::Evolve { space: SpaceId(1), classes: Vec::new() };
+    let evolution = editor.begin_job(&evolution, &parts, None).await.unwrap();
+    assert_eq!(next(evolution.revision).await, None);
+    let scrub = editor.begin_job(&JobKind::Scrub, &parts, None).await.unwrap();
+    assert_eq!(next(scrub.revision).await, Some(scrub.value.id));
+    let cancelled = editor.cancel_job(scrub.value.id).await.unwrap();
+    assert_eq!(next(cancelled.revision).await, None);
 }

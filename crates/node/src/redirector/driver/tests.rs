@@ -67,6 +67,14 @@ fn open(driver: &mut Driver, member: &mut Member<u8>, client: u64) {
 }
 
 #[test]
+fn member_has_no_number_before_it_opens_a_session() {
+    let (mut driver, mut member) = (connected(), member(1, true));
+    assert!(!member.has_number());
+    open(&mut driver, &mut member, 4);
+    assert!(member.has_number());
+}
+
+#[test]
 fn call_goes_on_the_connection_of_its_member_and_its_reply_to_the_member() {
     let (mut driver, mut one, mut other) = (connected(), member(1, true), member(2, true));
     driver.member_call(&mut one, txn(5), commit(PAGE), NOW).unwrap();

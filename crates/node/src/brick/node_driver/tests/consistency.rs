@@ -137,9 +137,17 @@ const DAMAGES: &[(&[&str], Damage)] = &[
     (&["object_damaged"], |_, changes| {
         changes.put(&rows::object_key(page(0), 30), "short".into());
     }),
+    (&["object_damaged"], |_, changes| {
+        // Extents and indexes lead to it.
+        changes.put(&rows::object_key(page(2), 2), "short".into());
+    }),
     (&["head_missing", "head_missing", "head_missing"], |_, changes| {
         // The page of the slots 0, 3 and 6, and of the prepared transaction.
         changes.remove(&rows::head_key(page(0)));
+    }),
+    (&["head_missing"; 4], |_, changes| {
+        // The page of the slots 1, 4, 7 and of the directory: a portion begins with rows of the page before.
+        changes.remove(&rows::head_key(page(1)));
     }),
     (&["position_not_reserved"], |_, changes| {
         let version = Version { moves: 0, position: 1 << 50 };
@@ -216,6 +224,12 @@ const DAMAGES: &[(&[&str], Damage)] = &[
     (&["transaction_contradictory"], |_, changes| {
         let other = TxnId { start: HlcTimestamp(7), client: ClientId(7) };
         changes.put(&rows::txn_key(NODE, other, 0), "no record".into());
+    }),
+    (&["transaction_contradictory"; 2], |_, changes| {
+        let other = TxnId { start: HlcTimestamp(7), client: ClientId(7) };
+        // The record ends with its first piece, and the last one is left over.
+        changes.put(&rows::txn_key(NODE, other, 0), "first".into());
+        changes.put(&rows::txn_key(NODE, other, 2), "third".into());
     }),
     (&["transaction_contradictory"], |_, changes| {
         // Prepared at other logical nodes.
@@ -330,6 +344,31 @@ fn rows_with_changes_on_their_way_are_not_repaired() {
     world.carry_out();
     world.answers();
     assert_eq!(world.driver.repair(&problem, world.now).unwrap(), Repaired::NotNeeded);
+    assert_eq!(problems(&world.store), []);
+}
+
+#[test]
+fn changes_right_after_the_repair_of_a_count_continue_from_it() {
+    let mut world = with_everything();
+    let directories = [43, 44].map(|slot| oid(ClassId::NONE, slot));
+    let directory = |oid| (oid, ObjectState::Value(Object::collection(Kind::Directory)));
+    assert!(world.commit_part(Part { writes: directories.map(directory).into(), ..Part::default() }));
+    let wrong = Totals { count: 8, modified: HlcTimestamp(1) };
+    commit(&world.store, |changes| changes.put(&entry_rows::totals_key(collection()), wrong.encode()));
+    let problem = problems(&world.store).pop().unwrap();
+    assert_eq!(problem.kind(), "count_wrong");
+    assert_eq!(world.driver.repair(&problem, world.now).unwrap(), Repaired::Done);
+    // The repair is not durable when other collections change, so that totals are forgotten, and then this one.
+    for changed in [&directories[..], &[collection()]] {
+        let key = EntryKey::name("new").unwrap();
+        let new =
+            |collection: &Oid| (Entry { collection: *collection, key: key.clone() }, Some(oid(ClassId::NONE, BLOB)));
+        let part = Part { entries: changed.iter().map(new).collect(), ..Part::default() };
+        let request = Request::Commit { txn: world.next_txn(), part };
+        world.driver.handle_request(Requester::Node(NodeId(9)), request, HlcTimestamp::ZERO, world.now).unwrap();
+    }
+    world.carry_out();
+    world.answers();
     assert_eq!(problems(&world.store), []);
 }
 

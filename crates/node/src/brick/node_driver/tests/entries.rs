@@ -198,6 +198,15 @@ fn transaction_changes_a_bounded_number_of_entries() {
 }
 
 #[test]
+fn one_transaction_may_write_many_objects_and_enter_many_names() {
+    let mut world = with_names();
+    let blob = |slot| (oid(ClassId::NONE, slot), ObjectState::Value(Object::blob("x".into())));
+    let name = |number: u32| (entry(&number.to_string()), Some(oid(ClassId::NONE, 2)));
+    let (writes, entries) = ((100..400).map(blob).collect(), (0..300).map(name).collect());
+    assert!(world.commit_part(Part { writes, entries, ..Part::default() }));
+}
+
+#[test]
 fn entries_move_with_their_logical_node() {
     let moved = || {
         let entry = entry("a");

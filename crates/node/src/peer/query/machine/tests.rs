@@ -340,6 +340,55 @@ fn sorted_query_waits_for_its_turn_and_releases_it() {
     assert!((1..=2).contains(&steps), "few objects are examined on the calling thread, and sorted on another one");
 }
 
+/// A sorted query that has its turn.
+fn sorted_query(world: &World) -> QueryMachine {
+    let query = Query::parse_of("Person", "order by age").unwrap().encode().unwrap().into();
+    let asked = cluster::QueryRequest { query, ..cluster::QueryRequest::default() };
+    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked, ScanLimits::SMALL).unwrap();
+    machine.request(1_000);
+    machine.advance(world, 1_000).unwrap();
+    assert!(matches!(machine.work().collect::<Vec<_>>()[..], [Work::AcquireTurn]));
+    machine.handle(Event::Turn, 1_000).unwrap();
+    machine
+}
+
+#[test]
+fn sorted_query_keeps_its_turn_until_it_has_sorted_all_rows() {
+    let mut world = World::new(5, 3);
+    world.populate(12, PERSON);
+    let mut machine = sorted_query(&world);
+    let late = 1_000 + PROGRESS_INTERVAL_MS;
+    let (rows, is_last) = machine.take_portion(&world, late).unwrap().expect("it is late");
+    assert!(rows.rows.is_empty() && !is_last);
+    assert!(!machine.work().any(|work| matches!(work, Work::ReleaseTurn)));
+}
+
+#[test]
+fn answer_has_a_bounded_number_of_bytes() {
+    let mut world = World::new(3, 1);
+    for slot in 1..=5 {
+        let mut record = RecordBuilder::new();
+        record.set_value(FieldNumber(1), &Value::Int64(20)).unwrap();
+        record.set_value(FieldNumber(3), &Value::String("x".repeat(PORTION_BYTES / 2))).unwrap();
+        world.objects.insert(oid(SPACE, 1, PERSON, slot), Object::record(PERSON, record.build().unwrap()));
+    }
+    let (mut machine, mut portions) = (sorted_query(&world), Vec::new());
+    for _ in 0..MAX_INPUTS {
+        if let Some((rows, is_last)) = machine.take_portion(&world, 1_000).unwrap() {
+            portions.push(rows.rows.len());
+            if is_last {
+                break;
+            }
+            machine.request(1_000);
+        }
+        machine.advance(&world, 1_000).unwrap();
+        for work in machine.work().collect::<Vec<_>>() {
+            world.event(work).into_iter().for_each(|event| machine.handle(event, 1_000).unwrap());
+        }
+    }
+    assert_eq!(portions, [2, 2, 1]);
+}
+
 #[test]
 fn many_objects_of_the_transaction_are_examined_on_another_thread() {
     let world = World::new(3, 2);
