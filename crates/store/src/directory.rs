@@ -13,6 +13,8 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
 
@@ -27,6 +29,9 @@ pub(crate) const IDENTITY_FILE: &str = "STORE";
 /// The file that says that a backup is being restored into the directory.
 pub(crate) const RESTORING: &str = "RESTORING";
 pub(crate) const LOCK_FILE: &str = "LOCK";
+/// How often a directory is locked before it counts as open elsewhere, and the pause between.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 pub(crate) const TREE_DIR: &str = crate::engine::tree::DIR;
 /// The identity before it is complete.
 const NEW_IDENTITY_FILE: &str = "STORE.new";
@@ -117,11 +122,28 @@ pub fn lock_owner(dir: &Path) -> Option<u32> {
 }
 
 /// Locks the directory until the file is closed.
+///
+/// A process that has just been killed has its lock a moment longer, and so has a child that its process starts, until the child runs its program: a
+/// lock that another has is tried again, [`LOCK_TRIES`] times in all.
 pub(crate) fn lock(dir: &Path) -> Result<File> {
+    lock_pausing(dir, || thread::sleep(LOCK_PAUSE))
+}
+
+/// [`lock`], which calls `pause` before each further try.
+fn lock_pausing(dir: &Path, mut pause: impl FnMut()) -> Result<File> {
     let path = dir.join(LOCK_FILE);
     let fail = |e: io::Error| error::io(&format!("locking {}", dir.display()), e);
     let mut file = private_file().create(true).truncate(false).open(&path).map_err(fail)?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+    let try_lock = || rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    let mut locked = try_lock();
+    for _ in 1..LOCK_TRIES {
+        if locked != Err(rustix::io::Errno::WOULDBLOCK) || planted(FaultBug::DirectoryNotLocked) {
+            break;
+        }
+        pause();
+        locked = try_lock();
+    }
+    match locked {
         Err(rustix::io::Errno::WOULDBLOCK) if planted(FaultBug::DirectoryNotLocked) => {}
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {

@@ -82,3 +82,18 @@ fn a_store_that_is_open_is_not_opened_again() {
         Store::open(dir.path(), small_options()).unwrap();
     });
 }
+
+#[test]
+fn lock_that_another_process_gives_up_soon_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut other, mut pauses) = (Some(lock(dir.path()).unwrap()), 0);
+    let pause = || {
+        pauses += 1;
+        other.take_if(|_| pauses == 3);
+    };
+    let own = lock_pausing(dir.path(), pause).unwrap();
+    assert_eq!(pauses, 3);
+    let refused = lock_pausing(dir.path(), || {}).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    drop(own);
+}
