@@ -19,7 +19,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::tls;
 
-pub use self::cuts::{ArchiveStream, BaseUpload, CutPart, take_cut};
+pub use self::cuts::{ArchivePiece, ArchiveStream, BaseUpload, CutPart, take_cut};
 #[cfg(feature = "jobs")]
 pub(crate) use self::cuts::{CutBrick, cut_bricks};
 use self::link::Link;
@@ -341,11 +341,7 @@ impl AdminClient {
     /// # Errors
     /// Those of the operation.
     pub async fn jobs(&self, request: proto::jobs::JobRequest) -> Result<proto::jobs::JobAnswer> {
-        use proto::jobs::job_request::Request::{List, Show};
-        let only_reads = matches!(request.request, Some(List(_) | Show(_)));
-        let request = Request::JobRequest(request);
-        let answer = if only_reads { self.link.read(request).await? } else { self.link.ask_cluster(request).await? };
-        match answer.response {
+        match self.link.ask_cluster(Request::JobRequest(request)).await?.response {
             Response::JobAnswer(answered) => Ok(answered),
             _ => Err(unexpected_answer_error()),
         }
@@ -445,8 +441,8 @@ impl AdminClient {
         let mut archive = self.read_archive(proto::Backup::default()).await?;
         let mut done = 0;
         while let Some(piece) = archive.next().await? {
-            out.write_all(&piece).await.map_err(write_failed)?;
-            done += piece.len() as u64;
+            out.write_all(&piece.bytes).await.map_err(write_failed)?;
+            done += piece.bytes.len() as u64;
             progress(Progress { done, total: 0 });
         }
         out.flush().await.map_err(write_failed)?;

@@ -62,8 +62,8 @@ pub use admin::reports::{
     Usage,
 };
 pub use admin::{
-    AdminClient, AdminOptions, ArchiveStream, BaseUpload, CloneSource, CutPart, QuotaLimit, RedirectorInfo,
-    SpaceChange, SpaceInfo, SpaceOptions, take_cut,
+    AdminClient, AdminOptions, ArchivePiece, ArchiveStream, BaseUpload, CloneSource, CutPart, QuotaLimit,
+    RedirectorInfo, SpaceChange, SpaceInfo, SpaceOptions, take_cut,
 };
 pub use bytes::Bytes;
 pub use client::{Attempts, Client};

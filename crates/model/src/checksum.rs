@@ -54,6 +54,15 @@ pub fn crc32c_parts(parts: &[impl AsRef<[u8]>]) -> u32 {
     }
 }
 
+/// The checksum of bytes behind a short prefix, computed from the checksum and the number of the bytes.
+#[must_use]
+pub fn crc32c_behind(prefix: &[u8], checksum: u32, len: usize) -> u32 {
+    let mut joined = ChecksumCombiner::default();
+    joined.push(crc32c(prefix), prefix.len());
+    joined.push(checksum, len);
+    joined.checksum()
+}
+
 /// The checksum of concatenated parts, computed from their checksums.
 ///
 /// A checksum is the remainder of a polynomial. Appending a part of `n` bytes multiplies the checksum before it by
@@ -130,6 +139,7 @@ mod tests {
             assert_eq!(joined.checksum(), crc32c(&bytes), "{cuts:?}");
             let (first, rest) = bytes.split_at(cuts[0]);
             assert_eq!(crc32c_parts(&[first, rest]), crc32c(&bytes), "{cuts:?}");
+            assert_eq!(crc32c_behind(first, crc32c(rest), rest.len()), crc32c(&bytes), "{cuts:?}");
         }
     }
 

@@ -22,7 +22,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use model::checksum::crc32c_parts;
+use model::checksum::{crc32c, crc32c_behind};
 use model::{Error, ErrorKind, Result};
 
 /// The first bytes of an archive.
@@ -211,10 +211,19 @@ impl<W: Write> ClusterArchiveWriter<W> {
     /// # Errors
     /// Those of `out`.
     pub fn write(&mut self, part: Part, bytes: &[u8]) -> io::Result<()> {
-        for piece in bytes.chunks(MAX_PAYLOAD) {
-            self.frame(kind::BYTES, part.0, piece)?;
-            self.parts[usize::from(part.0) - 1] += piece.len() as u64;
+        bytes.chunks(MAX_PAYLOAD).try_for_each(|piece| self.write_checked(part, piece, crc32c(piece)))
+    }
+
+    /// [`ClusterArchiveWriter::write`] of bytes that have this checksum.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_checked(&mut self, part: Part, bytes: &[u8], checksum: u32) -> io::Result<()> {
+        if bytes.len() > MAX_PAYLOAD {
+            return self.write(part, bytes);
         }
+        self.frame_checked(kind::BYTES, part.0, bytes, checksum)?;
+        self.parts[usize::from(part.0) - 1] += bytes.len() as u64;
         Ok(())
     }
 
@@ -245,7 +254,11 @@ impl<W: Write> ClusterArchiveWriter<W> {
     }
 
     fn frame(&mut self, kind: u8, part: u16, payload: &[u8]) -> io::Result<()> {
-        let header = header(kind, part, payload);
+        self.frame_checked(kind, part, payload, crc32c(payload))
+    }
+
+    fn frame_checked(&mut self, kind: u8, part: u16, payload: &[u8], checksum: u32) -> io::Result<()> {
+        let header = header(kind, part, payload.len(), checksum);
         self.out.write_all(&header)?;
         self.out.write_all(payload)?;
         self.bytes += (header.len() + payload.len()) as u64;
@@ -255,13 +268,14 @@ impl<W: Write> ClusterArchiveWriter<W> {
 
 const HEADER: usize = 11;
 
-fn header(kind: u8, part: u16, payload: &[u8]) -> [u8; HEADER] {
+/// The header of a frame whose payload has this length and checksum.
+fn header(kind: u8, part: u16, len: usize, checksum: u32) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[0] = kind;
     header[1..3].copy_from_slice(&part.to_le_bytes());
     // At most `MAX_PAYLOAD`.
-    header[3..7].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    let crc = crc32c_parts(&[&header[..7], payload]);
+    header[3..7].copy_from_slice(&(len as u32).to_le_bytes());
+    let crc = crc32c_behind(&header[..7], checksum, len);
     header[7..].copy_from_slice(&crc.to_le_bytes());
     header
 }
@@ -353,7 +367,7 @@ impl<R: Read> ClusterArchiveReader<R> {
             return Err(damaged("a frame is too long"));
         }
         let payload = self.payload(len)?;
-        if header(kind, part, &payload) != head {
+        if header(kind, part, payload.len(), crc32c(&payload)) != head {
             return Err(damaged("the checksum of a frame does not match"));
         }
         Ok((kind, part, payload))

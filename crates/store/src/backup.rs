@@ -4,7 +4,6 @@
 //! representation: records of extents, unfinished uploads and garbage are omitted, and restoring creates the records again.
 //! Every chunk is verified while it is read.
 
-use std::io::Write;
 use std::ops::ControlFlow;
 
 use model::{ContentId, Error, ErrorKind, Result};
@@ -34,7 +33,7 @@ pub(crate) mod restore;
 pub(crate) mod tests;
 
 use archive::{ArchiveCounts, ArchiveHeader, ArchiveKind, ArchiveWriter};
-pub use archive::{check_archive, read_archive_index};
+pub use archive::{ArchiveSink, check_archive, read_archive_index};
 pub use increment::BaseIndex;
 use increment::Increment;
 use item::Item;
@@ -78,7 +77,7 @@ pub(crate) fn write(
     snapshot: &impl Readable,
     position: (StoreId, Seq),
     base: Option<&mut dyn BaseIndex>,
-    out: &mut dyn Write,
+    out: &mut dyn ArchiveSink,
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
     let state = snapshot.state();

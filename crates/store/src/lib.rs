@@ -52,7 +52,7 @@ mod status;
 mod store;
 
 pub use backup::restore::RestoreTarget;
-pub use backup::{BackupSummary, BaseIndex, check_archive, read_archive_index};
+pub use backup::{ArchiveSink, BackupSummary, BaseIndex, check_archive, read_archive_index};
 pub use change_tracking::{ChangeSet, ChangeTracker};
 pub use commit::contents::ContentChange;
 pub use commit::row_changes::{RowChanges, RowReply, RowSequence};

@@ -1,6 +1,6 @@
 //! The handles of a store: [`Store`] and [`Snapshot`].
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use model::{ContentId, Error, ErrorKind, Result, UploadId};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::backup::{self, BackupSummary, BaseIndex};
+use crate::backup::{self, ArchiveSink, BackupSummary, BaseIndex};
 use crate::change_tracking::{ChangeSet, ChangeTracker};
 use crate::commit::Core;
 use crate::commit::row_changes::{RowChanges, RowReply};
@@ -235,7 +235,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`Store::backup`].
-    pub fn backup(&self, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
+    pub fn backup(&self, out: &mut dyn ArchiveSink, progress: &dyn Progress) -> Result<BackupSummary> {
         backup::write(self, (self.store.core().id, self.version()), None, out, progress)
     }
 
@@ -254,7 +254,7 @@ impl Snapshot {
     pub fn backup_increment(
         &self,
         base: &mut dyn BaseIndex,
-        out: &mut dyn Write,
+        out: &mut dyn ArchiveSink,
         progress: &dyn Progress,
     ) -> Result<BackupSummary> {
         backup::write(self, (self.store.core().id, self.version()), Some(base), out, progress)
@@ -268,7 +268,7 @@ impl Snapshot {
     pub fn backup_changes(
         &self,
         changes: &ChangeSet,
-        out: &mut dyn Write,
+        out: &mut dyn ArchiveSink,
         progress: &dyn Progress,
     ) -> Result<BackupSummary> {
         backup::changes::write(self, (self.store.core().id, self.version()), changes, out, progress)
@@ -488,7 +488,7 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::Corrupt`] naming a content or row whose checksum does not match; [`ErrorKind::Io`] and [`ErrorKind::Full`]
     /// from `out`; [`ErrorKind::Unavailable`] if `progress` stopped the backup.
-    pub fn backup(&self, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
+    pub fn backup(&self, out: &mut dyn ArchiveSink, progress: &dyn Progress) -> Result<BackupSummary> {
         self.snapshot()?.backup(out, progress)
     }
 

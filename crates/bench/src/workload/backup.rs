@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
@@ -248,7 +249,8 @@ fn speed_rows(
     let (files, copied) = (directory.path().join("files"), directory.path().join("copied"));
     let back_up = || {
         let mut command = served.command()?;
-        command.arg("backup").arg("--overwrite").arg(&archive);
+        command.arg("backup").arg(&archive);
+        remove_earlier(&archive)?;
         timed(&directory, || run_quietly(&mut command))
     };
     back_up()?;
@@ -282,7 +284,8 @@ fn speed_rows(
     let full = directory.path().join("full");
     let mut take = |options: &[&Path], out: &Path| {
         let mut command = served.command()?;
-        command.arg("backup").arg("--overwrite").args(options).arg(out);
+        command.arg("backup").args(options).arg(out);
+        remove_earlier(out)?;
         let time = timed(&directory, || run_quietly(&mut command))?;
         Ok::<_, crate::BoxedError>(vec![time.as_secs_f64(), mib(out)?])
     };
@@ -339,6 +342,14 @@ fn timed(directory: &tempfile::TempDir, act: impl FnOnce() -> Result<()>) -> Res
     act()?;
     rustix::fs::syncfs(File::open(directory.path())?)?;
     Ok(begun.elapsed())
+}
+
+/// Removes what an earlier run has written, whose time counts for neither side.
+fn remove_earlier(file: &Path) -> Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Runs a command that has to succeed.

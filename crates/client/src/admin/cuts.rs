@@ -318,7 +318,7 @@ impl AdminClient {
         let mut stream = self.read_archive(proto::Backup { catalogue: true, ..Default::default() }).await?;
         let mut archive = Vec::new();
         while let Some(piece) = stream.next().await? {
-            archive.extend_from_slice(&piece);
+            archive.extend_from_slice(&piece.bytes);
         }
         Ok(archive)
     }
@@ -326,6 +326,15 @@ impl AdminClient {
     pub(super) async fn read_archive(&self, backup: proto::Backup) -> Result<ArchiveStream> {
         Ok(ArchiveStream { answers: self.link.stream(Request::Backup(backup)).await?, total: 0 })
     }
+}
+
+/// A piece of an archive. It was compared with its checksum when it came.
+#[derive(Clone, Debug)]
+pub struct ArchivePiece {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Their CRC-32C.
+    pub checksum: u32,
 }
 
 /// An archive as it comes, on a connection of its own, so that a slow reader delays no other call. Dropping it ends it.
@@ -340,16 +349,16 @@ impl ArchiveStream {
         self.total
     }
 
-    /// The next bytes; `None` at the end.
+    /// The next piece; `None` at the end.
     ///
     /// # Errors
     /// Those of the server; the archive is not complete then.
-    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+    pub async fn next(&mut self) -> Result<Option<ArchivePiece>> {
         let answer = self.answers.next().await?;
         match answer.response {
             Response::BackupPiece(piece) => {
                 self.total = self.total.max(piece.total);
-                Ok(Some(answer.raw))
+                Ok(Some(ArchivePiece { bytes: answer.raw, checksum: answer.checksum }))
             }
             Response::BackupDone(_) => Ok(None),
             _ => Err(unexpected_answer_error()),

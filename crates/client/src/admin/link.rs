@@ -8,6 +8,7 @@ use tokio::time;
 use tracing::{debug, warn};
 use wire::handshake::{Introduction, Terms};
 use wire::link::{self, Answer, AnswerStream, Caller, Limits, Mailbox, NoService};
+use wire::proto;
 use wire::proto::request::Request;
 
 use crate::dial::{credentials, dial};
@@ -119,11 +120,19 @@ impl Link {
 
     /// Sends a request that must not be repeated. It waits for a connection as reads do, because nothing is sent without one.
     pub(crate) async fn once(&self, request: Request) -> Result<Answer> {
+        self.ask(request, false).await
+    }
+
+    /// Sends a request, and returns what the server answers. If the answer is lost with the connection, the request is repeated if it may be.
+    async fn ask(&self, request: Request, may_repeat: bool) -> Result<Answer> {
         let mut patience = Patience::new(self.options.retry);
         loop {
             let error = match self.session().await {
                 Ok(session) => match session.caller.begin(request.clone(), Vec::new()).await {
-                    Ok(mut pending) => return pending.answer().await,
+                    Ok(mut pending) => match pending.answer().await {
+                        Err(lost) if may_repeat && lost.kind() == ErrorKind::Unknown => lost,
+                        answered => return answered,
+                    },
                     Err(error) => error,
                 },
                 Err(error) => error,
@@ -132,13 +141,18 @@ impl Link {
         }
     }
 
-    /// Sends a request that the server answers with the help of others, within the client's patience.
+    /// Sends a request that the server answers with the help of others, within the client's patience. The server knows whom it has waited for, so
+    /// its errors are not passing ones.
     pub(crate) async fn ask_cluster(&self, request: Request) -> Result<Answer> {
-        let Some(patience) = self.options.patience else { return self.once(request).await };
-        time::timeout(patience, self.once(request)).await.unwrap_or_else(|_| {
-            let what =
-                format!("{} has not answered within {patience:?}: look whether it has done what was asked", self.url);
-            Err(Error::new(ErrorKind::Unknown, what))
+        let only_reads = only_reads(&request);
+        let asking = self.ask(request, only_reads);
+        let Some(patience) = self.options.patience else { return asking.await };
+        time::timeout(patience, asking).await.unwrap_or_else(|_| {
+            let late = format!("{} has not answered within {patience:?}", self.url);
+            Err(match only_reads {
+                true => Error::new(ErrorKind::Unavailable, late),
+                false => Error::new(ErrorKind::Unknown, format!("{late}: look whether it has done what was asked")),
+            })
         })
     }
 
@@ -155,6 +169,23 @@ impl Link {
         if let Some(session) = state.session.take() {
             session.caller.hang_up();
         }
+    }
+}
+
+/// Whether a request about the cluster changes nothing.
+fn only_reads(request: &Request) -> bool {
+    use proto::account::administer::Action;
+    use proto::jobs::job_request::Request as OfJobs;
+    use proto::members::member_request::Request as OfMembers;
+    use proto::moves::r#move::Request as OfMoves;
+    use proto::schema::describe::Request as OfClasses;
+    match request {
+        Request::Administer(asked) => matches!(asked.action, Some(Action::List(_) | Action::ListGrants(_))),
+        Request::Describe(asked) => matches!(asked.request, Some(OfClasses::Show(_) | OfClasses::History(_))),
+        Request::JobRequest(asked) => matches!(asked.request, Some(OfJobs::List(_) | OfJobs::Show(_))),
+        Request::MemberRequest(asked) => matches!(asked.request, Some(OfMembers::List(_))),
+        Request::Move(asked) => matches!(asked.request, Some(OfMoves::Show(_))),
+        _ => false,
     }
 }
 
@@ -224,5 +255,78 @@ impl Patience {
         time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::net::TcpListener;
+    use wire::handshake::{self, HandshakeAuthenticator, Permission};
+    use wire::link::{Incoming, Responder, Service};
+    use wire::proto::members::member_request::Request as OfMembers;
+    use wire::proto::members::{List, MemberRequest};
+    use wire::proto::response::Response;
+    use wire::transport::{RemoteEndpoint, Stream};
+
+    use super::*;
+    use crate::AdminClient;
+
+    struct AdmitAll;
+
+    impl HandshakeAuthenticator for AdmitAll {
+        async fn admit(&mut self, _: &proto::Hello, _: &RemoteEndpoint) -> Result<Terms> {
+            Ok(Terms {
+                space: SpaceId(0),
+                max_frame: 1 << 20,
+                max_in_flight: 8,
+                brick: 0,
+                opening: None,
+                permission: Permission::None,
+                time_ms: 0,
+                cluster: String::new(),
+            })
+        }
+    }
+
+    /// Counts requests: hangs up at each odd one, and answers the others.
+    struct EveryOther {
+        mailbox: Arc<Mailbox>,
+        requests: Arc<AtomicU32>,
+    }
+
+    impl Service for EveryOther {
+        fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
+            if self.requests.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+                self.mailbox.hang_up();
+                drop(reply.defer());
+            } else {
+                reply.send(Response::MemberAnswer(proto::members::MemberAnswer::default()));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn lost_request_is_repeated_if_it_changes_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("mortar://{}/main", listener.local_addr().unwrap());
+        let requests = Arc::new(AtomicU32::new(0));
+        let counted = requests.clone();
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let mut stream = Stream::Tcp(socket);
+                handshake::accept(&mut stream, &mut AdmitAll, "test").await.unwrap();
+                let mailbox = Arc::new(Mailbox::default());
+                let service = EveryOther { mailbox: mailbox.clone(), requests: counted.clone() };
+                tokio::spawn(link::drive(link::Link::new(stream, service, Limits::default(), 1 << 20, mailbox)));
+            }
+        });
+        let client = AdminClient::connect(&url).await.unwrap();
+        let ask = async |request| client.cluster_members(MemberRequest { request: Some(request) }).await;
+        assert!(ask(OfMembers::List(List {})).await.is_ok());
+        assert_eq!(requests.load(Ordering::Relaxed), 2);
+        let lost = ask(OfMembers::RemoveBrick(1)).await.unwrap_err();
+        assert_eq!((lost.kind(), requests.load(Ordering::Relaxed)), (ErrorKind::Unknown, 3), "{lost}");
     }
 }

@@ -2,16 +2,17 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use model::checksum::crc32c;
 use model::{Error, ErrorKind, Result};
 use protocol::cut::CutNumber;
-use store::Amount;
+use store::{Amount, ArchiveSink};
 use tokio::sync::Semaphore;
 use tracing::warn;
 use wire::link::{DeferredResponder, Responder};
@@ -27,7 +28,7 @@ use super::scrub::{NamedProblem, ScrubReport};
 
 /// Most such jobs at a time.
 pub(crate) const AT_A_TIME: usize = 4;
-/// Bytes in a piece of a backup.
+/// Most bytes in a piece of an archive that is in memory.
 const PIECE: usize = 256 << 10;
 /// Most pieces whose memory is kept.
 const MAX_SENT: usize = 31;
@@ -78,7 +79,6 @@ pub(crate) fn backup(part: TakenPart, base: Option<ReceivedBase>, places: &Arc<S
             }
             Some(mut base) => part.snapshot.backup_increment(&mut base, &mut pieces, &())?,
         };
-        pieces.flush().map_err(not_taken)?;
         Ok(Response::BackupDone(proto::BackupDone { bytes: summary.archive_bytes }))
     });
 }
@@ -94,7 +94,6 @@ pub(crate) fn backup_changes(
         let part = cuts.take_part(cut)?;
         let mut pieces = Pieces::new(deferred);
         let summary = part.snapshot.backup_changes(&changes, &mut pieces, &())?;
-        pieces.flush().map_err(not_taken)?;
         Ok(Response::BackupDone(proto::BackupDone { bytes: summary.archive_bytes }))
     });
 }
@@ -102,17 +101,16 @@ pub(crate) fn backup_changes(
 /// Sends an archive that is in memory. It blocks while the client is slow.
 pub(crate) fn send_archive(archive: &[u8], deferred: DeferredResponder) {
     let mut pieces = Pieces::new(&deferred);
-    match pieces.write_all(archive).and_then(|()| pieces.flush()) {
+    let written = archive.chunks(PIECE).try_for_each(|piece| pieces.write(piece.to_vec(), crc32c(piece)).map(drop));
+    match written {
         Ok(()) => {
             let bytes = archive.len() as u64;
             deferred.send(Response::BackupDone(proto::BackupDone { bytes }), Vec::new());
         }
-        Err(error) => deferred.fail(&not_taken(error)),
+        Err(error) => {
+            deferred.fail(&Error::new(ErrorKind::Unavailable, "the backup was not taken").caused_by(error));
+        }
     }
-}
-
-fn not_taken(error: io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "the backup was not taken").caused_by(error)
 }
 
 /// Reports the progress of a scrub of a brick, and then its result. Wrong counts of objects are corrected, and other problems if that is
@@ -208,57 +206,42 @@ fn in_words(report: &ScrubReport) -> Vec<String> {
     damaged
 }
 
-/// Sends the written bytes in pieces. Waits while the client is slow, and fails when it has disconnected.
+/// Sends an archive in pieces. Waits while the client is slow, and fails when it has disconnected.
 struct Pieces<'a> {
     deferred: &'a DeferredResponder,
-    piece: BytesMut,
-    /// The memory of pieces that were sent, which is used again when they have left: a new mapping for each would cost more than the copy.
-    sent: VecDeque<BytesMut>,
+    /// Pieces that were sent, whose memory is used again when they have left: a new mapping for each would cost more than a copy.
+    sent: VecDeque<Bytes>,
     /// The estimate that the next piece has.
     total: u64,
 }
 
 impl<'a> Pieces<'a> {
     fn new(deferred: &'a DeferredResponder) -> Self {
-        Self { deferred, piece: BytesMut::with_capacity(PIECE), sent: VecDeque::new(), total: 0 }
+        Self { deferred, sent: VecDeque::new(), total: 0 }
     }
 
-    /// Memory for the next piece.
-    fn next_piece(&mut self) -> BytesMut {
-        match self.sent.iter_mut().position(|piece| piece.try_reclaim(PIECE)) {
-            Some(free) => self.sent.remove(free).unwrap_or_default(),
+    /// Memory of a piece that has left, or new memory.
+    fn free_memory(&mut self) -> Vec<u8> {
+        match self.sent.iter().position(Bytes::is_unique) {
+            Some(free) => self.sent.remove(free).map(Vec::from).unwrap_or_default(),
             None => {
                 self.sent.truncate(MAX_SENT);
-                BytesMut::with_capacity(PIECE)
+                Vec::new()
             }
         }
     }
-
-    fn send(&mut self, piece: Bytes) -> io::Result<()> {
-        let response = Response::BackupPiece(proto::BackupPiece { total: std::mem::take(&mut self.total) });
-        let sent = self.deferred.send_more(response, vec![piece]);
-        if sent { Ok(()) } else { Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone")) }
-    }
 }
 
-impl Write for Pieces<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(PIECE - self.piece.len());
-        self.piece.extend_from_slice(&bytes[..taken]);
-        if self.piece.len() == PIECE {
-            self.flush()?;
+impl ArchiveSink for Pieces<'_> {
+    fn write(&mut self, bytes: Vec<u8>, checksum: u32) -> io::Result<Vec<u8>> {
+        let piece = Bytes::from(bytes);
+        let response = Response::BackupPiece(proto::BackupPiece { total: std::mem::take(&mut self.total) });
+        if !self.deferred.send_more_checked(response, piece.clone(), checksum) {
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone"));
         }
-        Ok(taken)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.piece.is_empty() {
-            return Ok(());
-        }
-        let piece = self.piece.split().freeze();
-        let next = self.next_piece();
-        self.sent.push_back(std::mem::replace(&mut self.piece, next));
-        self.send(piece)
+        let free = self.free_memory();
+        self.sent.push_back(piece);
+        Ok(free)
     }
 }
 

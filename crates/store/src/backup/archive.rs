@@ -4,7 +4,7 @@
 //! misplaced or from another archive is detected. Parts have items, or entries of the index of their ranges (`range`). The trailer has counts and
 //! the digest of the state. An archive without a valid trailer is incomplete.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::{Error, ErrorKind, Result};
@@ -12,7 +12,7 @@ use model::{Error, ErrorKind, Result};
 use super::chain::Chain;
 use super::item::{self, Item, ItemError};
 use super::range::{Entries, Position, RANGE_BYTES, RangeDigest, RangeEntry, StateDigest, encode_entry};
-use crate::checksum::{crc32c, crc32c_parts};
+use crate::checksum::{crc32c, crc32c_behind, crc32c_parts};
 use crate::error;
 use crate::log::frame::StoreId;
 use crate::plant::{ContentBug, planted};
@@ -24,6 +24,8 @@ const FORMAT: u32 = 4;
 const HEADER: usize = 49;
 /// Bytes of a part before its items.
 const PART_HEADER: usize = 20;
+/// Where the bytes of a part begin that its checksum includes.
+const CHECKED_FROM: usize = 8;
 /// A part is written when it has at least this many bytes.
 const PART: usize = 256 << 10;
 /// Maximum number of bytes of a part: one more item than `PART`, of which a row is the longest.
@@ -161,9 +163,25 @@ pub(crate) fn damaged(why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the archive is damaged: {why}; use another archive"))
 }
 
+/// Where an archive goes.
+pub trait ArchiveSink {
+    /// Takes the next bytes of the archive, with their CRC-32C. Returns memory for later ones, whatever it has in it.
+    ///
+    /// # Errors
+    /// Those of what is behind it: the archive is not complete then.
+    fn write(&mut self, bytes: Vec<u8>, checksum: u32) -> io::Result<Vec<u8>>;
+}
+
+impl ArchiveSink for Vec<u8> {
+    fn write(&mut self, bytes: Vec<u8>, _: u32) -> io::Result<Vec<u8>> {
+        self.extend_from_slice(&bytes);
+        Ok(bytes)
+    }
+}
+
 /// Writes an archive, part by part.
 pub(crate) struct ArchiveWriter<'a> {
-    out: &'a mut dyn Write,
+    out: &'a mut dyn ArchiveSink,
     /// The checksum of the header, which the checksums of the parts include.
     salt: u32,
     number: u64,
@@ -181,7 +199,7 @@ pub(crate) struct ArchiveWriter<'a> {
 }
 
 impl<'a> ArchiveWriter<'a> {
-    pub(crate) fn begin(out: &'a mut dyn Write, header: &ArchiveHeader) -> Result<Self> {
+    pub(crate) fn begin(out: &'a mut dyn ArchiveSink, header: &ArchiveHeader) -> Result<Self> {
         let header = header.encode();
         let mut writer = Self {
             out,
@@ -197,7 +215,7 @@ impl<'a> ArchiveWriter<'a> {
             state: StateDigest::default(),
             bytes_written: 0,
         };
-        writer.write(&header)?;
+        writer.write(header.to_vec(), crc32c(&header))?;
         Ok(writer)
     }
 
@@ -300,7 +318,6 @@ impl<'a> ArchiveWriter<'a> {
             trailer.extend_from_slice(&number.to_le_bytes());
         }
         self.write_part(END, &mut trailer)?;
-        self.out.flush().map_err(write_error)?;
         Ok((self.counts, self.bytes_written))
     }
 
@@ -323,18 +340,23 @@ impl<'a> ArchiveWriter<'a> {
         let len = (part.len() - PART_HEADER) as u32;
         part[8..16].copy_from_slice(&self.number.to_le_bytes());
         part[16..20].copy_from_slice(&kind.to_le_bytes());
-        let crc = crc32c_parts(&[&self.salt.to_le_bytes(), &part[8..]]);
+        // The bytes are read once, for the checksum of the part and for that of the whole.
+        let (body, checksum) = (part.len() - CHECKED_FROM, crc32c(&part[CHECKED_FROM..]));
+        let crc = crc32c_behind(&self.salt.to_le_bytes(), checksum, body);
         part[..4].copy_from_slice(&len.to_le_bytes());
-        part[4..8].copy_from_slice(&crc.to_le_bytes());
+        part[4..CHECKED_FROM].copy_from_slice(&crc.to_le_bytes());
+        let whole = crc32c_behind(&part[..CHECKED_FROM], checksum, body);
         self.number += 1;
-        self.write(part)?;
-        part.truncate(PART_HEADER);
+        *part = self.write(std::mem::take(part), whole)?;
+        part.clear();
+        part.resize(PART_HEADER, 0);
         Ok(())
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Writes bytes with this checksum. Returns memory for later ones.
+    fn write(&mut self, bytes: Vec<u8>, checksum: u32) -> Result<Vec<u8>> {
         self.bytes_written += bytes.len() as u64;
-        self.out.write_all(bytes).map_err(write_error)
+        self.out.write(bytes, checksum).map_err(write_error)
     }
 }
 

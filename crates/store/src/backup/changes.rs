@@ -4,12 +4,11 @@
 //! It has the value of each item in the snapshot. So an item that has changed back does no harm, nor does one that has changed after the snapshot: the
 //! next archive has it again.
 
-use std::io::Write;
 use std::ops::{ControlFlow, Range};
 
 use model::{ContentId, Error, ErrorKind, Result};
 
-use super::archive::{ArchiveHeader, ArchiveKind, ArchiveWriter};
+use super::archive::{ArchiveHeader, ArchiveKind, ArchiveSink, ArchiveWriter};
 use super::item::Item;
 use super::{BackupSummary, len_without_zeros};
 use crate::change_tracking::{ChangeSet, ChangedChunks};
@@ -29,7 +28,7 @@ pub(crate) fn write(
     snapshot: &impl Readable,
     position: (StoreId, Seq),
     changes: &ChangeSet,
-    out: &mut dyn Write,
+    out: &mut dyn ArchiveSink,
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
     let header = ArchiveHeader::new(position, ArchiveKind::Changes);

@@ -6,7 +6,7 @@ use std::path::Path;
 use model::planted_bug::assert_noticed;
 use model::{ContentId, ErrorKind};
 
-use super::archive::{ArchiveHeader, ArchiveKind, ArchiveWriter};
+use super::archive::{ArchiveHeader, ArchiveKind, ArchiveSink, ArchiveWriter};
 use super::item;
 use super::item::tests::ITEMS;
 use crate::plant::RecoveryBug;
@@ -340,12 +340,9 @@ fn other_bytes_and_archives_of_other_formats_are_refused_with_different_errors()
 #[test]
 fn a_writer_that_fails_ends_the_backup() {
     struct Full;
-    impl io::Write for Full {
-        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+    impl ArchiveSink for Full {
+        fn write(&mut self, _: Vec<u8>, _: u32) -> io::Result<Vec<u8>> {
             Err(io::ErrorKind::StorageFull.into())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
         }
     }
     assert_eq!(memory_store().backup(&mut Full, &()).unwrap_err().kind(), ErrorKind::Full);

@@ -321,20 +321,11 @@ impl<S: Service> Link<S> {
                 Item::Refuse(why) => return ControlFlow::Break(self.send_close_reason(FrameError::Refused(why))),
                 Item::More { id, response, raw, bytes } => {
                     self.streamed_bytes += bytes;
-                    self.outbox.push(Flags::MORE, id, &message(response), &raw);
+                    self.queue_answer(Flags::MORE, id, response, raw);
                 }
                 Item::Last { id, cost, response, raw } => {
                     self.finish_request(cost);
-                    let response = message(response);
-                    match raw {
-                        Body::Bytes(raw) => self.outbox.push(Flags::RESPONSE, id, &response, &raw),
-                        Body::Checked(raw, checksum) => {
-                            self.outbox.push_checked(Flags::RESPONSE, id, &response, &[raw], checksum);
-                        }
-                        Body::Pieces(pieces, guard) => {
-                            self.outbox.push_pieces(Flags::RESPONSE, id, &response, pieces, guard);
-                        }
-                    }
+                    self.queue_answer(Flags::RESPONSE, id, response, raw);
                 }
                 Item::Finished { cost } => self.finish_request(cost),
                 Item::Resume => self.is_reading_paused = false,
@@ -362,6 +353,15 @@ impl<S: Service> Link<S> {
         self.outbox.push(Flags::ONE_WAY, 0, message, raw);
         self.unsent_requests.push(&self.outbox, start, bytes);
         ControlFlow::Continue(())
+    }
+
+    fn queue_answer(&mut self, flags: Flags, id: u32, response: Response, raw: Body) {
+        let response = message(response);
+        match raw {
+            Body::Bytes(raw) => self.outbox.push(flags, id, &response, &raw),
+            Body::Checked(raw, checksum) => self.outbox.push_checked(flags, id, &response, &[raw], checksum),
+            Body::Pieces(pieces, guard) => self.outbox.push_pieces(flags, id, &response, pieces, guard),
+        }
     }
 
     fn finish_request(&mut self, cost: usize) {

@@ -52,7 +52,7 @@ pub(super) enum Item {
     /// Close: the memory for unfinished frames is needed for others.
     InputBudgetExceeded,
     /// Send an answer that others follow.
-    More { id: u32, response: Response, raw: Vec<Bytes>, bytes: usize },
+    More { id: u32, response: Response, raw: Body, bytes: usize },
     /// Send the last answer to a request that was deferred.
     Last { id: u32, cost: usize, response: Response, raw: Body },
     /// Forget a one-way request that was deferred.

@@ -175,6 +175,16 @@ impl DeferredResponder {
     /// to leave, so it is for threads that may.
     pub fn send_more(&self, response: Response, raw: Vec<Bytes>) -> bool {
         let bytes = raw.iter().map(Bytes::len).sum();
+        self.push_more(response, Body::Bytes(raw), bytes)
+    }
+
+    /// [`DeferredResponder::send_more`] of bytes that have this checksum.
+    pub fn send_more_checked(&self, response: Response, raw: Bytes, checksum: u32) -> bool {
+        let bytes = raw.len();
+        self.push_more(response, Body::Checked(raw, checksum), bytes)
+    }
+
+    fn push_more(&self, response: Response, raw: Body, bytes: usize) -> bool {
         self.mailbox.push_blocking(Item::More { id: self.id, response, raw, bytes }, bytes)
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::{AdminClient, ArchiveStream, Bytes, CutPart};
+use client::{AdminClient, ArchivePiece, ArchiveStream, Bytes, CutPart};
 use meta::catalog::BrickId;
 use model::{Error, ErrorKind};
 use node::cluster_archive::{ArchiveHeader, ArchiveId, ClusterArchiveWriter, PartName};
@@ -17,14 +17,14 @@ use super::encryption::ArchiveOutput;
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 
-/// Pieces that wait until they are written, of all parts together. A piece has 256 KiB.
+/// Pieces that wait until they are written, of all parts together. A piece has 256 KiB and a row or chunk more.
 const QUEUED_PIECES: usize = 64;
 
 /// Pieces of the index of a base that wait for a brick.
 const QUEUED_INDEX_PIECES: usize = 4;
 
-/// More bytes of the part with this place in the archive; `None`: it is complete.
-type Piece = (usize, Option<Bytes>);
+/// More of the part with this place in the archive; `None`: it is complete.
+type Piece = (usize, Option<ArchivePiece>);
 
 /// The bricks of a cluster.
 pub(super) struct Bricks {
@@ -209,11 +209,11 @@ impl PartWriter {
     async fn write(self, mut archive: ArchiveStream) -> model::Result<()> {
         let gone = |_| Error::new(ErrorKind::Io, "the archive is not written any more");
         let mut known = 0;
-        while let Some(bytes) = archive.next().await? {
+        while let Some(piece) = archive.next().await? {
             let now = archive.estimated_bytes();
             self.total.fetch_add(now - known, Ordering::Relaxed);
             known = now;
-            self.pieces.send((self.place, Some(bytes))).await.map_err(gone)?;
+            self.pieces.send((self.place, Some(piece))).await.map_err(gone)?;
         }
         self.pieces.send((self.place, None)).await.map_err(gone)
     }
@@ -262,9 +262,9 @@ fn write(
     }
     let parts = names.iter().map(|name| archive.begin_part(*name)).collect::<io::Result<Vec<_>>>()?;
     let mut open = parts.len();
-    while let Some((place, bytes)) = come.queue.blocking_recv() {
-        match bytes {
-            Some(bytes) => archive.write(parts[place], &bytes)?,
+    while let Some((place, piece)) = come.queue.blocking_recv() {
+        match piece {
+            Some(piece) => archive.write_checked(parts[place], &piece.bytes, piece.checksum)?,
             None => {
                 archive.end_part(parts[place])?;
                 open -= 1;
