@@ -5,7 +5,7 @@
 //! durable after [`Disk::force_names`] of its directory.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +39,14 @@ pub(crate) trait DiskFile: Send + Sync {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
     /// Writes at `offset`, growing the file.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Writes parts at `offset`, one after the other, growing the file. There are at most 1,024, none of which is empty.
+    fn write_parts_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        for part in parts {
+            self.write_at(offset, part)?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
     /// Makes what was written durable.
     fn force(&self) -> io::Result<()>;
     /// Grows the file to `len` bytes, which is not less than it has. The new ones read as zeros.
@@ -131,6 +139,23 @@ impl DiskFile for RealFile {
         self.0.write_all_at(bytes, offset)
     }
 
+    fn write_parts_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut left = &mut slices[..];
+        while !left.is_empty() {
+            match rustix::io::pwritev(&*self.0, left, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    offset += written as u64;
+                    IoSlice::advance_slices(&mut left, written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     fn force(&self) -> io::Result<()> {
         self.0.sync_data()
     }
@@ -191,4 +216,26 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 /// Whether an error means that the device is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_written_one_after_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, simulated) = (RealDisk::new(dir.path()), sim::SimDisk::new());
+        for disk in [&real as &dyn Disk, &simulated] {
+            let file = disk.create("file").unwrap();
+            file.write_at(0, &[9; 100]).unwrap();
+            file.write_parts_at(7, &[]).unwrap();
+            file.write_parts_at(10, &[b"first ", b"s", b"econd"]).unwrap();
+            file.write_parts_at(98, &[b"be", b"hind"]).unwrap();
+            let mut bytes = [0; 104];
+            file.read_at(0, &mut bytes).unwrap();
+            let expected = [&[9; 10][..], b"first second", &[9; 76], b"behind"].concat();
+            assert_eq!((&bytes[..], file.len().unwrap()), (&expected[..], 104));
+        }
+    }
 }

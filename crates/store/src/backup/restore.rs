@@ -44,6 +44,9 @@ const BATCH_ROWS: usize = 8_192;
 const WAITING_BATCHES: usize = 1;
 /// Maximum number of open blob files.
 const OPEN_FILES: usize = 64;
+/// Maximum bytes in the first segment of the log, which is written with zeros, and read when the store is opened. Later ones are as the store's
+/// options say.
+const FIRST_SEGMENT_BYTES: u64 = 1 << 20;
 /// No store reaches this position. A larger one in an archive would leave no numbers for new contents.
 const LAST_VERSION: u64 = 1 << 46;
 
@@ -229,7 +232,8 @@ pub(crate) fn restore_on(
     if !planted(ContentBug::RestoredChunksNotForced) {
         blobs.force().map_err(blob_file_error)?;
     }
-    Log::create(Arc::clone(disk), id, options.segment_bytes, position + 1, 0).into_model_result()?;
+    let segment_bytes = options.segment_bytes.min(FIRST_SEGMENT_BYTES);
+    Log::create(Arc::clone(disk), id, segment_bytes, position + 1, 0).into_model_result()?;
     let installed = LogPosition { seq: position, crc: 0 };
     let installed = (Key::system(key::INSTALLED), Some(Bytes::copy_from_slice(&installed.to_row())));
     // Makes the rows before it durable, too.

@@ -103,6 +103,25 @@ fn a_restored_store_is_the_one_that_was_backed_up() {
 }
 
 #[test]
+fn log_of_a_restored_store_begins_with_a_short_segment_and_goes_on_with_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = archive(&memory_store());
+    let (place, options) = (dir.path().join("restored"), Options { threads: true, ..Options::default() });
+    Store::restore(&place, &mut &archive[..], options.clone(), &()).unwrap();
+    let first = place.join("log/0000000000000001.seg").metadata().unwrap().len();
+    assert!(first < options.segment_bytes / 4, "{first} bytes");
+    let store = Store::open(&place, options.clone()).unwrap();
+    for part in 0..3 {
+        let mut rows = RowChanges::new();
+        rows.put(&[part], pattern(first as usize, part.into()));
+        store.commit_rows(rows).unwrap();
+    }
+    let before = everything(&store);
+    store.close().unwrap();
+    assert_eq!(everything(&Store::open(&place, options).unwrap()), before);
+}
+
+#[test]
 fn a_restored_store_backs_up_to_the_same_contents_and_can_be_changed() {
     let dir = tempfile::tempdir().unwrap();
     let store = real_store(&dir.path().join("first"));

@@ -247,8 +247,8 @@ fn read_log(
         record => Some(record.map_err(|fault| LogError::Damaged(LogDamage::Record(fault)))?),
     };
     let known = Known { installed, record };
-    let end = walk(disk, store, found, start, &known, replay)?;
-    let tail = scan_tail(disk, store, found, &end)?;
+    let (end, last_segment) = walk(disk, store, found, start, &known, replay)?;
+    let tail = scan_tail(disk, store, found, &end, &last_segment)?;
     check_end(found, &end, &known, &tail)?;
     Ok(ReadLog { start, end, is_torn: tail.has_frames })
 }
@@ -462,7 +462,7 @@ fn read_segment(disk: &dyn Disk, found: &SegmentFile) -> Result<Vec<u8>, LogErro
     Ok(bytes)
 }
 
-/// Follows the chain of frames from the beginning of segment `start`.
+/// Follows the chain of frames from the beginning of segment `start`. Returns its end, and the bytes of the segment in which it is.
 fn walk(
     disk: &dyn Disk,
     store: &StoreId,
@@ -470,7 +470,7 @@ fn walk(
     start: usize,
     known: &Known,
     replay: &mut ReplayFrame<'_>,
-) -> Result<ChainEnd, LogError> {
+) -> Result<(ChainEnd, Vec<u8>), LogError> {
     let mut end = ChainEnd { at: start, position: SEGMENT_HEADER, seq: 0, crc: 0 };
     if let Ok(header) = found[start].header {
         known.check(LogPosition { seq: header.first - 1, crc: header.prev }, &found[start])?;
@@ -497,7 +497,7 @@ fn walk(
             n.index == segment.index + 1 && n.header.is_ok_and(|h| h.first == end.seq && h.prev == end.crc)
         });
         if !follows {
-            return Ok(end);
+            return Ok((end, bytes));
         }
         end.at += 1;
     }
@@ -511,19 +511,25 @@ struct TailScan {
     forced: Seq,
 }
 
-/// Scans what follows the frames that count.
-fn scan_tail(disk: &dyn Disk, store: &StoreId, found: &[SegmentFile], end: &ChainEnd) -> Result<TailScan, LogError> {
-    let mut scan = TailScan { has_frames: false, forced: 0 };
-    for (i, segment) in found.iter().enumerate().skip(end.at) {
-        let bytes = read_segment(disk, segment)?;
-        let from = if i == end.at { end.position as usize } else { 0 };
-        for (_, header) in frame::scan(bytes.get(from..).unwrap_or_default(), store) {
-            if header.seq >= end.seq {
-                scan.has_frames = true;
-                scan.forced = scan.forced.max(header.forced);
-            }
+/// Scans what follows the frames that count, from the segment in which they end on.
+fn scan_tail(
+    disk: &dyn Disk,
+    store: &StoreId,
+    found: &[SegmentFile],
+    end: &ChainEnd,
+    last_segment: &[u8],
+) -> Result<TailScan, LogError> {
+    let later = &found[end.at + 1..];
+    let mut scan = TailScan { has_frames: !later.is_empty(), forced: 0 };
+    let mut look = |bytes: &[u8]| {
+        for (_, header) in frame::scan(bytes, store).filter(|(_, header)| header.seq >= end.seq) {
+            scan.has_frames = true;
+            scan.forced = scan.forced.max(header.forced);
         }
-        scan.has_frames |= i > end.at;
+    };
+    look(last_segment.get(end.position as usize..).unwrap_or_default());
+    for segment in later {
+        look(&read_segment(disk, segment)?);
     }
     Ok(scan)
 }

@@ -29,9 +29,9 @@ use crate::rows::key::{self, SYSTEM_VALUE};
 pub(super) const FAILED_READS: u32 = 120;
 /// New pages are written when there are this many.
 const FLUSH_PAGES: usize = 1024;
-/// Maximum number of adjacent pages that are written with one call. The system keeps what one call writes in one piece of its cache, and a
-/// later write of a page costs more the larger the piece is in which it is.
-const RUN_PAGES: usize = 16;
+/// Maximum number of adjacent pages that are written with one call, beginning with a multiple of it. The system keeps what one call writes in one
+/// piece of its cache if it is aligned. A later write of a page costs more the larger the piece is in which it is.
+const RUN_PAGES: u64 = 16;
 
 /// The bytes of a page.
 type PageBytes = Box<[u8; PAGE]>;
@@ -602,18 +602,11 @@ impl<'a> Batch<'a> {
     pub(super) fn flush(&mut self) -> EngineResult<()> {
         let mut pages = std::mem::take(&mut self.pages);
         pages.sort_unstable_by_key(|(page, _)| *page);
-        let mut bytes = Vec::new();
-        let adjacent = pages.chunk_by(|(page, _), (next, _)| page + 1 == *next);
-        for run in adjacent.flat_map(|run| run.chunks(RUN_PAGES)) {
-            let [(first, page), others @ ..] = run else { continue };
-            let at = first * PAGE as u64;
-            if others.is_empty() {
-                self.file.write_at(&page[..], at).map_err(io_error)?;
-                continue;
-            }
-            bytes.clear();
-            run.iter().for_each(|(_, page)| bytes.extend_from_slice(&page[..]));
-            self.file.write_at(&bytes, at).map_err(io_error)?;
+        let is_in_run = |page: u64, next: u64| page + 1 == next && !next.is_multiple_of(RUN_PAGES);
+        for run in pages.chunk_by(|(page, _), (next, _)| is_in_run(*page, *next)) {
+            let Some((first, _)) = run.first() else { continue };
+            let parts: Vec<&[u8]> = run.iter().map(|(_, bytes)| &bytes[..]).collect();
+            self.file.write_pages(&parts, first * PAGE as u64).map_err(io_error)?;
         }
         self.spare.extend(pages.drain(..).map(|(_, bytes)| bytes));
         self.pages = pages;

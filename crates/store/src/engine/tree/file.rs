@@ -124,6 +124,11 @@ impl TreeFile {
         self.file.write_at(at, bytes)
     }
 
+    /// Writes adjacent pages.
+    pub(super) fn write_pages(&self, pages: &[&[u8]], at: u64) -> io::Result<()> {
+        self.file.write_parts_at(at, pages)
+    }
+
     /// Makes everything that was written durable.
     pub(super) fn force(&self) -> io::Result<()> {
         self.file.force()
