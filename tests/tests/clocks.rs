@@ -196,6 +196,34 @@ fn one_wrong_clock_harms_only_its_process_and_only_while_it_is_wrong() {
     }
 }
 
+#[test]
+fn brick_with_a_wrong_clock_gets_no_logical_nodes() {
+    let mut world = World::start();
+    world.run(&["remap", "--drain", "2"]).ok();
+    world.run(&["remap", "--cancel", "--drain", "2"]).ok();
+    world.clock(1).2.set(600);
+    world.check_refused("brick 2", 600);
+    let listed = world.run(&["brick", "list", "--json"]).json();
+    let refused = listed.iter().find(|brick| brick["brick"] == 2).unwrap()["refused"].to_string();
+    assert!(refused.contains("ahead"), "{refused}");
+    world.run(&["remap", "--spread"]).ok();
+    world.run(&["space", "create", "other"]).ok();
+    let drained = world.run(&["remap", "--drain", "2"]);
+    assert!(drained.code == 2 && drained.stderr.contains("clock of brick 2"), "{} {}", drained.code, drained.stderr);
+    let nodes = |world: &World| {
+        let listed = world.run(&["brick", "list", "--json"]).json();
+        listed.iter().find(|brick| brick["brick"] == 2).unwrap()["nodes"].as_u64().unwrap()
+    };
+    assert_eq!(nodes(&world), 0);
+    world.clock(1).2.set(0);
+    world.wait_status("brick 2 serves again", |_| {
+        let listed = world.run(&["brick", "list", "--json"]).json();
+        listed.iter().all(|brick| brick.get("refused").is_none())
+    });
+    world.run(&["remap", "--spread"]).ok();
+    assert!(nodes(&world) > 0);
+}
+
 /// A process is started with a wrong clock, and then with a right one. No client writes in between.
 #[test]
 fn start_after_a_correction_waits_for_nothing() {

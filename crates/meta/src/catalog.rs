@@ -35,7 +35,6 @@ mod names;
 mod parameters;
 mod password;
 pub(crate) mod placement;
-mod presence;
 mod schema;
 mod schema_request;
 mod snapshot;
@@ -52,7 +51,7 @@ pub use ident::{BrickId, Epoch, IndexId, JobId, PeerId, StartNumber};
 pub use index::{Index, IndexState};
 pub use job::{ClassCounts, Job, JobAccess, JobKind, JobPart, JobProgress, JobState, JobWorker, PartReport};
 pub use job_request::{JobAnswer, JobPartView, JobRate, JobRequest, JobView};
-pub use member::{BrickOpening, BrickRecord, Liveness, PeerRecord, Storage};
+pub use member::{BrickOpening, BrickRecord, Liveness, PeerRecord, ServerId, Storage};
 pub use member_request::{BrickEntry, MemberAnswer, MemberRequest, PeerEntry};
 pub use model::{Class, ClassDefinition, Field, FieldDefinition, FieldType};
 pub use move_request::{BrickState, MoveAnswer, MoveInState, MoveRequest, NodeState};
@@ -62,7 +61,6 @@ pub use placement::{
     ActiveMove, MovePhase, MoveStateError, NodePlacement, PlacementMap, PlacementRange, PlannedMove, default_nodes,
     spread,
 };
-pub use presence::{Presence, PresenceState, ServerId};
 pub use schema::{ResolvedClass, Schema};
 pub use schema_request::{SchemaAnswer, SchemaRequest};
 pub use snapshot::{Catalog, CatalogMember};

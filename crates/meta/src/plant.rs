@@ -9,6 +9,7 @@ model::planted_bugs! {
         LoadIgnored "new logical nodes go to the first bricks, whatever these serve already"
         SpreadIgnoresMoves "spreading counts a moving logical node at its old brick"
         DrainingBrickAssigned "a new space gets logical nodes at a brick that is being drained"
+        RefusedBrickAssigned "a brick that refuses to serve gets logical nodes"
         SealKeepsEpoch "sealing does not change the epoch, so that the old brick admits requests from before the seal"
         StaleSealFinishes "a move is finished with the copy of an earlier seal"
         MoveNotCounted "a finished move does not raise the move count, which page versions contain"
@@ -56,6 +57,7 @@ mod tests {
                     editor::spaces::spreading_gives_new_bricks_their_part_and_empties_those_that_leave
                 }
                 Self::DrainingBrickAssigned => editor::spaces::a_space_is_spread_evenly_over_the_bricks_that_live,
+                Self::RefusedBrickAssigned => editor::spaces::brick_that_refuses_to_serve_gets_no_logical_nodes,
                 Self::SealKeepsEpoch => editor::spaces::a_logical_node_moves_step_by_step_and_counts_it,
                 Self::StaleSealFinishes => editor::spaces::a_hand_over_counts_only_for_the_seal_that_it_belongs_to,
                 Self::MoveNotCounted => editor::spaces::a_logical_node_moves_step_by_step_and_counts_it,

@@ -5,12 +5,13 @@
 //! 2. A peer server has the number that the catalogue has for its addresses.
 //! 3. A process that is alive has an entry, which belongs to a session that the process renews. While the meta-server is
 //!    unreachable, the processes continue to work together; afterwards each process enters itself again.
+//! 4. The entry of a brick says if the brick refuses to serve because of its clock. Such a brick gets no logical nodes.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use meta::catalog::{BrickId, CatalogEditor, CatalogError, Edited, PeerId, StartNumber, Storage};
+use meta::catalog::{BrickId, CatalogEditor, CatalogError, Edited, Liveness, PeerId, StartNumber, Storage};
 use meta::{MetaSession, MetaSessionId};
 use model::{Error, ErrorKind, Result};
 use store::{RowChanges, Store};
@@ -178,7 +179,7 @@ impl Member {
         let (addresses, known) = (addresses_to_strings(addresses), Arc::downgrade(realm));
         let life = Announcer { editor: editor.clone(), cluster_view: known, identity, start, addresses, ttl };
         let first = life.announce().await?;
-        tell_session.send_replace(Some(first.id));
+        tell_session.send_replace(Some(first.session.id));
         let task = tokio::spawn(async move {
             let why = life.keep_announced(first, tell_session).await;
             error!(%identity, why, "this process is not a member of its cluster any more");
@@ -217,7 +218,14 @@ impl Drop for Member {
     }
 }
 
-/// The entry of a process.
+/// The entry that a process has made.
+struct Announced {
+    session: MetaSession,
+    /// Whether it says that the process refuses to serve.
+    is_refused: bool,
+}
+
+/// Makes and keeps the entry of a process.
 struct Announcer {
     editor: CatalogEditor,
     cluster_view: Weak<ClusterView>,
@@ -229,57 +237,99 @@ struct Announcer {
 
 impl Announcer {
     /// Enters the process as alive, in a new session.
-    async fn announce(&self) -> Result<MetaSession, CatalogError> {
+    async fn announce(&self) -> Result<Announced, CatalogError> {
         let session = self.editor.store().open_session(self.ttl).await?;
+        let refused = self.refusal();
+        self.enter(session, refused.clone()).await?;
+        match self.identity {
+            Identity::Brick(id) => drop(self.editor.set_brick_addresses(id, &self.addresses).await?),
+            Identity::Peer(id) => drop(self.editor.set_peer_addresses(id, &self.addresses).await?),
+        }
+        Ok(Announced { session, is_refused: refused.is_some() })
+    }
+
+    /// Makes the entry of the process, or changes it.
+    async fn enter(&self, session: MetaSession, refused: Option<String>) -> Result<(), CatalogError> {
         match self.identity {
             Identity::Brick(id) => {
-                self.editor.announce_brick(id, self.start, session.id).await?;
-                self.editor.set_brick_addresses(id, &self.addresses).await?;
+                let liveness = Liveness { start: self.start, refused };
+                self.editor.announce_brick_as(id, &liveness, session.id).await?;
             }
-            Identity::Peer(id) => {
-                self.editor.announce_peer(id, self.start, session.id).await?;
-                self.editor.set_peer_addresses(id, &self.addresses).await?;
-            }
+            Identity::Peer(id) => drop(self.editor.announce_peer(id, self.start, session.id).await?),
         }
-        Ok(session)
+        Ok(())
+    }
+
+    /// Why the process serves nothing because of its clock; `None` if it serves.
+    fn refusal(&self) -> Option<String> {
+        self.cluster_view.upgrade().and_then(|view| view.clock.refusal())
+    }
+
+    /// Waits for a while, or until a brick begins or ends to refuse to serve.
+    async fn wait(&self, pause: Duration, is_refused: bool) {
+        let changes = self.cluster_view.upgrade().map(|view| view.clock.changes());
+        let changed = async {
+            match changes {
+                Some(mut changes) if matches!(self.identity, Identity::Brick(_)) => {
+                    while self.refusal().is_some() == is_refused && changes.changed().await.is_ok() {}
+                }
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = time::sleep(pause) => {}
+            () = changed => {}
+        }
     }
 
     /// Keeps the entry; returns why that is not possible any more.
-    async fn keep_announced(&self, mut session: MetaSession, tell: watch::Sender<Option<MetaSessionId>>) -> String {
+    async fn keep_announced(&self, mut known: Announced, tell: watch::Sender<Option<MetaSessionId>>) -> String {
         let (mut is_away, mut backoff) = (false, Backoff::new(MIN_BACKOFF, MAX_BACKOFF));
         loop {
             match is_away {
                 true => backoff.pause().await,
                 false => {
                     backoff.reset();
-                    time::sleep(session.ttl * 2 / 5).await;
+                    self.wait(known.session.ttl * 2 / 5, known.is_refused).await;
                 }
             }
             if let Some(newer) = self.newer_start() {
                 let (who, start) = (self.identity, self.start);
                 return format!("{who} was started again as number {newer}; this process is number {start} and ends");
             }
-            match self.editor.store().renew_session(session.id).await {
-                Ok(()) if is_away => {
-                    is_away = false;
-                    info!("the catalogue is back");
-                }
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::NotFound => match self.announce().await {
-                    Ok(begun) => {
+            match self.renew(&known).await {
+                Ok(now) => {
+                    if std::mem::take(&mut is_away) {
+                        info!("the catalogue is back");
+                    }
+                    if now.session.id != known.session.id {
                         info!("the entry of this process had expired and was renewed");
-                        session = begun;
-                        is_away = false;
-                        tell.send_replace(Some(session.id));
+                        tell.send_replace(Some(now.session.id));
                     }
-                    Err(error @ (CatalogError::Superseded { .. } | CatalogError::Missing { .. })) => {
-                        return error.to_string();
-                    }
-                    Err(error) => Self::warn_unreachable(&mut is_away, &error.into()),
-                },
-                Err(error) => Self::warn_unreachable(&mut is_away, &error),
+                    known = now;
+                }
+                Err(error @ (CatalogError::Superseded { .. } | CatalogError::Missing { .. })) => {
+                    return error.to_string();
+                }
+                Err(error) => Self::warn_unreachable(&mut is_away, &error.into()),
             }
         }
+    }
+
+    /// Renews the session, or makes another entry in a new one if it has expired. Changes the entry if the process refuses to serve now, or does
+    /// not any more.
+    async fn renew(&self, known: &Announced) -> Result<Announced, CatalogError> {
+        let session = known.session;
+        match self.editor.store().renew_session(session.id).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return self.announce().await,
+            renewed => renewed?,
+        }
+        let refused = self.refusal();
+        let is_refused = refused.is_some();
+        if is_refused != known.is_refused {
+            self.enter(session, refused).await?;
+        }
+        Ok(Announced { session, is_refused })
     }
 
     /// The start number of a later process that has replaced this one.

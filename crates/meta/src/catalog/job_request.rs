@@ -6,7 +6,7 @@ use super::Catalog;
 use super::error::CatalogError;
 use super::ident::{BrickId, JobId};
 use super::job::{Job, JobKind, JobState};
-use super::presence::ServerId;
+use super::member::ServerId;
 
 /// A request about jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use super::error::CatalogError;
 use super::ident::{BrickId, PeerId, StartNumber};
 use super::names;
 use crate::opening::{OpeningHistory, OpeningRecord};
+use crate::plant::{Bug, planted};
 
 /// Bytes of the longest refusal that is kept.
 pub(super) const MAX_REFUSAL: usize = 1000;
@@ -55,11 +56,47 @@ pub struct PeerRecord {
     pub addresses: Vec<String>,
 }
 
+/// A server of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerId {
+    /// A brick.
+    Brick(BrickId),
+    /// A peer server.
+    Peer(PeerId),
+}
+
+impl std::fmt::Display for ServerId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Brick(id) => write!(f, "brick {id}"),
+            Self::Peer(id) => write!(f, "peer server {id}"),
+        }
+    }
+}
+
 /// The entry of a live brick or peer server. It is removed when the session of its process ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Liveness {
     /// The number of its start.
     pub start: StartNumber,
+    /// Why it serves nothing now, although it is alive: its clock is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+impl Liveness {
+    /// The entry of a server that serves.
+    #[must_use]
+    pub fn of(start: StartNumber) -> Self {
+        Self { start, refused: None }
+    }
+
+    /// Whether the server serves, and so can get logical nodes.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.refused.is_none() || planted(Bug::RefusedBrickAssigned)
+    }
 }
 
 /// A counter of reserved numbers, or of changes.
@@ -86,14 +123,18 @@ impl Record for BrickRecord {
     }
 }
 
+fn check_refusal(refused: Option<&String>) -> Result<(), CatalogError> {
+    match refused {
+        Some(why) if why.len() > MAX_REFUSAL => {
+            Err(CatalogError::invalid("the refusal of a brick", why, format!("it has at most {MAX_REFUSAL} bytes")))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Record for BrickOpening {
     fn check(&self) -> Result<(), CatalogError> {
-        match &self.refused {
-            Some(why) if why.len() > MAX_REFUSAL => {
-                Err(CatalogError::invalid("the refusal of a brick", why, format!("it has at most {MAX_REFUSAL} bytes")))
-            }
-            _ => Ok(()),
-        }
+        check_refusal(self.refused.as_ref())
     }
 }
 
@@ -116,7 +157,7 @@ impl Record for PeerRecord {
 
 impl Record for Liveness {
     fn check(&self) -> Result<(), CatalogError> {
-        Ok(())
+        check_refusal(self.refused.as_ref())
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::error::CatalogError;
 use super::ident::{BrickId, PeerId};
-use super::member::{BrickRecord, PeerRecord, Storage};
+use super::member::{BrickRecord, Liveness, PeerRecord, Storage};
 use super::{Catalog, CatalogEditor};
 use crate::Revision;
 
@@ -53,7 +53,7 @@ pub struct BrickEntry {
     pub nodes: u64,
     /// The number of logical nodes that move to it.
     pub coming: u64,
-    /// Why its process refused to serve at its last start.
+    /// Why its process refuses to serve, or did so at its last start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -79,17 +79,18 @@ impl Catalog {
             }
         }
         let count = |of: &BTreeMap<BrickId, u64>, brick| of.get(&brick).copied().unwrap_or(0);
-        let entry = |brick: &BrickRecord, alive| BrickEntry {
+        let refusal = |brick: BrickId| self.opening(brick).and_then(|opening| opening.refused.clone());
+        let entry = |brick: &BrickRecord, alive: Option<&Liveness>| BrickEntry {
             brick: brick.id,
             addresses: brick.addresses.clone(),
             storage: brick.storage,
-            alive,
+            alive: alive.is_some(),
             leaving: brick.leaving,
             nodes: count(&served, brick.id),
             coming: count(&coming, brick.id),
-            refused: self.opening(brick.id).and_then(|opening| opening.refused.clone()),
+            refused: alive.and_then(|alive| alive.refused.clone()).or_else(|| refusal(brick.id)),
         };
-        self.bricks().map(|(brick, alive)| entry(brick, alive.is_some())).collect()
+        self.bricks().map(|(brick, alive)| entry(brick, alive)).collect()
     }
 
     fn peer_entries(&self) -> Vec<PeerEntry> {

@@ -148,17 +148,21 @@ impl Catalog {
         self.node_placement(NodeId(node)).ok_or_else(|| CatalogError::missing("logical node", format!("{node:x}")))
     }
 
-    fn check_alive(&self, what: &'static str, brick: BrickId) -> Result<(), CatalogError> {
+    fn check_serving(&self, what: &'static str, brick: BrickId) -> Result<(), CatalogError> {
         let member = self.brick(brick).ok_or_else(|| CatalogError::missing("brick", brick))?;
-        match member.alive {
-            Some(_) => Ok(()),
+        match &member.alive {
+            Some(alive) if alive.serves() => Ok(()),
+            Some(Liveness { refused, .. }) => {
+                let why = refused.as_deref().unwrap_or_default();
+                Err(CatalogError::invalid(what, brick, format!("it does not serve: {why}")))
+            }
             None => Err(CatalogError::invalid(what, brick, "it is not alive: start it, then try again")),
         }
     }
 
     /// The moves of those of these logical nodes that are not at a brick and do not move to it.
     fn moves_to(&self, nodes: &[u32], to: BrickId) -> Result<Vec<PlannedMove>, CatalogError> {
-        self.check_alive("the brick that logical nodes move to", to)?;
+        self.check_serving("the brick that logical nodes move to", to)?;
         if self.brick(to).and_then(|member| member.entry.as_ref()).is_some_and(|brick| brick.leaving) {
             return Err(CatalogError::brick_draining(to));
         }
@@ -175,7 +179,7 @@ impl Catalog {
                     });
                 }
                 None if placed.brick != to => {
-                    self.check_alive("the brick that logical nodes leave", placed.brick)?;
+                    self.check_serving("the brick that logical nodes leave", placed.brick)?;
                     moves.push(PlannedMove { node: NodeId(*node), from: placed.brick, to });
                 }
                 _ => {}
@@ -184,7 +188,7 @@ impl Catalog {
         Ok(moves)
     }
 
-    /// The moves from live bricks that spread spaces evenly.
+    /// The moves from bricks that serve that spread spaces evenly over these.
     fn moves_to_spread(&self, space: Option<&str>) -> Result<Vec<PlannedMove>, CatalogError> {
         if let Some(name) = space.filter(|name| self.space(name).is_none()) {
             return Err(CatalogError::missing("space", name));
@@ -192,14 +196,14 @@ impl Catalog {
         let mut moves = self.spread();
         moves.retain(|one| {
             let is_meant = space.is_none_or(|name| self.space_of(one.node).is_some_and(|space| space.name == name));
-            is_meant && self.check_alive("", one.from).is_ok()
+            is_meant && self.check_serving("", one.from).is_ok()
         });
         Ok(moves)
     }
 
     /// The moves that empty a brick.
     fn moves_to_drain(&self, brick: BrickId) -> Result<Vec<PlannedMove>, CatalogError> {
-        self.check_alive("the brick to drain", brick)?;
+        self.check_serving("the brick to drain", brick)?;
         let moves = self.spread_without(brick);
         let stays = self
             .placement_map()

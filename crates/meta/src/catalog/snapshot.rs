@@ -19,10 +19,9 @@ use super::error::CatalogError;
 use super::ident::{BrickId, Epoch, JobId, PeerId, StartNumber};
 use super::index::Index;
 use super::job::{Job, JobPart};
-use super::member::{BrickOpening, BrickRecord, Counter, Liveness, PeerRecord, Storage};
+use super::member::{BrickOpening, BrickRecord, Counter, Liveness, PeerRecord, ServerId, Storage};
 use super::parameters::Parameters;
 use super::placement::{self, NodePlacement, PlacementMap, PlacementRange, PlannedMove};
-use super::presence::ServerId;
 use super::schema::Schema;
 use super::space::{Permission, RemovedSpace, Space};
 
@@ -337,7 +336,7 @@ impl Catalog {
 
     fn candidates(&self, storage: Storage) -> BTreeSet<BrickId> {
         let fits = |brick: &BrickRecord, alive: Option<&Liveness>| {
-            alive.is_some() && !brick.leaving && brick.storage == storage
+            alive.is_some_and(Liveness::serves) && !brick.leaving && brick.storage == storage
         };
         self.bricks().filter(|(brick, alive)| fits(brick, *alive)).map(|(brick, _)| brick.id).collect()
     }

@@ -12,8 +12,8 @@ use crate::catalog::error::CatalogError;
 use crate::catalog::ident::{BrickId, JobId};
 use crate::catalog::index::Index;
 use crate::catalog::job::{self, Job, JobKind, JobPart, JobProgress, JobState, JobWorker, PartReport};
+use crate::catalog::member::ServerId;
 use crate::catalog::member::{BrickRecord, Liveness};
-use crate::catalog::presence::ServerId;
 use crate::catalog::space::{RemovedSpace, Space};
 use crate::limits;
 

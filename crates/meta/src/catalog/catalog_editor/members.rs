@@ -142,11 +142,24 @@ impl CatalogEditor {
     /// [`CatalogError::Superseded`] if a later start of it is announced; [`CatalogError::Missing`]; with
     /// [`CatalogError::Store`] and the kind `NotFound` if the session has ended.
     pub async fn announce_brick(&self, id: BrickId, start: StartNumber, session: MetaSessionId) -> Result<Edited<()>> {
+        self.announce_brick_as(id, &Liveness::of(start), session).await
+    }
+
+    /// The same of a brick that may refuse to serve.
+    ///
+    /// # Errors
+    /// As for [`announce_brick`](Self::announce_brick).
+    pub async fn announce_brick_as(
+        &self,
+        id: BrickId,
+        liveness: &Liveness,
+        session: MetaSessionId,
+    ) -> Result<Edited<()>> {
         edit!(self, |draft| {
             require(draft.get::<BrickRecord>(&Path::Brick(id)).await?, BRICK, id)?;
             let path = Path::AliveBrick(id);
-            check_start(BRICK, id.0, start, draft.get(&path).await?)?;
-            draft.attach(&path, &Liveness { start }, session)?;
+            check_start(BRICK, id.0, liveness.start, draft.get(&path).await?)?;
+            draft.attach(&path, liveness, session)?;
         })
     }
 
@@ -159,7 +172,7 @@ impl CatalogEditor {
             require(draft.get::<PeerRecord>(&Path::Peer(id)).await?, PEER, id)?;
             let path = Path::AlivePeer(id);
             check_start(PEER, id.0, start, draft.get(&path).await?)?;
-            draft.attach(&path, &Liveness { start }, session)?;
+            draft.attach(&path, &Liveness::of(start), session)?;
         })
     }
 }
@@ -181,7 +194,7 @@ fn check_not_alive(what: &'static str, id: u32, alive: Option<Liveness>) -> Resu
 
 fn check_start(what: &'static str, id: u32, start: StartNumber, alive: Option<Liveness>) -> Result<()> {
     match alive {
-        Some(Liveness { start: newer }) if newer > start => {
+        Some(Liveness { start: newer, .. }) if newer > start => {
             Err(CatalogError::Superseded { what, id, start: start.0, newer: newer.0 })
         }
         _ => Ok(()),

@@ -43,7 +43,7 @@ impl CatalogEditor {
                 return Err(CatalogError::Exists { what: SPACE, name: name.to_owned() });
             }
             let epoch = Epoch(draft.touch(&Path::PlacementMap).await?);
-            let (bricks, storage) = live_bricks(&draft, options.storage).await?;
+            let (bricks, storage) = serving_bricks(&draft, options.storage).await?;
             let nodes = options.nodes.unwrap_or_else(|| placement::default_nodes(bricks.len()));
             let id = draft.reserve_numbers("spaces", 1, SpaceId::MAX.0.into()).await?;
             let first = draft.reserve_numbers("nodes", nodes.into(), u64::from(NodeId::MAX.0) - 1).await?;
@@ -204,16 +204,17 @@ pub(super) async fn read_bricks(draft: &CatalogDraft<'_>) -> Result<BTreeSet<Bri
     Ok(bricks.into_iter().map(|(_, brick)| brick.id).collect())
 }
 
-/// The live bricks that can get logical nodes, with the given storage; by default durable ones if there are any.
-async fn live_bricks(draft: &CatalogDraft<'_>, storage: Option<Storage>) -> Result<(BTreeSet<BrickId>, Storage)> {
+/// The bricks that serve and can get logical nodes, with the given storage; by default durable ones if there are any.
+async fn serving_bricks(draft: &CatalogDraft<'_>, storage: Option<Storage>) -> Result<(BTreeSet<BrickId>, Storage)> {
     let bricks = draft.scan::<BrickRecord>(Prefix::new("bricks/")?).await?;
     let alive = draft.scan::<Liveness>(Prefix::new("alive/bricks/")?).await?;
-    let alive: BTreeSet<BrickId> = alive.iter().filter_map(|(path, _)| brick_of(path)).collect();
+    let serving: BTreeSet<BrickId> =
+        alive.iter().filter(|(_, alive)| alive.serves()).filter_map(|(path, _)| brick_of(path)).collect();
     let candidates = || {
         bricks
             .iter()
             .map(|(_, brick)| brick)
-            .filter(|brick| alive.contains(&brick.id) && (!brick.leaving || planted(Bug::DrainingBrickAssigned)))
+            .filter(|brick| serving.contains(&brick.id) && (!brick.leaving || planted(Bug::DrainingBrickAssigned)))
     };
     let has_durable = candidates().any(|brick| brick.storage == Storage::Durable);
     let storage = storage.unwrap_or(if has_durable { Storage::Durable } else { Storage::Memory });

@@ -6,7 +6,9 @@ use model::{FailurePolicy, NodeId};
 
 use super::*;
 use crate::Key;
-use crate::catalog::{ClassDefinition, Epoch, MovePhase, NodePlacement, Quota, RemovedSpace, SpaceChange};
+use crate::catalog::{
+    ClassDefinition, Epoch, Liveness, MovePhase, MoveRequest, NodePlacement, Quota, RemovedSpace, SpaceChange,
+};
 
 #[tokio::test]
 pub(crate) async fn a_space_is_spread_evenly_over_the_bricks_that_live() {
@@ -42,6 +44,33 @@ pub(crate) async fn a_space_is_spread_evenly_over_the_bricks_that_live() {
     assert!(catalog.node_placement(NodeId(0)).is_none() && catalog.node_placement(NodeId(147)).is_none());
     assert_eq!(catalog.placement_map().nodes().count(), 146);
     assert!(catalog.spread().is_empty());
+}
+
+#[tokio::test]
+pub(crate) async fn brick_that_refuses_to_serve_gets_no_logical_nodes() {
+    let editor = editor();
+    let serving = brick(&editor, Storage::Durable).await.id;
+    let refusing = brick(&editor, Storage::Durable).await.id;
+    let start = editor.start_number().await.unwrap();
+    let announce = async |refused: Option<&str>| {
+        let liveness = Liveness { refused: refused.map(str::to_owned), ..Liveness::of(start) };
+        editor.announce_brick_as(refusing, &liveness, session(&editor).await.id).await.unwrap();
+    };
+    announce(Some("its clock is 600.0 s ahead")).await;
+    let space = editor.create_space("main", SpaceOptions::default()).await.unwrap().value;
+    let before = catalog(&editor).await;
+    assert!(space.node_ids().all(|node| before.node_placement(node).unwrap().brick == serving));
+    assert!(before.spread().is_empty());
+    let node = space.first_node.0;
+    for request in [
+        MoveRequest::To { nodes: vec![node], brick: refusing, dry_run: true },
+        MoveRequest::Drain { brick: refusing, dry_run: true },
+    ] {
+        let refused = editor.handle_move_request(&before, request).await.unwrap_err();
+        assert!(refused.to_string().contains("its clock is 600.0 s ahead"), "{refused}");
+    }
+    announce(None).await;
+    assert!(!catalog(&editor).await.spread().is_empty());
 }
 
 #[tokio::test]
