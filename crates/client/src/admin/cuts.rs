@@ -20,9 +20,9 @@ use crate::client_core::unexpected_answer_error;
 
 /// How long a brick holds at most. Over a slow link the coordinator is that far away twice.
 const HOLD: Duration = Duration::from_secs(2);
-/// How long a cut may take. A disk that is slow delays the beginning of the hold.
+/// How long a cut may take. A disk that is slow delays the beginning of the hold. After so long no other one is tried.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Cuts that are tried, one after the other.
+/// Cuts that are tried at most, one after the other.
 const TRIES: u32 = 8;
 /// Why a cut fails whose moment lasts too long.
 const AT_CUT_TOO_SLOW: &str = "the catalogue cannot be read while the bricks hold: the meta-server does not answer";
@@ -92,25 +92,24 @@ pub(crate) async fn cut_bricks<B: CutBrick, T, F: Future<Output = Result<T>>>(
     follower: Option<u64>,
     at_cut: impl Fn(Vec<CutPart>) -> F,
 ) -> Result<(Vec<CutPart>, T)> {
+    let (began, mut tries) = (Instant::now(), 0);
     let mut number = CutNumber(micros_now());
-    let mut last_error = None;
-    for _ in 0..TRIES {
+    loop {
         let mut attempt = Attempt::new(bricks, follower, number);
-        match attempt.run(&at_cut).await {
+        let error = match attempt.run(&at_cut).await {
             Ok(cut) => return Ok(cut),
-            Err(error) if !is_worth_another_try(error.kind()) => return Err(error),
-            Err(error) => last_error = Some(error),
+            Err(error) => error,
+        };
+        tries += 1;
+        let is_passing = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
+        if !is_passing || tries == TRIES || began.elapsed() >= PATIENCE {
+            return Err(error);
         }
         let taken = attempt.largest.max(number);
         time::sleep(Duration::from_millis(rand::random_range(PAUSE_MS))).await;
         // The clock has gone on, and so has the number of a cut that another one began meanwhile.
         number = CutNumber(micros_now().max(taken.0.saturating_add(1)));
     }
-    Err(last_error.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no cut was made")))
-}
-
-fn is_worth_another_try(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::Unknown)
 }
 
 fn micros_now() -> u64 {
@@ -414,6 +413,31 @@ mod tests {
                 }
                 _ => Ok(Response::CutReleased(proto::CutReleased { run: 1, lasted: true })),
             }
+        }
+    }
+
+    /// A brick that has ended: the client tries to reach it for a while.
+    #[derive(Clone)]
+    struct EndedBrick(Duration);
+
+    impl CutBrick for EndedBrick {
+        fn name(&self) -> String {
+            "ended".to_owned()
+        }
+
+        async fn ask(&self, _: Request) -> Result<Response> {
+            time::sleep(self.0).await;
+            Err(Error::new(ErrorKind::Unavailable, "no server listens"))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn brick_that_cannot_be_reached_ends_a_cut_when_its_time_is_over() {
+        for (reached_for, most) in [(PATIENCE / 4, PATIENCE * 2), (PATIENCE * 10, PATIENCE + HOLD)] {
+            let began = Instant::now();
+            let failed = cut_bricks(&[EndedBrick(reached_for)], None, |_| async { Ok(()) }).await.unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::Unavailable, "{failed}");
+            assert!(began.elapsed() <= most, "{:?}", began.elapsed());
         }
     }
 

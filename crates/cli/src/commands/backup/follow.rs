@@ -37,6 +37,8 @@ const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration
 const MAX_INCREMENTS: usize = 500;
 /// The shortest time to keep.
 const LEAST_KEEP: Duration = Duration::from_secs(1);
+/// How long the moment that is being taken may last when the command is to end.
+const LAST_MOMENT: Duration = Duration::from_secs(5);
 /// What is encrypted and decrypted once at the start.
 const TEST_TEXT: &[u8] = b"mortar";
 /// The pause after a failure, which doubles up to the longest one.
@@ -168,7 +170,8 @@ fn check_arguments(args: &Backup) -> Result {
 }
 
 impl Following<'_> {
-    /// Takes moments until a signal comes. One that is being taken is completed, unless another signal comes; the archive of a state is not.
+    /// Takes moments until a signal comes. One that is being taken is completed, unless that takes long or another signal comes; the archive of a
+    /// state is not.
     async fn run(&mut self, signals: &mut Signals) -> Result {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -183,6 +186,7 @@ impl Following<'_> {
                         tokio::select! {
                             done = &mut step => (done, true),
                             () = signals.next() => return Ok(()),
+                            () = time::sleep(LAST_MOMENT) => return Ok(()),
                         }
                     } else {
                         return Ok(());
