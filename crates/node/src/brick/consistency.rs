@@ -15,7 +15,8 @@
 //!    for long, and a check can continue behind any portion.
 //! 2. A content is named by one object from the transaction that takes it until it is freed. So a content that is in two snapshots, not
 //!    staged in the first one, is named in every snapshot between them. Contents are compared with objects in such a walk.
-//! 3. A problem of a portion counts only if the logical node was served all the time: else its rows may be an incomplete copy. The caller
+//! 3. A damaged page of the B-tree is a problem of its logical node once, however many rows of it were looked up.
+//! 4. A problem of a portion counts only if the logical node was served all the time: else its rows may be an incomplete copy. The caller
 //!    checks that.
 
 mod collections;
@@ -26,6 +27,7 @@ pub(crate) mod plant;
 mod problem;
 mod transactions;
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -41,6 +43,8 @@ pub(crate) use problem::{Problem, Remedy, Severity};
 const PORTION_ROWS: usize = if cfg!(test) { 3 } else { 2048 };
 /// Bytes of rows after which a part of a portion ends.
 const PORTION_BYTES: usize = 4 << 20;
+/// Damages of rows that a check remembers. It may report later ones more than once.
+const KNOWN_DAMAGES: usize = 1_000;
 /// The tables that are walked, in order; `X` stands for the contents, `Y` for their bytes.
 const TABLES: [u8; 10] = *b"PEICRUKMXY";
 
@@ -102,12 +106,14 @@ pub(crate) struct Walk {
     place: Option<Place>,
     /// The contents that are compared with objects.
     contents: Option<ContentWalk>,
+    /// Damages of rows that were reported: of a damaged page all look-ups tell the same.
+    damages: BTreeSet<String>,
 }
 
 impl Walk {
     /// Continues a check at a place.
     pub(crate) fn from(place: Place) -> Self {
-        Self { place: Some(place), contents: None }
+        Self { place: Some(place), contents: None, damages: BTreeSet::new() }
     }
 
     /// The next portion; `None` at the end. A walk belongs to the check of one logical node.
@@ -124,9 +130,19 @@ impl Walk {
             }
             portion => portion?,
         };
+        portion.problems.retain(|problem| self.is_new(problem));
         portion.next = portion.next.or_else(|| place.next_table());
         self.place = portion.next.clone();
         Ok(Some(portion))
+    }
+
+    /// Whether a problem is none that was reported before.
+    fn is_new(&mut self, problem: &Problem) -> bool {
+        match problem {
+            Problem::RowDamaged { what, .. } if self.damages.len() < KNOWN_DAMAGES => self.damages.insert(what.clone()),
+            Problem::RowDamaged { what, .. } => !self.damages.contains(what),
+            _ => true,
+        }
     }
 
     fn portion(&mut self, check: &NodeCheck<'_>, place: &Place) -> Result<Portion> {
@@ -305,5 +321,13 @@ mod tests {
         assert_eq!(accept(ErrorKind::Corrupt).unwrap(), None);
         assert_eq!(accept(ErrorKind::Io).unwrap_err().kind(), ErrorKind::Io);
         assert_eq!(reading.portion.problems.len(), 1);
+    }
+
+    #[test]
+    fn damaged_page_is_one_problem_of_a_logical_node() {
+        let mut walk = Walk::from(Place::first());
+        let damaged = |page: u32| Problem::RowDamaged { node: NodeId(3), what: format!("page {page} is damaged") };
+        let is_new: Vec<bool> = [1, 1, 2, 1, 2].map(|page| walk.is_new(&damaged(page))).to_vec();
+        assert_eq!(is_new, [true, false, true, false, false]);
     }
 }
