@@ -126,6 +126,8 @@ async fn run_interruptible(command: Command, session: &mut CommandContext) -> Re
         Command::Import(_) => {
             ("stopped; what was imported so far is complete and stays", "The same command continues from there.")
         }
+        // It removes its clone first.
+        Command::Export(args) if args.is_of_moment() => return run_with_server(command, session).await,
         Command::Export(_) => ("stopped; what was written so far stays", "--overwrite writes everything again."),
         Command::Backup(args) if args.follows() => return run_with_server(command, session).await,
         Command::Backup(_) => ("stopped; no archive was written", "The archive appears only when it is complete."),

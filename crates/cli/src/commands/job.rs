@@ -282,7 +282,13 @@ pub(crate) async fn follow(
     }
 }
 
-async fn wait_end(client: &AdminClient, session: &CommandContext, job: JobId, title: &'static str) -> Result<JobView> {
+/// Waits for the end of a job, and shows its progress.
+pub(crate) async fn wait_end(
+    client: &AdminClient,
+    session: &CommandContext,
+    job: JobId,
+    title: &'static str,
+) -> Result<JobView> {
     let mut shown: Option<Progress> = None;
     let mut told = Vec::new();
     let mut away: Option<time::Instant> = None;

@@ -192,6 +192,13 @@ impl Report for ExportReport {
     }
 }
 
+impl Export {
+    /// Whether it reads a clone of the space.
+    pub(crate) fn is_of_moment(&self) -> bool {
+        self.moment
+    }
+}
+
 pub(crate) async fn export(args: Export, session: &mut CommandContext) -> Result {
     let (prefix, is_of_moment) = (prefix_of(&args.prefix)?, args.moment);
     let export = async |session: &mut CommandContext| export_tree(args, prefix, session).await;
