@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortar_tests::cluster::Cluster;
-use mortar_tests::{CommandOutput, TEST_TIMEOUT, mortar, run, spawn, wait};
+use mortar_tests::{CommandOutput, Server, TEST_TIMEOUT, mortar, run, spawn, wait};
 use rustix::process::{Signal, test_kill_process};
 
 /// Rounds of the suite.
@@ -335,4 +335,45 @@ fn lost_changes_of_a_brick_are_accepted_explicitly() {
     }
     world.kill("brick-1");
     world.restart("brick-1");
+}
+
+#[test]
+fn lost_changes_of_a_brick_of_one_process_are_accepted_explicitly() {
+    let mut server = Server::start(&["--bricks", "2"]);
+    let (brick, old) = (server.data().join("brick-2"), server.data().join("old"));
+    let put = |server: &Server, name: &str| {
+        for number in 0..8 {
+            server.run_with_input(&["put", "-", &format!("/{name}-{number}")], name).ok();
+        }
+    };
+    put(&server, "first");
+    server.stop();
+    copy(&brick, &old);
+    let accept = |server: &Server, directory: &Path, yes: &[&str]| {
+        run(server.command(&["brick", "accept-loss", "--data"]).arg(directory).args(yes))
+    };
+    assert_eq!(accept(&server, &brick, &["--yes"]).code, 2, "there is nothing to accept");
+    assert_eq!(accept(&server, &server.data(), &[]).code, 2, "the first brick has the catalogue");
+    server.restart();
+    put(&server, "later");
+    server.stop();
+    replace(&brick, &old);
+    server.launch();
+    assert_eq!(server.wait_exit().code(), Some(DENIED));
+    assert!(server.log().contains("brick 2 went back in time"), "{}", server.log());
+    assert!(accept(&server, &brick, &[]).ok().contains("Add --yes"));
+    server.launch();
+    assert_eq!(server.wait_exit().code(), Some(DENIED), "nothing was accepted");
+    assert!(accept(&server, &brick, &["--yes"]).ok().contains("Accepted"));
+    server.restart();
+    for number in 0..8 {
+        server.run(&["get", &format!("/first-{number}")]).ok();
+        // It is there or lost, and never another object.
+        let later = server.run(&["get", &format!("/later-{number}")]);
+        assert!(later.code == 0 || later.code == 3, "{}", later.stderr);
+    }
+    put(&server, "new");
+    server.stop();
+    server.restart();
+    server.run(&["status", "--quiet"]).ok();
 }

@@ -127,6 +127,8 @@ fn values_of_a_unique_index_are_unique() {
         assert!(flawed.stderr.contains(words), "{words}: {}", flawed.stderr);
     }
     assert!(cluster.run(&["index", "list"]).ok().contains("building: "));
+    let job = cluster.run(&["job", "ls", "--json"]).json().pop().unwrap();
+    assert!(job["problems"][0].as_str().unwrap().contains("have the same values"), "{job}");
     let waited = cluster.run(&["index", "build", "by_kind", "--json"]);
     assert_eq!((waited.code, &waited.errors()[0]["error"]["kind"]), (1, &json!("not_unique")));
     let removed = cluster.run(&["index", "remove", "by_kind"]);

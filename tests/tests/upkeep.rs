@@ -2,8 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::fs;
+use std::fs::{self, File};
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -205,6 +206,118 @@ fn scrub_names_damaged_objects_while_the_server_serves() {
     assert_eq!(server.run(&["get", "/small/7"]).stdout, b"7");
     assert_eq!(server.run(&["backup", "archive"]).code, 6, "a backup contains no damaged data");
     assert!(!server.dir().join("archive").exists());
+}
+
+/// A server of three bricks, the directory of the last one, and an object on it with bytes in a blob file.
+fn server_of_three_bricks(args: &[&str]) -> (Server, PathBuf) {
+    let server = Server::start(&[&["--bricks", "3"], args].concat());
+    let brick = server.data().join("brick-3");
+    for number in 0..64 {
+        server.run_with_input(&["put", "-", &format!("/{number}")], vec![7; 1 << 20]).ok();
+        if blob_files(&brick).iter().any(|file| fs::metadata(file).unwrap().len() > 1 << 20) {
+            return (server, brick);
+        }
+    }
+    panic!("no object is on the third brick");
+}
+
+fn blob_files(brick: &Path) -> Vec<PathBuf> {
+    fs::read_dir(brick.join("blobs")).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Flips a bit of the last byte of each blob file.
+fn damage_blob_files(brick: &Path) {
+    for file in blob_files(brick) {
+        let mut bytes = fs::read(&file).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&file, bytes).unwrap();
+    }
+}
+
+#[test]
+fn damage_of_any_brick_is_in_the_status_of_the_server_and_stays_after_a_restart() {
+    let (mut server, brick) = server_of_three_bricks(&[]);
+    server.run(&["status", "--quiet"]).ok();
+    assert_eq!(server.run(&["status", "--json"]).json()[0]["metrics"]["scrub_damage"], 0);
+    damage_blob_files(&brick);
+    assert_eq!(server.run(&["scrub"]).code, 6);
+    let check = |server: &Server| {
+        let status = server.run(&["status", "--json"]);
+        let shown = &status.json()[0];
+        assert_eq!(status.code, 1, "{shown}");
+        let problem = shown["health_problem"].as_str().unwrap();
+        assert!(problem.contains("brick 3: a scrub found"), "{problem}");
+        assert!(shown["metrics"]["scrub_damage"].as_u64().unwrap() > 0, "{shown}");
+    };
+    check(&server);
+    server.stop();
+    server.restart();
+    check(&server);
+}
+
+#[test]
+fn missing_blob_file_is_named_at_the_start_and_by_a_scrub() {
+    let (mut server, brick) = server_of_three_bricks(&[]);
+    server.stop();
+    let name = blob_files(&brick).into_iter().min().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    blob_files(&brick).iter().for_each(|file| fs::remove_file(file).unwrap());
+    server.restart();
+    assert!(server.log().contains("a blob file is missing") && server.log().contains(&name), "{}", server.log());
+    let report = server.run(&["scrub", "--json"]);
+    let damaged = report.json()[0]["damaged"].to_string();
+    assert!(report.code == 6 && damaged.contains(&format!("its blob file {name} is missing")), "{damaged}");
+}
+
+#[test]
+fn server_does_not_start_without_the_directory_of_a_brick() {
+    let (mut server, brick) = server_of_three_bricks(&[]);
+    server.stop();
+    let aside = server.dir().join("aside");
+    fs::rename(&brick, &aside).unwrap();
+    server.launch();
+    assert_eq!(server.wait_exit().code(), Some(6));
+    assert!(
+        server.log().contains(&format!("the directory {} of brick 3 is missing", brick.display())),
+        "{}",
+        server.log()
+    );
+    assert!(!brick.exists(), "no new brick is made in its place");
+    fs::rename(&aside, &brick).unwrap();
+    server.restart();
+    server.run(&["status", "--quiet"]).ok();
+}
+
+#[test]
+fn other_bricks_are_served_without_a_directory_on_request() {
+    let (mut server, brick) = server_of_three_bricks(&["--allow-missing-bricks"]);
+    server.stop();
+    fs::remove_dir_all(&brick).unwrap();
+    server.restart();
+    let status = server.run(&["status", "--json"]);
+    assert!(status.json()[0]["health_problem"].as_str().unwrap().contains("cannot be reached: 3"), "{}", status.text());
+    assert!(!brick.exists());
+}
+
+#[test]
+fn repair_examines_the_bricks_below_a_directory_and_names_each() {
+    let (mut server, brick) = server_of_three_bricks(&[]);
+    server.stop();
+    let repair = |server: &Server| run(server.command(&["repair", "--json", "--data"]).arg(server.data()));
+    let usable = |report: &CommandOutput| -> Vec<bool> {
+        report.json().iter().map(|line| line["usable"].as_bool().unwrap()).collect()
+    };
+    let report = repair(&server);
+    report.ok();
+    assert_eq!(usable(&report), [true, true, true]);
+    File::options().write(true).open(brick.join("tree/rows")).unwrap().set_len(5000).unwrap();
+    let report = repair(&server);
+    assert_eq!((report.code, usable(&report)), (6, vec![true, true, false]), "{}", report.stderr);
+    assert_eq!(report.json()[2]["data"], brick.to_str().unwrap());
+    assert!(report.stderr.contains(brick.to_str().unwrap()), "{}", report.stderr);
+    server.launch();
+    assert_eq!(server.wait_exit().code(), Some(6));
+    let hints = [server.log(), report.stderr];
+    assert!(hints.iter().all(|hint| hint.contains("mortar restore FILE --data NEW")), "{hints:#?}");
 }
 
 #[test]

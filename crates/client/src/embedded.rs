@@ -1,5 +1,6 @@
 //! A cluster within the caller's process: no server to start, and no address that others reach.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
@@ -7,7 +8,7 @@ use std::thread;
 use meta::Embedded as Catalogue;
 use model::{Error, ErrorKind, Result};
 use node::auth::{ClusterCredentials, Secret};
-use node::local_cluster::{LocalCluster, MAIN_SPACE, SECRET_FILE, brick_count, brick_places};
+use node::local_cluster::{BrickDirectories, LocalCluster, MAIN_SPACE, SECRET_FILE};
 use node::meta::MetaServer;
 use node::purpose::Purpose;
 use node::{Config, IoRuntimes};
@@ -239,18 +240,27 @@ impl Place {
     }
 
     /// The stores of the bricks, the first of which has the catalogue.
-    fn open(&self, options: &StoreOptions) -> Result<Vec<Store>> {
-        let Self::Directory(directory) = self else { return Ok(vec![Store::in_memory(options.clone())?]) };
+    fn open(&self, options: &StoreOptions) -> Result<BTreeMap<u16, Store>> {
+        let Self::Directory(directory) = self else {
+            return Ok(BTreeMap::from([(1, Store::in_memory(options.clone())?)]));
+        };
         if let DirectoryContents::Other(name) = DirectoryContents::of(directory)? {
             let what = format!("{} contains other files than a cluster: {name}", directory.display());
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        let open = |(path, purpose): (PathBuf, Purpose)| {
-            let store = Store::open(&path, options.clone())?;
+        let open = |path: &Path, purpose: Purpose| {
+            let store = Store::open(path, options.clone())?;
             purpose.check(&store)?;
-            Ok(store)
+            Ok::<_, Error>(store)
         };
-        brick_places(directory, brick_count(directory)).map(open).collect()
+        let first = open(directory, Purpose::Whole)?;
+        let places = BrickDirectories::find(directory, &first, 1)?;
+        places.check_complete()?;
+        let mut stores = BTreeMap::from([(1, first)]);
+        for (number, path) in places.directories() {
+            stores.insert(number, open(&path, Purpose::Brick)?);
+        }
+        Ok(stores)
     }
 
     /// The secret of the processes of this cluster.
@@ -303,9 +313,9 @@ async fn serve(place: &Place, options: &StoreOptions, cluster: &mut LocalCluster
         ..Config::default()
     };
     let stores = place.open(options)?;
-    let catalogue = Arc::new(Catalogue::open(&stores[0])?);
+    let catalogue = Arc::new(Catalogue::open(&stores[&1])?);
     let meta = MetaServer::start(catalogue.clone(), config("meta")).await?;
-    let brick = |number: usize| config(&format!("brick-{number}"));
+    let brick = |number: u16| config(&format!("brick-{number}"));
     cluster.start(catalogue, meta, stores, brick, vec![config("peer")]).await
 }
 

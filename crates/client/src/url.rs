@@ -17,7 +17,7 @@ const DEFAULT_SPACE: &str = "main";
 /// `mortar+unix://[USER@]/PATH/OF/SOCKET[/SPACE]`. A URL never has a password, because URLs are printed and logged.
 ///
 /// The default port is [`DEFAULT_PORT`], the default space `main`. The last component of a path is the space, unless the whole path
-/// is a socket.
+/// is a socket, or a directory is before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Url {
     /// The user that connects. Without one, it is the user of the client's certificate, or none.
@@ -97,6 +97,10 @@ fn parse_unix(text: &str, path: &str) -> Result<Url> {
     let (socket, space) = path.rsplit_once('/').unwrap_or((path, ""));
     if socket.is_empty() {
         return Err(wrong("there is no such socket"));
+    }
+    // A directory is no socket: the last component is the name of one that does not exist.
+    if fs::metadata(socket).is_ok_and(|file| file.is_dir()) {
+        return Ok(Url { user, address: Address::Unix(path.into()), space: DEFAULT_SPACE.to_owned() });
     }
     Ok(Url { user, address: Address::Unix(socket.into()), space: space_name(text, space)? })
 }
@@ -178,6 +182,15 @@ mod tests {
         let text = format!("mortar+unix://{}", path.display());
         assert_eq!(parsed(&text), (format!("unix:{}", path.display()), "main".to_owned()));
         assert_eq!(parsed(&format!("{text}/x")).1, "x");
+    }
+
+    #[test]
+    fn last_part_below_a_directory_is_a_socket_that_does_not_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!("mortar+unix://{}/none.sock", dir.path().display());
+        let address = format!("unix:{}/none.sock", dir.path().display());
+        assert_eq!(parsed(&text), (address.clone(), "main".to_owned()));
+        assert_eq!(parsed(&format!("{text}/photos")), (address, "photos".to_owned()));
     }
 
     #[test]

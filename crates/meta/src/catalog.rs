@@ -11,7 +11,6 @@
 //! | [`CatalogEditor`] | all operations, each a compare-and-set loop over a `catalog_draft` |
 //! | [`Catalog`] | the whole catalogue at one revision, in memory |
 //! | [`Follower`] | keeps a [`Catalog`] current |
-//! | [`Presence`] | announces that a process is alive |
 //!
 //! `docs/catalogue.md` shows the keys and values with examples.
 

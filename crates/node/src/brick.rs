@@ -19,6 +19,7 @@ mod cuts;
 mod entries;
 mod entry_rows;
 pub(crate) mod guards;
+pub(crate) mod health;
 mod index_rows;
 mod indexes;
 mod long_job;
@@ -63,6 +64,7 @@ use crate::server::{self, AdmittedConnection, Config, Metric, ServerCounters, Th
 use background_scrub::BackgroundScrub;
 pub use background_scrub::ScrubSettings;
 use cuts::Cuts;
+pub use health::BrickHealth;
 pub use node_driver::PageRead;
 pub(crate) use node_driver::STAGING_LEASE_MS;
 use nodes::Nodes;
@@ -102,6 +104,11 @@ impl Brick {
 }
 
 impl Brick {
+    /// What is wrong with it, for the peer servers of its process.
+    pub(crate) fn health(&self) -> BrickHealth {
+        self.server.role().health()
+    }
+
     /// Works on the parts of this brick in jobs, until it is dropped.
     pub(crate) fn work_on_jobs(&self, worker: JobWorker) -> impl Future<Output = ()> + Send + 'static {
         scrub_job::run(self.server.role().nodes.clone(), self.server.role().scrub.clone(), worker)
@@ -134,6 +141,10 @@ impl BrickRole {
 }
 
 impl BrickRole {
+    fn health(&self) -> BrickHealth {
+        BrickHealth::new(self.nodes.clone(), self.scrub.clone())
+    }
+
     fn check_caller(&self, hello: &proto::Hello, who: &Principal) -> Result<()> {
         // Permission of administrators: a direct connection to a brick bypasses all other permissions.
         who.check_administrator(server::ServerRole::catalog(self).as_deref())?;
@@ -244,10 +255,7 @@ impl server::ServerRole for BrickRole {
     }
 
     fn health_problem(&self) -> Option<String> {
-        if self.nodes.store.status().disk_full {
-            return Some("the disk is full: reads are served, writes fail".to_owned());
-        }
-        self.nodes.health_problem().or_else(|| self.scrub.health_problem())
+        self.health().problem()
     }
 
     fn close(&self) -> Result<()> {

@@ -66,7 +66,7 @@ pub mod drivers {
     }
 }
 
-pub use brick::{Brick, ScrubSettings};
+pub use brick::{Brick, BrickHealth, ScrubSettings};
 pub use peer::PeerServer;
 pub use redirector::{Redirector, RedirectorSettings};
 pub use server::{Config, ConnectionLimits, IoRuntimes, IoThreads, OwnClients};

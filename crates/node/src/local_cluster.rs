@@ -4,48 +4,30 @@
 //! directory that was copied or restored is of one moment. Further bricks have directories below it. See
 //! docs/decisions/one-process.md.
 
-use std::path::{Path, PathBuf};
+mod directories;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use meta::MetaStore;
-use meta::catalog::SpaceOptions;
+use meta::catalog::{BrickId, SpaceOptions};
 use model::{ErrorKind, Result};
 use store::Store;
 
+use crate::blocking;
 use crate::cluster_view::ClusterView;
 use crate::meta::MetaServer;
 use crate::openings::WitnessTable;
 use crate::process::{BrickProcess, PeerProcess};
-use crate::purpose::Purpose;
-use crate::{Config, IoRuntimes, IoThreads};
+use crate::{BrickHealth, Config, IoRuntimes, IoThreads};
+
+pub(crate) use directories::brick_directory_name;
+pub use directories::{BrickDirectories, brick_directories, data_directory_of};
 
 /// The file in the data directory that authenticates processes that join.
 pub const SECRET_FILE: &str = "cluster.secret";
 /// The space of a new cluster.
 pub const MAIN_SPACE: &str = "main";
-
-/// The name of the directory of a brick, within the data directory: from 2 on, as the data directory is that of the first one.
-pub(crate) fn brick_directory_name(number: u16) -> String {
-    format!("brick-{number}")
-}
-
-fn brick_directory(data: &Path, number: u16) -> PathBuf {
-    data.join(brick_directory_name(number))
-}
-
-/// The directory and the purpose of each of the first `bricks` stores of a data directory.
-pub fn brick_places(data: &Path, bricks: u16) -> impl Iterator<Item = (PathBuf, Purpose)> + use<'_> {
-    (1..=bricks).map(move |number| match number {
-        1 => (data.to_owned(), Purpose::Whole),
-        _ => (brick_directory(data, number), Purpose::Brick),
-    })
-}
-
-/// The number of bricks of a data directory.
-#[must_use]
-pub fn brick_count(data: &Path) -> u16 {
-    (2..=u16::MAX).take_while(|number| brick_directory(data, *number).exists()).last().unwrap_or(1)
-}
 
 /// The servers of a cluster in this process. It must be [ended](LocalCluster::end): dropping it ends nothing.
 #[derive(Default)]
@@ -70,8 +52,8 @@ impl LocalCluster {
     }
 
     /// Starts a brick for each store, of which the first has the catalogue, and peer servers, and creates the space [`MAIN_SPACE`].
-    /// `brick` gives the configuration of each brick, counted from 1; `meta` serves the `catalogue`. What was started before an error
-    /// is ended by [`LocalCluster::end`].
+    /// Stores have the numbers of their directories, counted from 1. `brick` gives the configuration of each; `meta` serves the
+    /// `catalogue`. What was started before an error is ended by [`LocalCluster::end`].
     ///
     /// # Errors
     /// Those of the servers.
@@ -79,26 +61,35 @@ impl LocalCluster {
         &mut self,
         catalogue: Arc<dyn MetaStore>,
         meta: MetaServer,
-        stores: Vec<Store>,
-        brick: impl Fn(usize) -> Config,
+        stores: BTreeMap<u16, Store>,
+        brick: impl Fn(u16) -> Config,
         peers: Vec<Config>,
     ) -> Result<()> {
         let clock = meta.clock().clone();
         self.meta = Some(meta);
         let view = ClusterView::follow_with(catalogue, WitnessTable::new(), clock).await?;
-        for (number, store) in (1..).zip(stores) {
-            self.bricks.push(BrickProcess::start(view.clone(), store, brick(number), &[]).await?);
+        let first = stores.get(&1).cloned();
+        let mut started = BTreeMap::new();
+        for (number, store) in stores {
+            let process = BrickProcess::start(view.clone(), store, brick(number), &[]).await?;
+            started.insert(number, BrickId(process.number()));
+            self.bricks.push(process);
+        }
+        if let Some(first) = first {
+            blocking::wait(move || directories::record_bricks(&first, started)).await?;
         }
         match view.create_space(MAIN_SPACE, SpaceOptions::default()).await {
             // The space exists already.
             Err(error) if error.kind() == ErrorKind::Exists => {}
             created => drop(created?),
         }
+        let local_bricks: Vec<BrickHealth> = self.bricks.iter().map(|brick| brick.server().health()).collect();
         for config in peers {
+            let config = Config { local_bricks: local_bricks.clone(), ..config };
             self.peers.push(PeerProcess::start(view.clone(), config, &[]).await?);
         }
         for peer in &self.peers {
-            peer.wait_healthy().await;
+            peer.wait_connected().await;
         }
         Ok(())
     }
@@ -141,5 +132,27 @@ impl LocalCluster {
             Some(threads) => ended.and(threads.end().await),
             None => ended,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meta::Embedded;
+    use meta::catalog::{CatalogEditor, Parameters};
+    use store::Options;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_brick_has_a_number_of_its_own() {
+        let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        CatalogEditor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
+        let config = || Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() };
+        let meta = MetaServer::start(catalogue.clone(), config()).await.unwrap();
+        let stores = (1..=2).map(|number| (number, Store::in_memory(Options::default()).unwrap())).collect();
+        let mut cluster = LocalCluster::default();
+        cluster.start(catalogue, meta, stores, |_| config(), Vec::new()).await.unwrap();
+        assert!(cluster.bricks().iter().map(BrickProcess::number).eq([1, 2]));
+        cluster.end().await.unwrap();
     }
 }

@@ -255,7 +255,9 @@ impl Announcer {
                 let liveness = Liveness { start: self.start, refused };
                 self.editor.announce_brick_as(id, &liveness, session.id).await?;
             }
-            Identity::Peer(id) => drop(self.editor.announce_peer(id, self.start, session.id).await?),
+            Identity::Peer(id) => {
+                self.editor.announce_peer(id, self.start, session.id).await?;
+            }
         }
         Ok(())
     }

@@ -60,6 +60,7 @@ use wire::proto;
 use wire::proto::cluster::{AskWitness, Witnesses};
 
 use crate::auth::{Principal, permission_to_proto};
+use crate::brick::health::{self, BrickHealth};
 use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, SpaceView};
 use crate::process_clock::ProcessClock;
@@ -85,10 +86,10 @@ impl PeerServer {
         Ok(Self { server: Self::start_server(role, config).await? })
     }
 
-    /// What `/health` reports; `None` if there is no problem.
+    /// Why it does not serve all of the cluster's objects now, such as bricks that it cannot reach; `None` if it does.
     #[must_use]
-    pub fn health_problem(&self) -> Option<String> {
-        self.server.role().health_problem()
+    pub fn connection_problem(&self) -> Option<String> {
+        self.server.role().connection_problem()
     }
 
     /// The connections to bricks of the first shard.
@@ -102,6 +103,8 @@ pub(crate) struct PeerRole {
     cluster_view: Arc<ClusterView>,
     /// One for each I/O thread, in the order of the threads.
     shards: Vec<Arc<PeerShard>>,
+    /// The bricks of this process.
+    local_bricks: Vec<BrickHealth>,
     groups: Arc<GroupRegistry>,
     /// How many connections were served.
     served: AtomicU64,
@@ -120,12 +123,19 @@ impl PeerRole {
         let (cache_bytes, queries) = (config.cache_bytes / count, QueryLimits::default());
         let shard = |number| PeerShard::new(cluster_view.clone(), number, cache_bytes, queries.clone(), config);
         let shards = std::iter::once(process).chain(further).map(shard).collect();
-        Ok(Self { cluster_view, shards, groups: Arc::default(), served: AtomicU64::new(0) })
+        let local_bricks = config.local_bricks.clone();
+        Ok(Self { cluster_view, shards, local_bricks, groups: Arc::default(), served: AtomicU64::new(0) })
     }
 
     /// The registration of redirectors of a new connection.
     fn registration(&self) -> Registration {
         Registration::new(self.groups.clone(), self.served.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// What is wrong with the clock, the catalogue or the connections to bricks; `None` if nothing is.
+    fn connection_problem(&self) -> Option<String> {
+        let clock = self.cluster_view.clock.refusal();
+        clock.or_else(|| self.shards.iter().find_map(|shard| shard.health_problem()))
     }
 
     fn shard_of(&self, thread: &Thread<Self>) -> &Arc<PeerShard> {
@@ -278,12 +288,12 @@ impl ServerRole for PeerRole {
         if let Some(catalog) = self.cluster_view.catalog() {
             metrics.extend(crate::meta::catalog_metrics(&catalog));
         }
+        metrics.extend(health::scrub_metrics_of_all(&self.local_bricks));
         metrics
     }
 
     fn health_problem(&self) -> Option<String> {
-        let clock = self.cluster_view.clock.refusal();
-        clock.or_else(|| self.shards.iter().find_map(|shard| shard.health_problem()))
+        self.connection_problem().or_else(|| health::problem_of_any(&self.local_bricks))
     }
 
     fn close(&self) -> Result<()> {

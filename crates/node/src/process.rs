@@ -26,8 +26,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(300);
 /// The name of the server that a start waits for.
 const META_SERVER: &str = "the meta-server";
 /// How long a peer server may take until it reaches all bricks, and how often it is asked.
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
-const HEALTH_POLL_INTERVAL: Duration = Duration::from_millis(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A brick that serves a cluster.
 pub struct BrickProcess {
@@ -189,14 +189,14 @@ impl PeerProcess {
         &self.job_host
     }
 
-    /// Waits until it reaches all bricks, but not for ever: one of another process may be away.
-    pub async fn wait_healthy(&self) {
-        let until = time::Instant::now() + HEALTH_TIMEOUT;
-        while let Some(problem) = self.server.health_problem() {
+    /// Waits until it reaches all bricks, but not for ever: one of another process may be away. Damage of a brick does not delay it.
+    pub async fn wait_connected(&self) {
+        let until = time::Instant::now() + CONNECT_TIMEOUT;
+        while let Some(problem) = self.server.connection_problem() {
             if time::Instant::now() >= until {
                 return warn!(problem, "the peer server is not healthy yet");
             }
-            time::sleep(HEALTH_POLL_INTERVAL).await;
+            time::sleep(CONNECT_POLL_INTERVAL).await;
         }
     }
 

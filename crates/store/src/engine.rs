@@ -53,6 +53,8 @@ impl fmt::Display for DamagedRange {
         f.write_str(&self.what)?;
         match &self.to {
             Some(to) if to.is_empty() => Ok(()),
+            Some(to) if self.from.is_empty() => write!(f, "; it has the keys from the first to {}", hex(to)),
+            None if self.from.is_empty() => f.write_str("; it has the keys from the first on, which is all of them"),
             Some(to) => write!(f, "; it has the keys from {} to {}", hex(&self.from), hex(to)),
             None => write!(f, "; it has the keys from {} on", hex(&self.from)),
         }

@@ -13,7 +13,7 @@ use crate::commit::Core;
 use crate::commit::apply::Applier;
 use crate::commit::housekeeping;
 use crate::commit::writer::WriterState;
-use crate::content::blob_file::BlobFiles;
+use crate::content::blob_file::{self, BlobFiles};
 use crate::content::chunk_set::is_chunk_position;
 use crate::directory;
 use crate::disk::{Disk, RealDisk};
@@ -101,8 +101,39 @@ pub(crate) fn open_on(
     if let Some(salvaged) = salvaged {
         resume_after_loss(&core, salvaged, last)?;
     }
+    warn_of_missing_blob_files(&core);
     initialize(&core)?;
     Ok(core)
+}
+
+/// Logs which blob files with chunks of contents are missing. The other contents are served.
+fn warn_of_missing_blob_files(core: &Core) {
+    let mut missing = Vec::new();
+    let listed = core.state.read_state(|layers| {
+        let Some(files) = layers.files else { return Ok(()) };
+        missing.clear();
+        let (mut next, end) = (Some(0), Key::table(table::EXTENT).prefix_end());
+        // One look-up for each file instead of one for each chunk.
+        while let Some(from) = next.take() {
+            let mut file = None;
+            layers.scan(&Key::extent(from, 0), &end, &mut |key, _| {
+                file = extent_of(key).map(|(file, _)| file);
+                ControlFlow::Break(())
+            })?;
+            missing.extend(file.filter(|file| !files.exists(*file)));
+            next = file.and_then(|file| file.checked_add(1));
+        }
+        Ok(())
+    });
+    if let Err(error) = listed {
+        tracing::warn!(%error, "the store does not say which blob files it uses");
+    }
+    for file in missing {
+        tracing::warn!(
+            file = blob_file::file_name(file),
+            "a blob file is missing: contents in it cannot be read; `mortar scrub` names them"
+        );
+    }
 }
 
 pub(crate) fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: &StoreId) -> Result<BlobFiles> {

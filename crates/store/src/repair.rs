@@ -46,6 +46,8 @@ pub struct RepairReport {
     pub kept: u64,
     /// The last position that a readable part of the log mentions. A missing segment is not counted.
     pub seen: u64,
+    /// The number of the next transaction after a repair of the log.
+    pub next: Option<u64>,
     /// Whether the damage was repaired. Otherwise nothing was changed.
     pub repaired: bool,
     /// Where the damaged segments were copied.
@@ -91,7 +93,20 @@ impl fmt::Display for RepairReport {
         let verb = if self.repaired { "are" } else { "would be" };
         match self.lost() {
             Some((from, to)) => write!(f, "transactions {from} to {to} {verb} lost")?,
-            None => write!(f, "no transaction after {} {verb} known to be lost", self.kept)?,
+            None => {
+                let kept = self.kept;
+                write!(
+                    f,
+                    "transactions up to {kept} {verb} kept; what can be read of the log mentions no later one, but if its \
+                     damaged part has some, these {verb} lost"
+                )?;
+            }
+        }
+        if let Some(next) = self.next {
+            write!(
+                f,
+                "\nthe next transaction gets number {next}: numbers that lost transactions may have had are not given again"
+            )?;
         }
         match &self.set_aside {
             Some(dir) => write!(f, "\nthe damaged segments are in {}", dir.display()),
@@ -154,6 +169,7 @@ fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progre
         on_damage = OnDamage::Salvage;
     }
     let store = Store::start(open::open_locked(dir, lock, options, on_damage)?)?;
+    report.next = report.damage.is_some().then(|| store.position() + 1);
     report.repaired = !report.is_sound();
     report.scrub = Some(store.scrub(progress)?);
     match store.core().state.engine.reclaim_space().into_model_result() {

@@ -1,21 +1,26 @@
 //! `mortar brick accept-loss` and `mortar cluster accept-loss`: go on with a directory that went back in time.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use meta::Embedded;
 use meta::catalog::{BrickId, CatalogEditor};
 use model::Error;
+use node::auth::{ClusterCredentials, Secret};
 use node::cluster_view::ClusterView;
+use node::local_cluster::{SECRET_FILE, brick_directories, data_directory_of};
 use node::member;
 use node::meta::RemoteMetaStore;
 use node::openings::{BrickLoss, WitnessTable};
 use node::process_clock::ProcessClock;
 use node::purpose::Purpose;
 use serde::Serialize;
+use store::{Options, Store};
 use wire::handshake;
 
+use super::dev::open_for;
 use super::node::{open, open_catalogue};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report, pluralize};
@@ -25,12 +30,13 @@ pub(crate) const LOSS_EXAMPLES: &str = "\
 Examples:
   mortar brick accept-loss --config brick-1.toml          what would be lost; changes nothing
   mortar brick accept-loss --config brick-1.toml --yes    lose it
+  mortar brick accept-loss --data mortar-data/brick-2     the same for a brick of `mortar dev`, which must not run
 
 First look for the newer directory: if it is put back, nothing is lost. Otherwise every transaction that the brick forced after its
 directory was copied is gone at this brick, while its parts at other bricks remain. Names, references and index entries at other
 bricks may name objects that do not exist any more. Then `mortar node --config brick-1.toml` serves what is left.
 
-The brick must not run, and the meta-server must. Repeat the command if it was interrupted.";
+The brick must not run, and the meta-server must (with --config). Repeat the command if it was interrupted.";
 
 pub(crate) const CATALOGUE_LOSS_EXAMPLES: &str = "\
 Examples:
@@ -66,6 +72,20 @@ impl AcceptLoss {
     }
 }
 
+/// Which brick, and whether to do it.
+#[derive(Args)]
+pub(crate) struct AcceptBrickLoss {
+    /// The file with the settings of the process
+    #[arg(long, value_name = "FILE", required_unless_present = "data", conflicts_with = "data")]
+    config: Option<PathBuf>,
+    /// The directory of a further brick of `mortar dev`, such as mortar-data/brick-2
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Do it; without this, only say what it costs
+    #[arg(long)]
+    yes: bool,
+}
+
 /// What is lost, and whether it was accepted.
 #[derive(Serialize)]
 struct BrickLossReport {
@@ -82,6 +102,23 @@ struct BrickLossReport {
     nodes: u64,
     /// Processes that saw more.
     witnesses: Vec<String>,
+}
+
+impl BrickLossReport {
+    fn new(loss: &BrickLoss, accepted: bool) -> Self {
+        let known = loss.known.and_then(|known| known.latest()).into_iter();
+        let known = known.chain(loss.witnesses.iter().map(|one| one.seen.forced.opening)).map(|opening| opening.number);
+        Self {
+            brick: loss.brick,
+            accepted,
+            position: loss.position,
+            known_position: loss.highest_position(),
+            opening: loss.last.map_or(0, |last| last.number),
+            known_opening: known.max().unwrap_or(0),
+            nodes: loss.nodes.len() as u64,
+            witnesses: loss.witnesses.iter().map(|one| one.witness.clone()).collect(),
+        }
+    }
 }
 
 impl Report for BrickLossReport {
@@ -103,7 +140,16 @@ impl Report for BrickLossReport {
     }
 }
 
-pub(super) async fn accept_brick_loss(args: AcceptLoss, output: &mut Output) -> Result {
+pub(super) async fn accept_brick_loss(args: AcceptBrickLoss, output: &mut Output) -> Result {
+    match (args.config, args.data) {
+        (Some(config), _) => accept_loss_of_process(AcceptLoss { config, yes: args.yes }, output).await,
+        (None, Some(data)) => accept_loss_below(&data, args.yes, output).await,
+        (None, None) => Err(Failure::usage("the brick is not named: give --config FILE or --data DIR")),
+    }
+}
+
+/// Accepts the loss of a brick with a process of its own.
+async fn accept_loss_of_process(args: AcceptLoss, output: &mut Output) -> Result {
     let settings = args.settings(ProcessRole::Brick)?;
     let store = open(&settings, Purpose::Brick)?;
     let membership = settings.membership()?;
@@ -112,27 +158,52 @@ pub(super) async fn accept_brick_loss(args: AcceptLoss, output: &mut Output) -> 
     let clock = ProcessClock::of_member();
     clock.compare_until_known(&remote).await?;
     let view = ClusterView::follow_with(Arc::new(remote), WitnessTable::new(), clock).await?;
-    let brick = member::stored_brick(&store)?.ok_or_else(|| Failure::usage("the directory belongs to no brick"))?;
-    let loss = BrickLoss::examine(&view, &store, brick, &membership).await?;
-    if !loss.is_any() {
-        return Err(Failure::usage(format!("nothing shows that brick {brick} went back in time: start it")));
-    }
-    if args.yes {
-        loss.accept(view.editor()?, &store).await?;
-    }
+    let loss = BrickLoss::examine(&view, &store, brick_of(&store)?, &membership).await?;
+    accept(&loss, &view, &store, args.yes).await?;
     store.close()?;
-    let known = loss.known.and_then(|known| known.latest()).into_iter();
-    let known = known.chain(loss.witnesses.iter().map(|one| one.seen.forced.opening)).map(|opening| opening.number);
-    output.print(&BrickLossReport {
-        brick,
-        accepted: args.yes,
-        position: loss.position,
-        known_position: loss.highest_position(),
-        opening: loss.last.map_or(0, |last| last.number),
-        known_opening: known.max().unwrap_or(0),
-        nodes: loss.nodes.len() as u64,
-        witnesses: loss.witnesses.iter().map(|one| one.witness.clone()).collect(),
-    })
+    output.print(&BrickLossReport::new(&loss, args.yes))
+}
+
+/// Accepts the loss of a further brick of `mortar dev`. The catalogue is in the directory above it; other bricks do not run, but keep what
+/// they saw.
+async fn accept_loss_below(data: &Path, yes: bool, output: &mut Output) -> Result {
+    let Some(whole) = data_directory_of(data) else {
+        let what = format!("{} is not the directory of a further brick of `mortar dev`", data.display());
+        return Err(Failure::usage(what)
+            .hint("Name one such as mortar-data/brick-2; a brick with a process of its own has --config FILE."));
+    };
+    let first = open_for(&whole, Purpose::Whole, Options::default())?;
+    let store = open_for(data, Purpose::Brick, Options::default())?;
+    let view = ClusterView::follow(Arc::new(Embedded::open(&first)?)).await?;
+    let secret = whole.join(SECRET_FILE);
+    let secret = if secret.exists() { Some(Secret::load(&secret)?) } else { None };
+    let credentials = ClusterCredentials { secret, ..ClusterCredentials::default() };
+    let mut loss = BrickLoss::examine(&view, &store, brick_of(&store)?, &credentials).await?;
+    loss.add_kept(&first)?;
+    for other in brick_directories(&whole).iter().filter(|other| other.file_name() != data.file_name()) {
+        let other = open_for(other, Purpose::Brick, Options::default())?;
+        loss.add_kept(&other)?;
+        other.close()?;
+    }
+    accept(&loss, &view, &store, yes).await?;
+    store.close()?;
+    first.close()?;
+    output.print(&BrickLossReport::new(&loss, yes))
+}
+
+fn brick_of(store: &Store) -> Result<BrickId> {
+    member::stored_brick(store)?.ok_or_else(|| Failure::usage("the directory belongs to no brick"))
+}
+
+/// Accepts a loss, if there is one and that is asked for.
+async fn accept(loss: &BrickLoss, view: &ClusterView, store: &Store, yes: bool) -> Result {
+    if !loss.is_any() {
+        return Err(Failure::usage(format!("nothing shows that brick {} went back in time: start it", loss.brick)));
+    }
+    if yes {
+        loss.accept(view.editor()?, store).await?;
+    }
+    Ok(())
 }
 
 /// The revision with which a catalogue goes on.
@@ -165,6 +236,6 @@ pub(super) async fn accept_catalogue_loss(args: AcceptLoss, output: &mut Output)
     let revision = editor.store().get(Vec::new()).await?.revision.0;
     let opening = history.last().map_or(0, |last| last.number);
     drop(editor);
-    store.map_or(Ok(()), store::Store::close)?;
+    store.map_or(Ok(()), Store::close)?;
     output.print(&CatalogueLossReport { accepted: args.yes, revision, opening })
 }

@@ -1,6 +1,7 @@
 //! `mortar dev`: a whole cluster in one process.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,11 +14,12 @@ use meta::Embedded;
 use model::{Error, ErrorKind};
 use node::Config;
 use node::auth::Secret;
-use node::local_cluster::{LocalCluster, MAIN_SPACE, SECRET_FILE, brick_count, brick_places};
+use node::local_cluster::{BrickDirectories, LocalCluster, MAIN_SPACE, SECRET_FILE};
 use node::meta::MetaServer;
 use node::purpose::Purpose;
 use serde::Serialize;
 use store::{DirectoryContents, Options, Store};
+use tracing::warn;
 use wire::transport::Address;
 
 use super::node::open;
@@ -94,6 +96,9 @@ pub(crate) struct Dev {
     /// Open a data directory that other users of this machine can enter
     #[arg(long)]
     allow_loose_permissions: bool,
+    /// Serve the other bricks when the directory of a brick is missing; its objects are unreachable
+    #[arg(long)]
+    allow_missing_bricks: bool,
     /// Threads that serve connections [default: one for every two processors, at most 16]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=256))]
     io_threads: Option<u16>,
@@ -246,13 +251,11 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
             log_format: args.log_format,
         };
     let of_brick = |data: PathBuf| settings(ProcessRole::Brick, Some(data), vec![loopback.clone()], None);
-    let bricks = args.bricks.unwrap_or(1).max(if args.memory { 1 } else { brick_count(&args.data) });
-    let stores = brick_places(&args.data, bricks).map(|(data, purpose)| open(&of_brick(data), purpose));
-    let stores = stores.collect::<Result<Vec<_>>>()?;
+    let stores = open_stores(args, |data, purpose| open(&of_brick(data), purpose))?;
     if !args.memory && !secret.exists() {
         Secret::create(&secret)?;
     }
-    let catalogue = Arc::new(Embedded::open(&stores[0])?);
+    let catalogue = Arc::new(Embedded::open(&stores[&1])?);
     let meta_listen = match &args.meta_listen {
         Some(address) => address.parse()?,
         None if args.listen == LISTEN => META_LISTEN.parse()?,
@@ -293,6 +296,37 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
         data: (!args.memory).then(|| args.data.display().to_string()),
         pid: std::process::id(),
     })
+}
+
+/// Opens the stores of the bricks, by the numbers of their directories.
+fn open_stores(args: &Dev, open: impl Fn(PathBuf, Purpose) -> Result<Store>) -> Result<BTreeMap<u16, Store>> {
+    let bricks = args.bricks.unwrap_or(1);
+    let first = open(args.data.clone(), Purpose::Whole)?;
+    let mut stores = BTreeMap::new();
+    if args.memory {
+        for number in 2..=bricks {
+            stores.insert(number, open(args.data.clone(), Purpose::Brick)?);
+        }
+    } else {
+        let places = BrickDirectories::find(&args.data, &first, bricks)?;
+        match places.check_complete() {
+            Err(missing) if args.allow_missing_bricks => warn!(%missing, "its objects are unreachable"),
+            checked => checked.map_err(explain_missing)?,
+        }
+        for (number, data) in places.directories() {
+            stores.insert(number, open(data, Purpose::Brick)?);
+        }
+    }
+    stores.insert(1, first);
+    Ok(stores)
+}
+
+/// The failure to find the directory of a brick, with a hint.
+fn explain_missing(error: Error) -> Failure {
+    Failure::local(error).hint(
+        "Put it back. If it is lost, restore a backup of the whole cluster: `mortar restore FILE --data NEW`. Or serve what the other \
+         bricks have, with --allow-missing-bricks.",
+    )
 }
 
 /// The option with which a command in the same directory finds the server.
@@ -391,8 +425,9 @@ pub(super) fn open_for(data: &Path, purpose: Purpose, options: Options) -> Resul
     });
     opened.map_err(|error| match (purpose, error.kind()) {
         (Purpose::Brick, ErrorKind::Corrupt) => Failure::local(error).hint(format!(
-            "See what `mortar repair --data {}` can keep. A backup or a copy of this directory is no remedy: the brick would go back \
-             in time, and the cluster would not.",
+            "See what `mortar repair --data {}` can keep, or restore a backup of the whole cluster: `mortar restore FILE --data NEW` makes \
+             a new directory. An older copy of this directory alone is no remedy: the brick would go back in time, and the cluster would \
+             not.",
             data.display()
         )),
         (_, ErrorKind::Denied) => explain_loose_permissions(error),
@@ -413,7 +448,7 @@ pub(super) fn explain_open(error: Error, data: &Path) -> Failure {
     let failure = Failure::local(error);
     match kind {
         ErrorKind::Corrupt => failure.hint(format!(
-            "Restore a backup into another directory, or see what `mortar repair --data {}` can save.",
+            "See what `mortar repair --data {}` can keep, or restore a backup: `mortar restore FILE --data NEW` makes a new directory.",
             data.display()
         )),
         _ => failure,

@@ -76,9 +76,14 @@ enum Action {
 
 #[derive(Args)]
 struct Target {
-    /// Its number
-    #[arg(value_name = "JOB")]
+    /// Its number, as `mortar job ls` shows it
+    #[arg(value_name = "JOB", value_parser = parse_job)]
     job: u64,
+}
+
+/// Reads the number of a job.
+fn parse_job(text: &str) -> std::result::Result<u64, String> {
+    text.parse().map_err(|_| "a job has a number, such as 12; `mortar job ls` shows it".to_owned())
 }
 
 /// A rate, or none.
@@ -384,6 +389,14 @@ mod tests {
         assert_eq!(parse_rate("none").unwrap(), Rate(None));
         for wrong in ["", "0/s", "-1/s", "5/m", "1.5MiB/s", "MiB/s", "18446744073709551615GiB/s"] {
             assert!(parse_rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn job_is_a_number_and_other_words_are_refused_with_where_to_find_it() {
+        assert_eq!(parse_job("12"), Ok(12));
+        for wrong in ["abc", "", "-1", "1.5"] {
+            assert!(parse_job(wrong).unwrap_err().contains("mortar job ls"), "{wrong}");
         }
     }
 

@@ -43,7 +43,7 @@ enum BrickAction {
     },
     /// Go on with a brick whose directory went back in time, and lose what is missing
     #[command(after_help = LOSS_EXAMPLES)]
-    AcceptLoss(accept_loss::AcceptLoss),
+    AcceptLoss(accept_loss::AcceptBrickLoss),
 }
 
 const PEER_EXAMPLES: &str = "\

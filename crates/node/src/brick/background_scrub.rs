@@ -446,10 +446,19 @@ impl BackgroundScrub {
         (damage > 0).then(|| format!("a scrub found {damage} damaged: `mortar scrub` lists them; the first is {first}"))
     }
 
-    /// The metrics of the scrub.
-    pub(crate) fn metrics(&self) -> [Metric; 5] {
-        let Shown { found, is_running, bytes, ended_s } = self.shown();
+    /// The metrics of what it has found.
+    pub(super) fn found_metrics(&self) -> [Metric; 2] {
+        let Found { damage, dangling, .. } = self.shown().found;
         [
+            Metric::gauge("scrub_damage", damage, "Damage that the scrub has found and no later one found gone."),
+            Metric::gauge("scrub_dangling", dangling, "Entries that lead to objects that do not exist."),
+        ]
+    }
+
+    /// The metrics of how it proceeds and of what it has found.
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
+        let Shown { is_running, bytes, ended_s, .. } = self.shown();
+        let mut metrics = vec![
             Metric::gauge("scrub_running", u64::from(is_running), "Whether the brick is scrubbing itself now."),
             Metric::gauge(
                 "scrub_bytes",
@@ -457,9 +466,9 @@ impl BackgroundScrub {
                 "Bytes that the running round of the scrub has read, else the last one.",
             ),
             Metric::gauge("scrub_ended_seconds", ended_s, "When the last round ended, in seconds since 1970."),
-            Metric::gauge("scrub_damage", found.damage, "Damage that the scrub has found and no later one found gone."),
-            Metric::gauge("scrub_dangling", found.dangling, "Entries that lead to objects that do not exist."),
-        ]
+        ];
+        metrics.extend(self.found_metrics());
+        metrics
     }
 }
 

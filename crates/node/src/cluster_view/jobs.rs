@@ -142,7 +142,7 @@ fn bricks_to_scrub(catalog: &Catalog, wanted: &[BrickId]) -> Result<BTreeSet<u32
     }
 }
 
-/// Which processes a job waits for.
+/// What a job waits for: processes, or objects of which one must change.
 fn waiting_problems(catalog: &Catalog, job: &Job) -> Vec<String> {
     if job.state != JobState::Running {
         return Vec::new();
@@ -156,7 +156,12 @@ fn waiting_problems(catalog: &Catalog, job: &Job) -> Vec<String> {
         JobKind::Evolve { .. } | JobKind::Clone { .. } if !catalog.peers().any(|(_, alive)| alive.is_some()) => {
             vec!["no peer server is alive: start one, and it goes on".to_owned()]
         }
-        JobKind::Evolve { .. } | JobKind::Clone { .. } | JobKind::BuildIndex { .. } => Vec::new(),
+        JobKind::BuildIndex { space, index, .. } => {
+            let schema = catalog.schema(*space);
+            let flaw = schema.indexes().find(|one| one.id == *index).and_then(|index| index.flaw.as_ref());
+            flaw.map(|flaw| format!("{flaw}: change or remove one of them, and it goes on")).into_iter().collect()
+        }
+        JobKind::Evolve { .. } | JobKind::Clone { .. } => Vec::new(),
     }
 }
 

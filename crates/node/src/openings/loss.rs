@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use meta::catalog::{BrickId, CatalogEditor};
-use meta::opening::{Opening, OpeningHistory, OpeningRecord, WitnessedPosition};
+use meta::opening::{Opening, OpeningHistory, OpeningRecord, Subject, WitnessedPosition};
 use model::{Error, ErrorKind, NodeId, Result};
 use protocol::commit::Record;
 use protocol::ident::{HlcTimestamp, Version};
@@ -19,10 +19,11 @@ use store::{RowChanges, Store};
 use wire::cluster::{decode_record, encode_record};
 
 use super::asking::{Asked, ask_all, members};
-use super::{kept_rows, witnessed_of};
+use super::{WitnessTable, kept_rows, witnessed_of};
 use crate::auth::ClusterCredentials;
 use crate::brick::page_rows;
 use crate::cluster_view::ClusterView;
+use crate::member::stored_brick;
 
 /// Page numbers of each space and logical node that are skipped.
 const SKIPPED_PAGES: u64 = 1 << 32;
@@ -100,6 +101,19 @@ impl BrickLoss {
         let nodes = placed().filter(|(_, placed)| placed.brick == brick).map(|(node, _)| node).collect();
         let (position, last) = (store.position(), history.last());
         Ok(Self { brick, position, last, known, witnesses, nodes, history, time_ms })
+    }
+
+    /// Adds what another brick, which does not run, keeps in its store of the brick's log.
+    ///
+    /// # Errors
+    /// If the rows of that store cannot be read.
+    pub fn add_kept(&mut self, other: &Store) -> Result<()> {
+        let (kept, name) = (WitnessTable::new(), stored_brick(other)?);
+        kept.add_kept(other)?;
+        let witness = name.map_or_else(|| "another brick".to_owned(), |brick| format!("brick {brick}"));
+        let seen = kept.of(Subject::Brick(self.brick.0)).into_iter();
+        self.witnesses.extend(seen.map(|seen| WitnessReport { witness: witness.clone(), seen }));
+        Ok(())
     }
 
     /// The loss of a brick whose store was restored from an archive: copies, witnesses and transactions of the former cluster do not count.

@@ -8,7 +8,7 @@ use wire::transport::{Address, tls};
 
 use super::{ConnectionLimits, IoRuntimes};
 use crate::auth::{ClusterCredentials, Secret};
-use crate::brick::{STAGING_LEASE_MS, ScrubSettings};
+use crate::brick::{BrickHealth, STAGING_LEASE_MS, ScrubSettings};
 
 /// A listener that only clients of this process reach, and the secret that they show.
 #[derive(Clone, Debug)]
@@ -60,6 +60,8 @@ pub struct Config {
     pub io_runtimes: Option<IoRuntimes>,
     /// Whether others in this process reach its TCP addresses without the network.
     pub is_reached_in_process: bool,
+    /// The bricks of this process: a peer server reports their problems as its own.
+    pub local_bricks: Vec<BrickHealth>,
     /// Where clients of this process connect that are trusted as the process itself is: those that work on jobs.
     pub own_clients: Option<OwnClients>,
     /// Connections at a time: in all, of one user, from one address, half-open, and the reserve for administrators.
@@ -91,6 +93,7 @@ impl Default for Config {
             threads: io_threads(),
             io_runtimes: None,
             is_reached_in_process: false,
+            local_bricks: Vec::new(),
             own_clients: None,
             connections: ConnectionLimits::default(),
             limits: Limits::default(),

@@ -24,7 +24,7 @@ async fn unreachable_brick_is_reported_only_by_queries_that_wait_for_it() {
         unread.push(cluster.query(&sorted).await.unwrap());
     }
     let mut events = hasty.events().unwrap();
-    assert_eq!(world.peer.health_problem(), None);
+    assert_eq!(world.peer.connection_problem(), None);
     let asking = hasty.clone();
     let asked = tokio::spawn(async move {
         let mut rows = asking.query(&parse("order by name")).await?;
@@ -40,7 +40,7 @@ async fn unreachable_brick_is_reported_only_by_queries_that_wait_for_it() {
             break brick.brick;
         }
     };
-    let problem = world.peer.health_problem().expect("a brick cannot be reached");
+    let problem = world.peer.connection_problem().expect("a brick cannot be reached");
     assert!(problem.ends_with(&format!(": {brick}")), "{problem}");
     // This is longer than the timeout of the client.
     time::sleep(Duration::from_secs(5)).await;

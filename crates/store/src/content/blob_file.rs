@@ -300,6 +300,13 @@ impl BlobFiles {
         Ok(file)
     }
 
+    fn file_of(&self, extent: &Extent) -> Result<Arc<dyn DiskFile>, ReadError> {
+        self.file(extent.file).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => RowError::NoFile(extent.file).into(),
+            _ => error.into(),
+        })
+    }
+
     /// Reads the extent's bytes from `from` on into `out` and verifies them. `at` is the offset of the extent in its
     /// content.
     pub(crate) fn read(&self, extent: &Extent, from: usize, out: &mut [u8], at: u64) -> Result<(), ReadError> {
@@ -309,7 +316,7 @@ impl BlobFiles {
         }
         let first = from / BLOCK;
         let aligned = (first * BLOCK, to.next_multiple_of(BLOCK).min(extent.len as usize));
-        let file = self.file(extent.file)?;
+        let file = self.file_of(extent)?;
         if aligned == (from, to) {
             file.read_at(position_in_file(extent.offset) + from as u64, out)?;
             verify_blocks(extent, first, out, at)?;
@@ -346,7 +353,7 @@ impl BlobFiles {
 
     fn read_run(&self, run: &[Extent], out: &mut [u8], at: u64) -> Result<(), ReadError> {
         let Some(first) = run.first() else { return Ok(()) };
-        self.file(first.file)?.read_at(position_in_file(first.offset), out)?;
+        self.file_of(first)?.read_at(position_in_file(first.offset), out)?;
         for ((extent, chunk), at) in run.iter().zip(out.chunks_exact(CHUNK)).zip((at..).step_by(CHUNK)) {
             // One checksum of the chunk is faster than those of its blocks, which locate the damage.
             if crc32c(chunk) != extent.crc {
@@ -414,6 +421,11 @@ impl BlobFiles {
         self.first
     }
 
+    /// Whether a file exists.
+    pub(crate) fn exists(&self, number: u32) -> bool {
+        !self.file(number).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Bytes of the chunks of all blob files, including holes.
     pub(crate) fn size(&self) -> u64 {
         let numbers = numbers(&*self.disk).unwrap_or_default();
@@ -469,7 +481,7 @@ pub(crate) enum ReadError {
 impl From<io::Error> for ReadError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound => Self::Row(RowError::File),
+            io::ErrorKind::UnexpectedEof => Self::Row(RowError::File),
             _ => Self::Io(error),
         }
     }

@@ -150,7 +150,7 @@ fn chunk_in_file(
     let Some(extent) = layers.extent(content, index)? else { return Ok(None) };
     let file = state.files().map(|files| files.system_file(&extent)).transpose();
     let file = file.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => corrupt(content.id, RowError::File),
+        io::ErrorKind::NotFound => corrupt(content.id, RowError::NoFile(extent.file)),
         _ => error::io("a blob file", error),
     });
     let file = file?.flatten();

@@ -38,6 +38,8 @@ pub(crate) enum RowError {
     Value,
     #[error("its blob file is shorter than its extent")]
     File,
+    #[error("its blob file {0:08x}.blob is missing")]
+    NoFile(u32),
 }
 
 /// The head of a content's row, before its first chunk.

@@ -124,7 +124,7 @@ fn a_missing_blob_file_is_reported_for_each_chunk() {
     let store = world.simulated.crash(1).unwrap().store;
     let report = scrub(&store);
     assert_eq!(report.damaged, 5);
-    assert!(report.damage.iter().all(|d| d.what == "its blob file is shorter than its extent"), "{report:?}");
+    assert!(report.damage.iter().all(|d| d.what == "its blob file 00000001.blob is missing"), "{report:?}");
 }
 
 #[test]

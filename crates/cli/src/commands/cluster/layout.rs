@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use client::{Credentials, Url};
 use node::auth::Secret;
+use store::DirectoryContents;
 use wire::transport::Address;
 
 use super::process::Process;
@@ -80,6 +81,14 @@ impl Layout {
     pub(super) fn read(dir: &Path) -> Result<Self> {
         let dir = std::path::absolute(dir).map_err(|e| Failure::file("cannot determine the current directory", &e))?;
         let meta = dir.join("meta.toml");
+        if !meta.exists() && matches!(DirectoryContents::of(&dir), Ok(DirectoryContents::Store)) {
+            let what = format!(
+                "{} is the directory of one process, such as `mortar dev`, and of no cluster of processes",
+                dir.display()
+            );
+            return Err(Failure::not_found(what)
+                .hint("`mortar status` shows the health of `mortar dev` with all of its bricks."));
+        }
         if !meta.exists() {
             return Err(Failure::not_found(format!("there is no cluster in {}", dir.display()))
                 .hint("`mortar cluster up --data DIR` makes one."));

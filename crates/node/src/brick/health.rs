@@ -1,0 +1,51 @@
+//! What is wrong with a brick: the brick reports it, and so do the peer servers of its process (`mortar dev`), which have the only
+//! address that an operator watches there.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::background_scrub::BackgroundScrub;
+use super::nodes::Nodes;
+use crate::server::Metric;
+
+/// The health of a brick of this process.
+#[derive(Clone)]
+pub struct BrickHealth {
+    nodes: Arc<Nodes>,
+    scrub: Arc<BackgroundScrub>,
+}
+
+impl fmt::Debug for BrickHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BrickHealth").field("brick", &self.nodes.id).finish_non_exhaustive()
+    }
+}
+
+impl BrickHealth {
+    pub(super) fn new(nodes: Arc<Nodes>, scrub: Arc<BackgroundScrub>) -> Self {
+        Self { nodes, scrub }
+    }
+
+    /// What is wrong, in words; `None` if nothing is.
+    pub(crate) fn problem(&self) -> Option<String> {
+        if self.nodes.store.status().disk_full {
+            return Some("the disk is full: reads are served, writes fail".to_owned());
+        }
+        self.nodes.health_problem().or_else(|| self.scrub.health_problem())
+    }
+}
+
+/// The problems of several bricks, each with its brick; `None` if there are none.
+pub(crate) fn problem_of_any(bricks: &[BrickHealth]) -> Option<String> {
+    let problems = bricks.iter().filter_map(|brick| Some(format!("brick {}: {}", brick.nodes.id.0, brick.problem()?)));
+    Some(problems.collect::<Vec<_>>().join("; ")).filter(|problems| !problems.is_empty())
+}
+
+/// What the scrubs of several bricks have found together; nothing without bricks.
+pub(crate) fn scrub_metrics_of_all(bricks: &[BrickHealth]) -> impl Iterator<Item = Metric> {
+    let sums = bricks.iter().map(|brick| brick.scrub.found_metrics()).reduce(|mut sums, more| {
+        sums.iter_mut().zip(more).for_each(|(sum, more)| sum.value += more.value);
+        sums
+    });
+    sums.into_iter().flatten()
+}
