@@ -329,10 +329,16 @@ impl<R: Read> ClusterArchiveReader<R> {
     /// Begins to read an archive.
     ///
     /// # Errors
-    /// As [`ClusterArchiveReader::next_item`]; [`ErrorKind::Unsupported`] for an archive of an earlier format.
+    /// As [`ClusterArchiveReader::next_item`], also for an empty file; [`ErrorKind::Unsupported`] for an archive of an earlier format.
     pub fn begin(mut from: R) -> Result<ArchiveFormat<R>> {
         let mut magic = Vec::new();
         (&mut from).take(MAGIC.len() as u64).read_to_end(&mut magic).map_err(read_error)?;
+        if magic.is_empty() {
+            return Err(damaged("it is empty"));
+        }
+        if magic.len() < MAGIC.len() && MAGIC.starts_with(&magic) {
+            return Err(damaged("it ends in its header"));
+        }
         if magic == MAGIC_1 {
             let what = "the archive has the first format of archives of clusters: use the version that wrote it";
             return Err(Error::new(ErrorKind::Unsupported, what));
@@ -563,6 +569,16 @@ mod tests {
                 assert!(read(&changed).is_err(), "frame {left_out}, {repeat}");
             }
         }
+    }
+
+    #[test]
+    fn an_empty_or_short_file_is_a_damaged_archive() {
+        let begin = |bytes: &'static [u8]| ClusterArchiveReader::begin(bytes);
+        for (bytes, expected) in [(&b""[..], "it is empty"), (b"mort", "ends in its header")] {
+            let error = begin(bytes).err().unwrap();
+            assert!(error.kind() == ErrorKind::Corrupt && error.message().contains(expected), "{error}");
+        }
+        assert!(matches!(begin(b"other").unwrap(), ArchiveFormat::Other(..)));
     }
 
     fn frames(mut rest: &[u8]) -> Vec<Vec<u8>> {

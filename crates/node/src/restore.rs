@@ -34,7 +34,7 @@ use crate::purpose::Purpose;
 mod changes;
 mod increments;
 
-pub use changes::ChangesInput;
+pub use changes::{ChangesChain, ChangesInput};
 use changes::{ChangesFile, KeptChanges};
 use increments::Increments;
 
@@ -65,7 +65,8 @@ pub struct ArchiveInput<'a> {
 }
 
 /// Restores an archive, or a full one and the increments after it, and rolls it forward by the archives of changes after the last one, into a
-/// directory that is empty or does not exist. After an error it is empty again; after a crash it says that a restore was interrupted.
+/// directory that is empty or does not exist. After an error it is empty again, or removed if it did not exist; after a crash it says that a restore
+/// was interrupted.
 ///
 /// # Errors
 /// As [`Store::restore`]; [`ErrorKind::Invalid`] if an archive is not the base of the next one.
@@ -78,7 +79,8 @@ pub fn restore(
     let mut target = RestoreTarget::begin(dir, options)?;
     let increments = archives.split_off(1.min(archives.len()));
     let first = archives.pop().ok_or_else(|| Error::new(ErrorKind::Invalid, "there is no archive"))?;
-    let mut restored = match ClusterArchiveReader::begin(first.bytes)? {
+    let begun = ClusterArchiveReader::begin(first.bytes).map_err(|error| of_archive(&first.name, error))?;
+    let mut restored = match begun {
         ArchiveFormat::Cluster(reader, head) => {
             if let Some(base) = head.base {
                 let what =
@@ -91,7 +93,12 @@ pub fn restore(
         }
         ArchiveFormat::Other(head, from) if increments.is_empty() => {
             let place = target.place(&first_place());
-            let summary = Store::restore(&place, &mut (&head[..]).chain(from), options.clone(), progress)?;
+            let restored = Store::restore(&place, &mut (&head[..]).chain(from), options.clone(), progress);
+            let summary = restored.map_err(|error| match error.kind() {
+                ErrorKind::Corrupt | ErrorKind::Invalid | ErrorKind::Unsupported => of_archive(&first.name, error),
+                // It is about the directory.
+                _ => error,
+            })?;
             RestoredParts { bytes: summary.archive_bytes, places: vec![place], catalogue: None }
         }
         ArchiveFormat::Other(..) => return Err(no_cluster_archive(&first.name)),
@@ -104,12 +111,13 @@ pub fn restore(
 }
 
 /// An error of reading the archive with this name.
-fn of_archive(name: &str, error: &Error) -> Error {
-    Error::new(error.kind(), format!("{name}: {error}"))
+fn of_archive(name: &str, error: Error) -> Error {
+    Error::new(error.kind(), format!("{name}: {error}")).caused_by(error)
 }
 
 fn no_cluster_archive(name: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("{name} is not an archive of a cluster: it has no increments and is none"))
+    let what = "is not an archive of a cluster, or its first bytes are damaged: a chain has a full archive of a cluster and its increments";
+    Error::new(ErrorKind::Invalid, format!("{name} {what}"))
 }
 
 /// Where the store of the first brick is restored, before it becomes that of the directory itself.
@@ -197,7 +205,7 @@ fn restore_parts(
         ControlFlow::Break(()) => Err(Error::new(ErrorKind::Unavailable, "the restore was stopped")),
     };
     let read = (|| {
-        while let Some(item) = reader.next_item().map_err(|error| of_archive(name, &error))? {
+        while let Some(item) = reader.next_item().map_err(|error| of_archive(name, error))? {
             match item {
                 Item::Begin(part, PartName::Catalogue) => drop(open.insert(part, OpenPart::Catalogue(Vec::new()))),
                 Item::Begin(part, name) => {
@@ -206,7 +214,10 @@ fn restore_parts(
                 }
                 Item::Bytes(part, bytes) => open.get_mut(&part).ok_or_else(not_open)?.add(bytes)?,
                 Item::End(part) => match open.remove(&part).ok_or_else(not_open)? {
-                    OpenPart::Catalogue(all) => catalogue = Some(catalogue_archive::decode(&all)?),
+                    OpenPart::Catalogue(all) => {
+                        let decoded = catalogue_archive::decode(&all);
+                        catalogue = Some(decoded.map_err(|error| of_archive(name, error))?);
+                    }
                     OpenPart::Brick { bytes, restore } => {
                         drop(bytes);
                         bricks.ending.push(restore);
@@ -251,7 +262,7 @@ fn restore_parts(
     places.sort();
     let places: Vec<PathBuf> = places.into_iter().map(|(_, place)| place).collect();
     match places.is_empty() {
-        true => Err(Error::new(ErrorKind::Corrupt, "the archive has no brick")),
+        true => Err(Error::new(ErrorKind::Corrupt, format!("{name} has no brick"))),
         false => {
             let catalogue = changes.catalogue_or(increments.catalogue_or(catalogue)?)?;
             Ok(RestoredParts { bytes: spooled + reader.bytes_read(), places, catalogue })

@@ -9,9 +9,9 @@
 //! Directories have mode 0700 and files 0600, independent of the umask. A directory that other users can enter is
 //! refused unless [`Options::allow_loose_permissions`](crate::Options::allow_loose_permissions) is set.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -155,9 +155,19 @@ fn lock_pausing(dir: &Path, mut pause: impl FnMut()) -> Result<File> {
         }
         Err(e) => return Err(fail(e.into())),
     }
+    if !is_at(&file, &path) {
+        let message = format!("{} was removed while this process waited for its lock; try again", dir.display());
+        return Err(Error::new(ErrorKind::Unavailable, message));
+    }
     file.set_len(0).and_then(|()| file.rewind()).map_err(fail)?;
     writeln!(file, "{}", std::process::id()).map_err(fail)?;
     Ok(file)
+}
+
+/// Whether a path leads to an open file. The lock of a file that was removed keeps nobody out of a new directory with the same name.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identify = |about: Metadata| (about.dev(), about.ino());
+    file.metadata().map(identify).ok() == fs::metadata(path).map(identify).ok()
 }
 
 /// The identity file.

@@ -192,6 +192,17 @@ pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
+/// As [`create_private_dir`]; returns whether the directory itself is new.
+pub(crate) fn create_new_private_dir(dir: &Path) -> io::Result<bool> {
+    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        create_private_dir(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(false),
+        created => created.map(|()| true),
+    }
+}
+
 /// Options to open a file for reading and writing. A new file is accessible by the owner only.
 pub(crate) fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();

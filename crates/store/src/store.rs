@@ -495,8 +495,8 @@ impl Store {
     /// Restores an archive into a directory that is empty or does not exist.
     ///
     /// The new store has the same rows and contents, and a new identity. The directory can be opened only after the whole
-    /// archive was read, verified and made durable. After an error the directory is empty again; after a crash it says that
-    /// a restore was interrupted.
+    /// archive was read, verified and made durable. After an error the directory is empty again, or removed if it did not
+    /// exist; after a crash it says that a restore was interrupted.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] for a damaged or incomplete archive; [`ErrorKind::Unsupported`] for an archive of another

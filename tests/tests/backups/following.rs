@@ -125,7 +125,7 @@ fn a_backup_goes_on_after_restarts_of_the_server_and_of_itself() {
     let next = (32 + 20 + len).next_multiple_of(32);
     fs::write(dir.join(last), [&bytes[..32], &bytes[next..]].concat()).unwrap();
     let refused = following.restore(&fifth, &server.dir().join("none"));
-    assert!(refused.code == 2 && refused.stderr.contains("missing"), "{} {}", refused.code, refused.stderr);
+    assert!(refused.code == 6 && refused.stderr.contains("missing"), "{} {}", refused.code, refused.stderr);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod directory;
 mod encryption;
 mod follow;
 mod journal;
+mod verification;
 mod write_behind;
 
 use std::fs::{self, File, Metadata};
@@ -23,12 +24,12 @@ use model::{ErrorKind, Timestamp};
 use node::restore::ArchiveInput;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
-use store::{Amount, Options};
-use tokio::signal;
+use store::{Amount, DirectoryContents, Options};
+use tokio::signal::unix::{self, SignalKind};
 
 use self::base::Base;
 use self::cluster::{ArchiveContents, Bricks};
-use self::directory::{FollowDirectory, RestoreInputs};
+use self::directory::{FollowDirectory, JournalPosition, RestoreInputs, StateSummary, note_bases};
 use self::encryption::{DecryptArgs, EncryptArgs, encrypted};
 use self::write_behind::WriteBehind;
 use super::dev::explain_open;
@@ -57,6 +58,7 @@ Examples:
   mortar restore monday.mortar tuesday.mortar --data restored      a full archive and its increments
   mortar restore --identity KEY monday.mortar --data restored
   mortar restore /backup/mortar --list                             the moments of a backup with --follow
+  mortar restore /backup/mortar --list --verify                    and whether they can be read
   mortar restore /backup/mortar --data restored --at 2026-11-27T14:05:00+01:00";
 
 /// Write a backup of a cluster, its catalogue included, while it serves: one consistent moment of all bricks
@@ -79,10 +81,11 @@ pub(crate) struct Backup {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "since", "overwrite", "passphrase_file"])]
     follow: Option<PathBuf>,
     /// With --follow: how often changes are written
-    #[arg(long, value_name = "DURATION", requires = "follow", default_value = "500ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", requires = "follow", conflicts_with = "file", default_value = "500ms", value_parser = parse_duration)]
     every: Duration,
     /// With --follow: keep moments for so long, and remove what no such moment needs; everything is kept without it
-    #[arg(long, value_name = "DURATION", requires = "follow", value_parser = parse_duration)]
+    // Without the conflict clap accepts it with a file: what conflicts with `follow` takes the requirement away.
+    #[arg(long, value_name = "DURATION", requires = "follow", conflicts_with = "file", value_parser = parse_duration)]
     keep: Option<Duration>,
     #[command(flatten)]
     encryption: EncryptArgs,
@@ -99,9 +102,12 @@ pub(crate) struct Restore {
     /// Of a backup with --follow: the last moment at or before this time, such as 2026-11-27T14:05:00Z. Default: the last one
     #[arg(long, value_name = "TIME")]
     at: Option<Timestamp>,
-    /// Only show the moments of a backup with --follow
+    /// Only show the moments of a backup with --follow. Exit code 6 if something is damaged: the heads of archives and moments are read, not all bytes
     #[arg(long, conflicts_with_all = ["at", "data"])]
     list: bool,
+    /// With --list: read all archives and moments and compare their checksums, which takes as long as reading the files
+    #[arg(long, requires = "list")]
+    verify: bool,
     /// The data directory to make; it must be empty or not exist
     #[arg(long, value_name = "DIR", default_value = DATA)]
     data: PathBuf,
@@ -163,8 +169,25 @@ struct StateLine {
     last: String,
     moments: u64,
     journal_bytes: u64,
-    /// Why later moments of the journal cannot be restored.
+    /// Why later moments of the journal, or none of all, can be restored.
     damage: Option<String>,
+}
+
+impl StateLine {
+    fn new(StateSummary { file, header, bytes, damage, journal }: StateSummary) -> Self {
+        let time = |micros| Timestamp::from_micros(micros).to_string();
+        let first_us = header.id.time_us;
+        Self {
+            archive: file.path.display().to_string(),
+            kind: file.kind.word(),
+            bytes,
+            first: time(first_us),
+            last: time(journal.last_us.unwrap_or(first_us)),
+            moments: journal.moments,
+            journal_bytes: journal.bytes,
+            damage: damage.or(journal.damage),
+        }
+    }
 }
 
 impl Report for StateLine {
@@ -174,7 +197,7 @@ impl Report for StateLine {
         writeln!(out, "{archive}  {}, {first}", HumanBytes(*bytes))?;
         writeln!(out, "    {moments}, {}, to {last}", HumanBytes(*journal_bytes))?;
         match &self.damage {
-            Some(damage) => writeln!(out, "    then: {damage}"),
+            Some(damage) => writeln!(out, "    damage: {damage}"),
             None => Ok(()),
         }
     }
@@ -194,11 +217,15 @@ fn check_target(file: &Path, args: &Backup) -> Result {
         return Err(Failure::usage("--identity is the key of the base: name that with --since"));
     }
     let Some(found) = fs::metadata(file).ok().filter(|_| !is_stream(file)) else { return Ok(()) };
-    if !args.overwrite {
-        return Err(exists(file));
+    if found.is_dir() {
+        return Err(Failure::usage(format!("{} is a directory", file.display()))
+            .hint("Name a file in it, or write to the directory with --follow."));
     }
     if !found.is_file() {
         return Err(Failure::usage(format!("{} is no file: - writes to a pipe or a device", file.display())));
+    }
+    if !args.overwrite {
+        return Err(exists(file));
     }
     let base = args.since.as_ref().and_then(|base| fs::metadata(base).ok());
     match base.is_some_and(|base| (base.dev(), base.ino()) == (found.dev(), found.ino())) {
@@ -323,7 +350,7 @@ fn open_input(path: &Path, encryption: &DecryptArgs) -> Result<ArchiveInput<'sta
 
 /// Restores archives into a directory, without a server.
 ///
-/// Ctrl-C stops it and leaves the directory empty; a second one ends the process at once.
+/// Ctrl-C stops it and leaves the directory as it was, or removes it if it is new; a second one ends the process at once.
 pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     // Rows go from one thread to another by the million.
     allocator::configure_for_batches();
@@ -332,10 +359,10 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     }
     let directory = args.files.iter().find(|file| file.is_dir());
     if args.list {
-        return list(&args.files, &args.encryption, output);
+        return list(args, output);
     }
     raise_file_limit();
-    let RestoreInputs { archives, changes, bytes, moment_us } = match directory {
+    let RestoreInputs { archives, changes, bytes, moment_us, position } = match directory {
         Some(directory) if args.files.len() == 1 => {
             let at = args.at.map(|at| i64::try_from(at.as_nanos() / 1_000).unwrap_or(i64::MAX));
             FollowDirectory::open(directory).choose(at, &args.encryption)?
@@ -352,7 +379,8 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
             let lengths =
                 args.files.iter().map(|file| fs::metadata(file).ok().filter(Metadata::is_file).map(|file| file.len()));
             let bytes = lengths.sum::<Option<u64>>().unwrap_or(0);
-            RestoreInputs { archives, changes: Box::new(std::iter::empty()), bytes, moment_us: None }
+            let (changes, position) = (Box::new(std::iter::empty()), JournalPosition::default());
+            RestoreInputs { archives, changes, bytes, moment_us: None, position }
         }
     };
     let progress = Progress::start("restoring", output);
@@ -365,11 +393,9 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     let done = node::restore::restore(&args.data, (archives, changes), &Options::default(), &tell);
     progress.end();
     let summary = match done {
-        Err(_) if stopped.load(Ordering::Relaxed) => {
-            return Err(Failure::interrupted(format!("stopped; {} is as it was", args.data.display())));
-        }
+        Err(_) if stopped.load(Ordering::Relaxed) => return Err(explain_stop(&args.data)),
         Err(error) if error.kind() == ErrorKind::Unavailable => return Err(explain_open(error, &args.data)),
-        done => done.map_err(Failure::local)?,
+        done => done.map_err(|error| position.explain(Failure::local(error)))?,
     };
     output.print(&ArchiveReport {
         action: "restored",
@@ -380,28 +406,54 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     })
 }
 
+/// A stop by Ctrl-C: says what it has left of the target.
+fn explain_stop(target: &Path) -> Failure {
+    let name = target.display();
+    Failure::interrupted(match DirectoryContents::of(target) {
+        Ok(DirectoryContents::Missing) => format!("stopped; nothing was restored, and {name} was removed again"),
+        Ok(DirectoryContents::Empty) => format!("stopped; nothing was restored, and {name} is empty but for its lock"),
+        Ok(DirectoryContents::InterruptedRestore) => format!("stopped; {name} has an incomplete restore: remove it"),
+        _ => format!("stopped; {name} is as it was"),
+    })
+}
+
 /// Shows the moments in the directory of a backup with `--follow`.
-fn list(files: &[PathBuf], encryption: &DecryptArgs, output: &mut Output) -> Result {
-    let [dir] = files else { return Err(Failure::usage("--list shows one directory of a backup with --follow")) };
-    let states = FollowDirectory::open(dir).list(encryption)?;
+fn list(args: &Restore, output: &mut Output) -> Result {
+    let [dir] = &args.files[..] else {
+        return Err(Failure::usage("--list shows one directory of a backup with --follow"));
+    };
+    if is_stream(dir) || fs::metadata(dir).is_ok_and(|found| !found.is_dir()) {
+        let what = format!("{} is no directory: --list shows that of a backup with --follow", dir.display());
+        return Err(Failure::usage(what));
+    }
+    let directory = FollowDirectory::open(dir);
+    let mut states = directory.list(&args.encryption)?;
     if states.is_empty() {
         return Err(Failure::not_found(format!("{} has no archive of a backup with --follow", dir.display())));
     }
-    for state in states {
-        let time = |micros| Timestamp::from_micros(micros).to_string();
-        let first_us = state.header.id.time_us;
-        output.print(&StateLine {
-            archive: state.file.path.display().to_string(),
-            kind: state.file.kind.word(),
-            bytes: state.bytes,
-            first: time(first_us),
-            last: time(state.journal.last_us.unwrap_or(first_us)),
-            moments: state.journal.moments,
-            journal_bytes: state.journal.bytes,
-            damage: state.journal.damage,
-        })?;
+    if args.verify {
+        let progress = Progress::start("verifying", output);
+        let verified = verification::verify(&directory, &mut states, &args.encryption, &progress);
+        progress.end();
+        verified?;
     }
-    Ok(())
+    note_bases(&mut states);
+    let mut damaged = 0;
+    for state in states {
+        let line = StateLine::new(state);
+        damaged += u64::from(line.damage.is_some());
+        output.print(&line)?;
+    }
+    match damaged {
+        0 => Ok(()),
+        damaged => Err(explain_damage(dir, damaged)),
+    }
+}
+
+fn explain_damage(dir: &Path, damaged: u64) -> Failure {
+    let what = format!("{} is damaged in {}", dir.display(), pluralize(damaged, "place", "places"));
+    Failure::with(Exit::Corrupt, "corrupt", what)
+        .hint("Moments before the damage of a journal can be restored with --at. A backup that is started again begins with another archive.")
 }
 
 /// Lets this process open as many files as it may: each brick reads its parts of all increments at the same time.
@@ -417,10 +469,15 @@ fn watch_ctrl_c() -> Result<Arc<AtomicBool>> {
     let raised = Arc::clone(&stopped);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
+    let interrupts = {
+        let _guard = runtime.enter();
+        unix::signal(SignalKind::interrupt())
+    };
+    // Without signal handling Ctrl-C ends the process at once.
+    let Ok(mut interrupts) = interrupts else { return Ok(stopped) };
     thread::spawn(move || {
         runtime.block_on(async {
-            // Without signal handling Ctrl-C ends the process at once, which does no harm.
-            while signal::ctrl_c().await.is_ok() {
+            while interrupts.recv().await.is_some() {
                 if raised.swap(true, Ordering::Relaxed) {
                     std::process::exit(i32::from(Exit::Interrupted as u8));
                 }

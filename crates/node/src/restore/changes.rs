@@ -15,8 +15,8 @@ use meta::MetaSnapshot;
 use model::{Error, ErrorKind, Result};
 use store::{Amount, Options, Progress, RestoreTarget, RollForward, Store, check_changes};
 
-use super::ArchiveInput;
 use super::increments::{remove_files, unreadable};
+use super::{ArchiveInput, of_archive};
 use crate::catalogue_archive;
 use crate::cluster_archive::{ArchiveFormat, ArchiveHeader, ClusterArchiveReader, Item, Part, PartName};
 
@@ -41,6 +41,48 @@ struct BrickChanges {
 /// Archives of changes after the last archive of a state, in order, each with its time in microseconds since 1970.
 pub type ChangesInput<'a> = Box<dyn Iterator<Item = Result<(i64, ArchiveInput<'a>)>> + 'a>;
 
+/// The archives of changes after the archive of a state, in order. Each has the one before it as its base.
+pub struct ChangesChain {
+    /// The last archive, and its name.
+    last: ArchiveHeader,
+    name: String,
+}
+
+impl ChangesChain {
+    /// Begins after an archive.
+    #[must_use]
+    pub fn after(name: &str, header: ArchiveHeader) -> Self {
+        Self { last: header, name: name.to_owned() }
+    }
+
+    /// Begins to read the next archive, which was chosen by its time in microseconds since 1970. Returns its name, too.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if it is not the next one, and as [`ClusterArchiveReader::begin`].
+    pub fn begin<'a>(
+        &mut self,
+        time_us: i64,
+        ArchiveInput { name, bytes }: ArchiveInput<'a>,
+    ) -> Result<(String, ClusterArchiveReader<Box<dyn Read + 'a>>)> {
+        let begun = ClusterArchiveReader::begin(bytes).map_err(|error| of_archive(&name, error))?;
+        let ArchiveFormat::Cluster(reader, head) = begun else { return Err(not_changes(&name)) };
+        if !head.is_changes {
+            return Err(not_changes(&name));
+        }
+        // The time by which it was chosen may be outside of an encrypted archive.
+        if head.id.time_us != time_us {
+            let what = format!("{name} was taken {}, and not then", head.id);
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
+        if head.base != Some(self.last.id) {
+            let what = format!("{name} does not follow {}: changes between them are missing", self.name);
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
+        (self.last, self.name) = (head, name.clone());
+        Ok((name, reader))
+    }
+}
+
 impl KeptChanges {
     /// Reads archives of changes, of which each has the one before it as its base, and the first one the archive `before`. Returns them.
     pub(super) fn read(
@@ -49,31 +91,16 @@ impl KeptChanges {
         inputs: ChangesInput<'_>,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let mut changes = Self::default();
+        let (mut changes, mut moments) = (Self::default(), ChangesChain::after(before.0, before.1));
         let mut dir = None;
-        let (mut name_before, mut last) = (before.0.to_owned(), before.1);
         for input in inputs {
-            let (time_us, ArchiveInput { name, bytes }) = input?;
-            let begun = ClusterArchiveReader::begin(bytes).map_err(|error| super::of_archive(&name, &error))?;
-            let ArchiveFormat::Cluster(reader, head) = begun else { return Err(not_changes(&name)) };
-            if !head.is_changes {
-                return Err(not_changes(&name));
-            }
-            // The time by which it was chosen may be outside of an encrypted archive.
-            if head.id.time_us != time_us {
-                let what = format!("{name} was taken {}, and not then", head.id);
-                return Err(Error::new(ErrorKind::Corrupt, what));
-            }
-            if head.base != Some(last.id) {
-                let what = format!("{name} does not follow {name_before}: changes between them are missing");
-                return Err(Error::new(ErrorKind::Invalid, what));
-            }
+            let (time_us, input) = input?;
+            let (name, reader) = moments.begin(time_us, input)?;
             let dir = match &dir {
                 Some(dir) => dir,
                 None => dir.insert(make_dir(target)?),
             };
             changes.read_one(dir, &name, reader, progress)?;
-            (name_before, last) = (name, head);
         }
         changes.flush()?;
         Ok(changes)
@@ -88,7 +115,7 @@ impl KeptChanges {
     ) -> Result<()> {
         let mut open: BTreeMap<Part, PartName> = BTreeMap::new();
         self.archives += 1;
-        while let Some(item) = reader.next_item().map_err(|error| super::of_archive(name, &error))? {
+        while let Some(item) = reader.next_item().map_err(|error| of_archive(name, error))? {
             match item {
                 Item::Begin(part, of) => {
                     open.insert(part, of);
@@ -194,8 +221,9 @@ impl KeptChanges {
     }
 }
 
+/// It comes from a journal, in which there is nothing else.
 fn not_changes(name: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("{name} is not an archive of changes"))
+    Error::new(ErrorKind::Corrupt, format!("{name} is damaged: it does not begin as an archive of changes does"))
 }
 
 /// Removes the files, when all stores are restored.

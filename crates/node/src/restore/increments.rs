@@ -11,7 +11,7 @@ use meta::MetaSnapshot;
 use model::{Error, ErrorKind, Result};
 use store::{Amount, Progress, RestoreTarget};
 
-use super::{ArchiveInput, no_cluster_archive};
+use super::{ArchiveInput, no_cluster_archive, of_archive};
 use crate::catalogue_archive;
 use crate::cluster_archive::{ArchiveFormat, ArchiveHeader, ClusterArchiveReader, Item, Part, PartName};
 
@@ -49,9 +49,8 @@ impl Increments {
         DirBuilder::new().mode(0o700).create(&dir).map_err(|e| unreadable(&dir, e))?;
         let (mut before, mut last) = (first.0.to_owned(), first.1);
         for ArchiveInput { name, bytes } in inputs {
-            let ArchiveFormat::Cluster(reader, head) = ClusterArchiveReader::begin(bytes)? else {
-                return Err(no_cluster_archive(&name));
-            };
+            let begun = ClusterArchiveReader::begin(bytes).map_err(|error| of_archive(&name, error))?;
+            let ArchiveFormat::Cluster(reader, head) = begun else { return Err(no_cluster_archive(&name)) };
             check_base(&name, &head, &before, &last)?;
             increments.read_one(&dir, name.clone(), reader, progress)?;
             (before, last) = (name, head);
@@ -69,7 +68,7 @@ impl Increments {
         let number = self.archives.len();
         let mut parts = IncrementParts { name: name.clone(), bricks: Vec::new(), files: BTreeMap::new() };
         let mut open: BTreeMap<Part, (PathBuf, File)> = BTreeMap::new();
-        while let Some(item) = reader.next_item().map_err(|error| super::of_archive(&name, &error))? {
+        while let Some(item) = reader.next_item().map_err(|error| of_archive(&name, error))? {
             match item {
                 Item::Begin(part, name) => {
                     let path = dir.join(format!("{number}-{name}"));
@@ -145,7 +144,8 @@ impl Increments {
         if len > catalogue_archive::MAX_BYTES as u64 {
             return Err(Error::new(ErrorKind::TooLarge, "the catalogue in the archive is too large"));
         }
-        catalogue_archive::decode(&fs::read(path).map_err(|e| unreadable(path, e))?).map(Some)
+        let decoded = catalogue_archive::decode(&fs::read(path).map_err(|e| unreadable(path, e))?);
+        decoded.map(Some).map_err(|error| of_archive(&last.name, error))
     }
 }
 

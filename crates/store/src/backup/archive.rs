@@ -122,7 +122,8 @@ impl ArchiveHeader {
 
     fn check_format(bytes: &[u8; HEADER]) -> Result<()> {
         if bytes[..8] != *MAGIC {
-            return Err(Error::new(ErrorKind::Invalid, "this is not an archive of Mortar"));
+            let what = "this is not an archive of Mortar, or its first bytes are damaged";
+            return Err(Error::new(ErrorKind::Invalid, what));
         }
         let format = le32(bytes, 8);
         if format != FORMAT {

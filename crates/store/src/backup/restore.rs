@@ -59,7 +59,7 @@ pub(crate) fn restore(
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
     let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
-    let _lock = begin_restoring(dir, options)?;
+    let mut directory = RestoreDirectory::begin(dir, options)?;
     let path = dir.join(RESTORING);
     let restored = restore_into(dir, (archives, position), options, progress);
     if restored.is_err() {
@@ -74,15 +74,70 @@ pub(crate) fn restore(
     };
     let removed = remove().map_err(fail);
     let summary = restored?;
+    directory.is_new = false;
     removed?;
     Ok(summary)
 }
 
-/// A directory into which several stores are restored, one of which becomes the store of the directory itself. Nothing in it can be opened by a
-/// server before [`RestoreTarget::finish`]; without that, the directory is empty again when this is dropped.
-pub struct RestoreTarget {
+/// The directory of a restore, which is locked. One that the restore has made is removed when this is dropped, if it is empty and still `is_new`.
+struct RestoreDirectory {
     dir: PathBuf,
     _lock: File,
+    is_new: bool,
+}
+
+impl RestoreDirectory {
+    /// Locks and marks a directory that is empty or does not exist.
+    fn begin(dir: &Path, options: &Options) -> Result<Self> {
+        let is_new = disk::create_new_private_dir(dir).map_err(|error| cannot_create(dir, error))?;
+        let lock = directory::lock(dir).inspect_err(|error| {
+            // The lock of another process stays.
+            if is_new && error.kind() != ErrorKind::Unavailable {
+                remove_if_empty(dir);
+            }
+        })?;
+        let begun = Self { dir: dir.to_owned(), _lock: lock, is_new };
+        check_empty(dir)?;
+        directory::prepare_directory(dir, options.allow_loose_permissions)?;
+        write_mark(dir).map_err(|error| {
+            let _ = fs::remove_file(dir.join(RESTORING));
+            error::io(&format!("restoring to {}", dir.display()), error)
+        })?;
+        Ok(begun)
+    }
+}
+
+impl Drop for RestoreDirectory {
+    fn drop(&mut self) {
+        if self.is_new {
+            remove_if_empty(&self.dir);
+        }
+    }
+}
+
+/// Removes a directory with nothing but a lock. If that fails, the directory stays and can be restored into.
+fn remove_if_empty(dir: &Path) {
+    if DirectoryContents::of(dir).is_ok_and(|found| found == DirectoryContents::Empty) {
+        let _ = fs::remove_file(dir.join(directory::LOCK_FILE));
+        let _ = fs::remove_dir(dir);
+    }
+}
+
+fn cannot_create(dir: &Path, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            let dir = dir.display();
+            invalid(format!("{dir} is not a directory, or is below a file; restore into a new directory"))
+        }
+        _ => error::io(&format!("restoring to {}", dir.display()), error),
+    }
+}
+
+/// A directory into which several stores are restored, one of which becomes the store of the directory itself. Nothing in it can be opened by a
+/// server before [`RestoreTarget::finish`]; without that, the directory is empty again when this is dropped, or removed if the restore has made it.
+pub struct RestoreTarget {
+    dir: PathBuf,
+    directory: RestoreDirectory,
     /// The directories in it, by their names.
     made: Vec<String>,
     is_finished: bool,
@@ -95,8 +150,8 @@ impl RestoreTarget {
     /// [`ErrorKind::Invalid`](model::ErrorKind::Invalid) if it is not empty; [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) if a
     /// process uses it; those of the file system.
     pub fn begin(dir: &Path, options: &Options) -> Result<Self> {
-        let lock = begin_restoring(dir, options)?;
-        Ok(Self { dir: dir.to_owned(), _lock: lock, made: Vec::new(), is_finished: false })
+        let directory = RestoreDirectory::begin(dir, options)?;
+        Ok(Self { dir: dir.to_owned(), directory, made: Vec::new(), is_finished: false })
     }
 
     /// The place for the store with this name.
@@ -112,6 +167,7 @@ impl RestoreTarget {
     pub fn finish(mut self, first: &str) -> Result<()> {
         // From the first rename on, the mark says that a restore was interrupted, until the identity says that the store is whole.
         self.is_finished = true;
+        self.directory.is_new = false;
         let from = self.dir.join(first);
         let fail = |e: io::Error| error::io(&format!("restoring to {}", self.dir.display()), e);
         let take_in = || {
@@ -147,25 +203,16 @@ impl Drop for RestoreTarget {
     }
 }
 
-/// Locks a directory that is empty or does not exist, and marks it.
-fn begin_restoring(dir: &Path, options: &Options) -> Result<File> {
-    let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
-    disk::create_private_dir(dir).map_err(fail)?;
-    let lock = directory::lock(dir)?;
-    check_empty(dir)?;
-    directory::prepare_directory(dir, options.allow_loose_permissions)?;
-    let mark = || {
-        let mut mark = disk::private_file().create(true).truncate(true).open(dir.join(RESTORING))?;
-        writeln!(
-            mark,
-            "A backup is being restored here. This directory is no store before that has ended.\n\
-             If no restore is running, it was interrupted: remove the directory and restore again."
-        )?;
-        mark.sync_all()?;
-        File::open(dir)?.sync_all()
-    };
-    mark().map_err(fail)?;
-    Ok(lock)
+/// Writes the file that says that a restore is running.
+fn write_mark(dir: &Path) -> io::Result<()> {
+    let mut mark = disk::private_file().create(true).truncate(true).open(dir.join(RESTORING))?;
+    writeln!(
+        mark,
+        "A backup is being restored here. This directory is no store before that has ended.\n\
+         If no restore is running, it was interrupted: remove the directory and restore again."
+    )?;
+    mark.sync_all()?;
+    File::open(dir)?.sync_all()
 }
 
 fn restore_into(

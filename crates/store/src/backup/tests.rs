@@ -14,7 +14,7 @@ use crate::tests::world::{SimulatedStore, memory_store, on_every_store, real_sto
 use crate::tests::{
     check_corpus, commit, content, create, delete, ids, new_id, pattern, replace, take, truncate, upload, write, zero,
 };
-use crate::{Amount, Options, RowChanges, Store};
+use crate::{Amount, Options, RestoreTarget, RowChanges, Store};
 
 mod changes;
 pub(crate) mod increments;
@@ -113,7 +113,7 @@ fn log_of_a_restored_store_begins_with_a_short_segment_and_goes_on_with_others()
     let store = Store::open(&place, options.clone()).unwrap();
     for part in 0..3 {
         let mut rows = RowChanges::new();
-        rows.put(&[part], pattern(first as usize, part.into()));
+        rows.put(&[part], pattern(first as usize, part));
         store.commit_rows(rows).unwrap();
     }
     let before = everything(&store);
@@ -340,6 +340,35 @@ fn a_stopped_job_leaves_nothing_behind() {
     let error = Store::restore(dir.path(), &mut &archive(&store)[..], options(), &stop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     restore(dir.path(), &archive(&store)).unwrap();
+}
+
+#[test]
+fn a_failed_restore_removes_the_directory_only_if_it_has_made_it() {
+    let archive = archive(&memory_store());
+    let (dir, parent) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let new = parent.path().join("a/b");
+    for place in [&new, dir.path()] {
+        let failed = restore(place, &archive[..archive.len() - 1]);
+        assert_eq!(failed.err().unwrap().kind(), ErrorKind::Corrupt);
+        drop(RestoreTarget::begin(place, &options()).unwrap());
+    }
+    assert!(!new.exists() && dir.path().exists());
+    // What another process has put there stays.
+    let target = RestoreTarget::begin(&new, &options()).unwrap();
+    std::fs::write(new.join("other"), "").unwrap();
+    drop(target);
+    assert!(new.join("other").exists());
+}
+
+#[test]
+fn a_file_is_no_directory_to_restore_into() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    for place in [&file, &file.join("below")] {
+        let error = restore(place, &archive(&memory_store())).err().unwrap();
+        assert!(error.kind() == ErrorKind::Invalid && error.message().contains("is not a directory"), "{error}");
+    }
 }
 
 #[test]

@@ -97,3 +97,16 @@ fn lock_that_another_process_gives_up_soon_is_waited_for() {
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     drop(own);
 }
+
+#[test]
+fn lock_of_a_directory_that_was_removed_meanwhile_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut other = Some(lock(dir.path()).unwrap());
+    let pause = || {
+        let _ = fs::remove_file(dir.path().join(LOCK_FILE));
+        other = None;
+    };
+    let refused = lock_pausing(dir.path(), pause).unwrap_err();
+    assert!(refused.kind() == ErrorKind::Unavailable && refused.message().contains("removed"), "{refused}");
+    lock(dir.path()).unwrap();
+}

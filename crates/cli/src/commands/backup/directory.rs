@@ -7,11 +7,13 @@
 //!
 //! The numbers give the order. A journal begins with the state of the archive that has its number.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use model::{Error, ErrorKind, Timestamp};
 use node::cluster_archive::{ArchiveFormat, ArchiveHeader, ClusterArchiveReader};
@@ -64,6 +66,32 @@ pub(super) struct RestoreInputs {
     pub(super) bytes: u64,
     /// The moment, in microseconds since 1970, if it was chosen from several.
     pub(super) moment_us: Option<i64>,
+    /// Which of `changes` is being read.
+    pub(super) position: JournalPosition,
+}
+
+/// While a moment of a journal is being read: the time of the one before, in microseconds since 1970. That one was read as a whole.
+#[derive(Clone, Default)]
+pub(super) struct JournalPosition(Rc<Cell<Option<i64>>>);
+
+impl JournalPosition {
+    /// Adds to a failure which moment can be restored, if it is one of a damaged journal.
+    pub(super) fn explain(&self, failure: Failure) -> Failure {
+        match self.0.get().filter(|_| is_damage(&failure)) {
+            Some(before) => failure.hint(lost_moments(before)),
+            None => failure,
+        }
+    }
+}
+
+/// Whether a failure of reading an archive means that it is damaged. An altered header of an encrypted one may look like one for other keys.
+pub(super) fn is_damage(failure: &Failure) -> bool {
+    matches!(failure.exit(), Exit::Corrupt | Exit::Denied)
+}
+
+fn lost_moments(before_us: i64) -> String {
+    let before = Timestamp::from_micros(before_us);
+    format!("Later moments of this journal are lost. --at {before} restores the last one before.")
 }
 
 /// An archive of a state, and its journal.
@@ -71,6 +99,8 @@ pub(super) struct StateSummary {
     pub(super) file: StateFile,
     pub(super) header: ArchiveHeader,
     pub(super) bytes: u64,
+    /// Why neither its moment nor those of its journal can be restored.
+    pub(super) damage: Option<String>,
     pub(super) journal: JournalSummary,
 }
 
@@ -178,27 +208,41 @@ impl FollowDirectory {
         Ok(())
     }
 
-    /// Removes all archives and journals before the state with this number, the oldest first.
-    pub(super) fn remove_before(&self, number: u32, states: &[StateFile]) -> io::Result<()> {
-        for state in states.iter().filter(|state| state.number < number) {
-            // Without its journal an archive is still one of a state.
-            match fs::remove_file(self.journal(state.number)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => fs::remove_file(&state.path)?,
+    /// Removes all archives and journals before the state with this number. The newest go first, and an archive goes before its journal: so at each moment
+    /// those that are left have what they need.
+    pub(super) fn remove_before(&self, number: u32) -> io::Result<()> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            let of = path.file_name().and_then(|name| number_of(name.to_str()?)).filter(|of| *of < number);
+            let Some(of) = of else { continue };
+            let is_archive = parse_name(&path).is_some();
+            if is_archive || path == self.journal(of) {
+                files.push((of, is_archive, path));
             }
         }
-        Ok(())
+        files.sort();
+        files.into_iter().rev().try_for_each(|(_, _, path)| fs::remove_file(path))
     }
 
-    /// The archives and moments that a directory has.
+    /// The archives and moments that a directory has. Of journals only the heads of records are read.
     pub(super) fn list(&self, encryption: &DecryptArgs) -> Result<Vec<StateSummary>> {
-        self.states()?.into_iter().map(|file| self.summary(file, encryption)).collect()
+        let mut states = Vec::new();
+        for file in self.states()? {
+            let path = file.path.clone();
+            let summary = self.summary(file, encryption);
+            // A backup may have removed it meanwhile.
+            if path.exists() {
+                states.push(summary?);
+            }
+        }
+        Ok(states)
     }
 
     fn summary(&self, file: StateFile, encryption: &DecryptArgs) -> Result<StateSummary> {
         let header = header_of(&file.path, encryption)?;
         let (bytes, journal) = (len_of(&file.path)?, self.journal_up_to(file.number, i64::MAX)?);
-        Ok(StateSummary { file, header, bytes, journal })
+        Ok(StateSummary { file, header, bytes, damage: None, journal })
     }
 
     /// The records up to a time of the journal of a state.
@@ -259,13 +303,9 @@ impl FollowDirectory {
         }
         chain.reverse();
         let number = states[last].0.number;
-        let journal = self.journal_up_to(number, until)?;
-        if let Some(damage) = journal.damage {
-            let moment = Timestamp::from_micros(journal.last_us.unwrap_or(states[last].1.id.time_us));
-            let hint = format!("Later moments of this journal are lost. --at {moment} restores the last one before.");
-            if until != states[last].1.id.time_us {
-                return Err(Failure::corrupt(damage).hint(hint));
-            }
+        let (begin_us, journal) = (states[last].1.id.time_us, self.journal_up_to(number, until)?);
+        if let Some(damage) = journal.damage.filter(|_| until != begin_us) {
+            return Err(Failure::corrupt(damage).hint(lost_moments(journal.last_us.unwrap_or(begin_us))));
         }
         let mut bytes = journal.bytes;
         let mut archives = Vec::new();
@@ -273,20 +313,39 @@ impl FollowDirectory {
             bytes += len_of(&states[at].0.path)?;
             archives.push(open_input(&states[at].0.path, encryption)?);
         }
+        let position = JournalPosition::default();
         let changes: ChangesInput<'static> = match journal.last_us {
-            Some(last_us) => Box::new(moments(&self.journal(number), last_us, encryption.clone())?),
+            Some(last_us) => {
+                let times = (begin_us, last_us);
+                Box::new(moments(&self.journal(number), times, encryption.clone(), position.clone())?)
+            }
             None => Box::new(std::iter::empty()),
         };
-        let moment_us = Some(journal.last_us.unwrap_or(states[last].1.id.time_us));
-        Ok(RestoreInputs { archives, changes, bytes, moment_us })
+        let moment_us = Some(journal.last_us.unwrap_or(begin_us));
+        Ok(RestoreInputs { archives, changes, bytes, moment_us, position })
     }
 }
 
-/// The archives of a journal up to that of a time.
-fn moments(
+/// Notes which archives cannot be restored because they need one that is missing or damaged.
+pub(super) fn note_bases(states: &mut [StateSummary]) {
+    for at in 0..states.len() {
+        let Some(base) = states[at].header.base.filter(|_| states[at].damage.is_none()) else { continue };
+        states[at].damage = match states[..at].iter().find(|state| state.header.id == base) {
+            None => Some(format!("the archive {base}, which it needs, is missing")),
+            Some(base) if base.damage.is_some() => {
+                Some(format!("{}, which it needs, is damaged", base.file.path.display()))
+            }
+            Some(_) => None,
+        };
+    }
+}
+
+/// The archives of a journal from that of a state, whose time is `begin_us`, up to that of `last_us`. `position` follows what is read.
+pub(super) fn moments(
     path: &Path,
-    last_us: i64,
+    (begin_us, last_us): (i64, i64),
     encryption: DecryptArgs,
+    position: JournalPosition,
 ) -> Result<impl Iterator<Item = model::Result<(i64, ArchiveInput<'static>)>> + 'static> {
     let mut journal = JournalReader::open(path).map_err(Failure::local)?;
     let file = path.display().to_string();
@@ -298,14 +357,13 @@ fn moments(
         })?;
         Ok((time_us, ArchiveInput { name, bytes: opened.bytes }))
     };
-    let mut has_ended = false;
+    let mut before_us = begin_us;
     Ok(std::iter::from_fn(move || {
-        if has_ended {
-            return None;
-        }
-        match journal.next().transpose()? {
+        let next = if before_us < last_us { journal.next().transpose() } else { None };
+        position.0.set(next.as_ref().map(|_| before_us));
+        match next? {
             Ok((record, bytes)) => {
-                has_ended = record.time_us >= last_us;
+                before_us = record.time_us;
                 Some(open(record, bytes))
             }
             Err(error) => Some(Err(error)),
@@ -347,6 +405,8 @@ pub(super) fn len_of(path: &Path) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use node::cluster_archive::ArchiveId;
+
     use super::*;
 
     #[test]
@@ -358,6 +418,44 @@ mod tests {
         {
             assert_eq!(parse_name(Path::new(name)), None, "{name}");
         }
+    }
+
+    fn id(number: u128) -> ArchiveId {
+        ArchiveId { number, time_us: number as i64 }
+    }
+
+    /// The summary of an archive that needs another one.
+    fn state(number: u32, base: Option<u128>) -> StateSummary {
+        let header = ArchiveHeader { id: id(number.into()), base: base.map(id), is_changes: false };
+        let kind = if base.is_some() { StateKind::Increment } else { StateKind::Full };
+        let file = FollowDirectory::open(Path::new("d")).state(number, kind);
+        StateSummary { file, header, bytes: 0, damage: None, journal: JournalSummary::default() }
+    }
+
+    #[test]
+    fn archive_whose_base_is_damaged_or_missing_is_damaged_too() {
+        let mut states = [state(1, None), state(2, Some(1)), state(3, Some(2)), state(5, Some(4)), state(6, None)];
+        states[0].damage = Some("a checksum does not match".to_owned());
+        note_bases(&mut states);
+        let damage = states.map(|state| state.damage.unwrap_or_default());
+        assert!(damage[1].contains("000001-full.mortar, which it needs, is damaged"), "{}", damage[1]);
+        assert!(damage[2].contains("000002-increment.mortar, which it needs, is damaged"), "{}", damage[2]);
+        assert!(damage[3].contains("which it needs, is missing") && damage[4].is_empty(), "{damage:?}");
+    }
+
+    #[test]
+    fn what_is_before_an_archive_is_removed_with_journals_that_have_none() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = FollowDirectory::lock(&parent.path().join("follow")).unwrap();
+        let kept = ["000004-changes.mortar", "000004-full.mortar", "000001-notes", LOCK];
+        for name in ["000001-full.mortar", "000001-changes.mortar", "000002-increment.mortar", "000003-changes.mortar"]
+        {
+            fs::write(directory.dir.join(name), "x").unwrap();
+        }
+        kept[..3].iter().for_each(|name| fs::write(directory.dir.join(name), "x").unwrap());
+        directory.remove_before(4).unwrap();
+        assert!(kept.iter().all(|name| directory.dir.join(name).exists()));
+        assert_eq!(fs::read_dir(&directory.dir).unwrap().count(), kept.len());
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::password;
 
 /// The first bytes of an encrypted archive.
 const MAGIC: &[u8] = b"age-encryption.org/";
+/// How archives begin that are not encrypted, of all formats.
+const PLAIN: &[u8] = b"mort";
 /// How the last line of its header begins, and most bytes of the header.
 const LAST_LINE: &[u8] = b"--- ";
 const MAX_HEADER: u64 = 64 << 10;
@@ -126,15 +128,22 @@ impl DecryptArgs {
         let mut head = Vec::new();
         let read = (&mut archive).take(MAGIC.len() as u64).read_to_end(&mut head);
         read.map_err(|error| Failure::file("cannot read the archive", &error))?;
+        if head.len() < MAGIC.len() && MAGIC.starts_with(&head) {
+            return Err(damaged(if head.is_empty() { "it is empty" } else { "it ends in its header" }));
+        }
         let is_encrypted = head == MAGIC;
+        let is_plain = head.starts_with(PLAIN);
         let archive = io::Cursor::new(head).chain(archive);
         match (is_encrypted, self.identities()?) {
             (false, None) => Ok(OpenedArchive { bytes: Box::new(archive), is_encrypted }),
             (true, None) => Err(Failure::with(Exit::Denied, "denied", "the archive is encrypted")
                 .hint("Name the file with the secret key with --identity, or that with the passphrase with --passphrase-file.")),
             // With a key, the user expects an encrypted archive; one that is not encrypted may come from another writer.
-            (false, Some(_)) => Err(Failure::usage("the archive is not encrypted, and a key for it was given")
-                .hint("Restore it without a key if it is the right one.")),
+            (false, Some(_)) if is_plain => {
+                Err(Failure::usage("the archive is not encrypted, and a key for it was given")
+                    .hint("Restore it without a key if it is the right one."))
+            }
+            (false, Some(_)) => Err(damaged("it does not begin as an encrypted archive does")),
             (true, Some(identities)) => {
                 let mut archive = BufReader::with_capacity(1 << 18, archive);
                 let header = read_header(&mut archive)?;
@@ -177,8 +186,7 @@ fn read_header(archive: &mut impl BufRead) -> Result<Vec<u8>> {
         let read = archive.by_ref().take(room).read_until(b'\n', &mut header);
         let read = read.map_err(|error| explain(DecryptError::Io(error)))?;
         if read == 0 && room == 0 {
-            let what = "the archive is damaged: the header of its encryption is too long; use another backup";
-            return Err(Failure::local(Error::new(ErrorKind::Corrupt, what)));
+            return Err(damaged("the header of its encryption is too long"));
         }
         if read == 0 || header[line..].starts_with(LAST_LINE) {
             return Ok(header);
@@ -210,16 +218,16 @@ fn explain(error: DecryptError) -> Failure {
             denied("the archive is encrypted with another passphrase or key, or its header was altered")
         }
         DecryptError::ExcessiveWork { .. } => denied("the archive demands far too much work for its passphrase"),
-        DecryptError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
-            Failure::file("cannot read the archive", &error)
+        DecryptError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            damaged("it ends in the header of its encryption")
         }
-        error => {
-            let what = format!(
-                "the archive is damaged: the header of its encryption is not valid ({error}); use another backup"
-            );
-            Failure::local(Error::new(ErrorKind::Corrupt, what))
-        }
+        DecryptError::Io(error) => Failure::file("cannot read the archive", &error),
+        _ => damaged("the header of its encryption is damaged, or has an unknown format"),
     }
+}
+
+fn damaged(what: &str) -> Failure {
+    Failure::local(Error::new(ErrorKind::Corrupt, format!("the archive is damaged: {what}; use another backup")))
 }
 
 fn read_key_file(path: &Path) -> Result<String> {

@@ -279,10 +279,11 @@ impl Following<'_> {
             Exit::NotFound => Error::new(ErrorKind::Unavailable, failure.message()).into(),
             _ => failure,
         })?;
+        // The journal comes first: an archive without one is damaged.
+        let journal = JournalWriter::create(&self.directory.journal(number)).map_err(cannot_write)?;
         if let Some(part) = part {
             part.appear_at(&state.path, false)?;
         }
-        let journal = JournalWriter::create(&self.directory.journal(number)).map_err(cannot_write)?;
         self.warn_of_clock(&states, taken.id.time_us)?;
         let report = StateReport {
             archive: state.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -348,7 +349,7 @@ impl Following<'_> {
             }
         }
         let Some(first) = first else { return Ok(()) };
-        let removed = self.directory.remove_before(first, states);
+        let removed = self.directory.remove_before(first);
         removed.map_err(|error| Failure::file("cannot remove an archive that is no longer needed", &error))
     }
 

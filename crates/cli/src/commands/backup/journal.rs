@@ -5,7 +5,7 @@
 //!   record: zeros up to a multiple of 32 bytes | length u64 | time i64 | crc32c u32 of the 16 bytes before | an archive of so many bytes
 //! ```
 //!
-//! Numbers are little-endian. The time is that of the archive, in microseconds since 1970. An archive checks itself, and may be encrypted. Its length
+//! Zeros also follow the first 8 bytes. Numbers are little-endian. The time is that of the archive, in microseconds since 1970. An archive checks itself, and may be encrypted. Its length
 //! is written when the archive is complete and on disk: a record without one is the last one, and was never complete. No sector of a disk ends within
 //! length, time and checksum, so a loss of power leaves all or nothing of them.
 
@@ -147,10 +147,15 @@ impl JournalReader {
     /// [`ErrorKind::Corrupt`] if a record is damaged, with the time of the one before; those of the file system.
     pub(super) fn next(&mut self) -> Result<Option<(Record, RecordBytes)>> {
         let at = align(self.end);
-        let mut header = [0; HEADER];
-        match self.file.read_exact_at(&mut header, at) {
+        let (mut zeros, mut header) = ([0; ALIGNMENT as usize], [0; HEADER]);
+        let zeros = &mut zeros[..(at - self.end) as usize];
+        let read = self.file.read_exact_at(zeros, self.end).and_then(|()| self.file.read_exact_at(&mut header, at));
+        match read {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             read => read.map_err(|error| self.unreadable(error))?,
+        }
+        if zeros.iter().any(|byte| *byte != 0) {
+            return Err(self.damaged_at(self.end));
         }
         if header == [0; HEADER] {
             // The last archive was not complete when the backup ended, or is not yet.
@@ -160,13 +165,15 @@ impl JournalReader {
         let len = self.file.metadata().map_err(|error| self.unreadable(error))?.len();
         let (begin, left) = (at + HEADER as u64, len.saturating_sub(at + HEADER as u64));
         let is_next = |record: &Record| record.len <= left && self.last_us.is_none_or(|last| last < record.time_us);
-        let record = Record::decode(&header).filter(is_next).ok_or_else(|| {
-            let last = self.last_us.map(|last| format!("; the last moment before is {}", Timestamp::from_micros(last)));
-            let what = format!("{} is damaged at byte {at}{}", self.name, last.unwrap_or_default());
-            Error::new(ErrorKind::Corrupt, what)
-        })?;
+        let record = Record::decode(&header).filter(is_next).ok_or_else(|| self.damaged_at(at))?;
         (self.end, self.last_us) = (begin + record.len, Some(record.time_us));
         Ok(Some((record, RecordBytes { file: self.file.clone(), at: begin, end: self.end })))
+    }
+
+    fn damaged_at(&self, byte: u64) -> Error {
+        let last = self.last_us.map(|last| format!("; the last moment before is {}", Timestamp::from_micros(last)));
+        let what = format!("{} is damaged at byte {byte}{}", self.name, last.unwrap_or_default());
+        Error::new(ErrorKind::Corrupt, what)
     }
 
     fn unreadable(&self, error: io::Error) -> Error {
@@ -258,7 +265,10 @@ mod tests {
         let path = dir.path().join("journal");
         journal(&path);
         let whole = std::fs::read(&path).unwrap();
-        for byte in [32, 64, 96].into_iter().flat_map(|record| record..record + HEADER).chain(0..MAGIC.len()) {
+        // "one" ends at byte 55, and the empty archive at 84.
+        let zeros = (MAGIC.len()..32).chain(55..64).chain(84..96);
+        let records = [32, 64, 96].into_iter().flat_map(|record| record..record + HEADER);
+        for byte in records.chain(0..MAGIC.len()).chain(zeros) {
             let mut damaged = whole.clone();
             damaged[byte] ^= 0x10;
             std::fs::write(&path, damaged).unwrap();
