@@ -124,3 +124,12 @@ fn peer_server_and_brick_count_received_and_sent_content() {
         assert!(all.contains(&received) && all.contains(&sent), "{server}: {received} {sent}");
     }
 }
+
+#[test]
+fn meta_server_counts_the_members_of_the_cluster() {
+    let cluster = cluster();
+    let url = format!("mortar://{}/main", cluster.address("meta"));
+    let shown: Vec<Value> = run(mortar(&["status", "--json"]).env("MORTAR_URL", url)).json();
+    let metric = |name: &str| shown[0]["metrics"][name].as_u64();
+    assert_eq!(["cluster_bricks", "cluster_peers"].map(metric), [Some(1); 2], "{shown:?}");
+}

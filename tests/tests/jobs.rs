@@ -95,6 +95,22 @@ fn an_evolution_goes_on_when_its_peer_server_and_a_brick_are_killed() {
 }
 
 #[test]
+fn an_evolution_leaves_an_object_that_would_become_too_large_and_says_so() {
+    let cluster = Cluster::start(&["--bricks", "1", "--peers", "1"]);
+    cluster.run(&["class", "define", "Note", "--field", "text:string"]).ok();
+    // An object has at most 4 MiB.
+    let notes =
+        ["short".to_owned(), "x".repeat((4 << 20) - 100)].map(|text| json!({ "text": text }).to_string() + "\n");
+    let mut put = mortar(&["object", "put", "--class", "Note", "-"]);
+    run_with_input(put.env("MORTAR_URL", cluster.url()), notes.concat().into_bytes()).ok();
+    cluster.run(&["class", "evolve", "Note", "--add", &format!("more:string={}", "y".repeat(200))]).ok();
+    let job = begin(&cluster, &["evolve", "Note"]);
+    let view = show_until(&cluster, &job, |view| view["state"] == "done" || view["state"] == "failed");
+    assert_eq!((&view["state"], count(&view, "changed"), count(&view, "found")), (&json!("done"), 1, 1), "{view}");
+    assert!(view["findings"][0].as_str().unwrap().contains("is left as it is"), "{view}");
+}
+
+#[test]
 fn a_paused_evolution_holds_still_and_a_cancelled_one_keeps_what_is_done() {
     let cluster = Cluster::start(&["--bricks", "1", "--peers", "1", "--memory"]);
     store_old_people(&cluster);

@@ -209,6 +209,17 @@ mod tests {
     }
 
     #[test]
+    fn each_read_adds_to_the_size() {
+        let mut list = ReadList::default();
+        let mut sizes = vec![list.memory_size()];
+        for slot in 0..100 {
+            list.push(read(1, 5, slot, 9));
+            sizes.push(list.memory_size());
+        }
+        assert!(sizes.is_sorted_by(|before, after| before < after), "{sizes:?}");
+    }
+
+    #[test]
     fn objects_and_states_are_found() {
         let list = ReadList::from([read(1, 5, 3, 9), read(1, 5, 4, 9), read(2, 5, 1, 8)]);
         assert!(list.contains(read(1, 5, 4, 0).oid) && list.contains(read(2, 5, 1, 0).oid));

@@ -386,6 +386,7 @@ impl BaseUpload {
 mod tests {
     use super::*;
 
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, Mutex};
 
     /// A brick through which another client cuts all the time: it takes a cut whose number is as high as the clock was a little before each
@@ -446,5 +447,17 @@ mod tests {
         let bricks = [SharedBrick::default()];
         let (parts, ()) = cut_bricks(&bricks, None, |_| async { Ok(()) }).await.unwrap();
         assert_eq!(Some(parts[0].number), *bricks[0].0.lock().unwrap());
+    }
+
+    #[tokio::test]
+    async fn no_other_cut_is_made_after_an_error_that_another_try_cannot_change() {
+        let tries = AtomicU32::new(0);
+        let bricks = [SharedBrick::default()];
+        let failed = cut_bricks(&bricks, None, |_| async {
+            tries.fetch_add(1, Ordering::Relaxed);
+            Err::<(), _>(Error::new(ErrorKind::Denied, "not allowed"))
+        });
+        assert_eq!(failed.await.unwrap_err().kind(), ErrorKind::Denied);
+        assert_eq!(tries.load(Ordering::Relaxed), 1);
     }
 }

@@ -307,8 +307,47 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn lost_request_is_repeated_if_it_changes_nothing() {
+    #[test]
+    fn requests_that_only_read_are_told_from_those_that_change_something() {
+        use proto::account::administer::Action;
+        use proto::jobs::job_request::Request as OfJobs;
+        use proto::moves::r#move::Request as OfMoves;
+        use proto::schema::describe::Request as OfClasses;
+        let of_jobs = |asked| Request::JobRequest(proto::jobs::JobRequest { request: Some(asked) });
+        let of_members = |asked| Request::MemberRequest(MemberRequest { request: Some(asked) });
+        let of_moves = |asked| Request::Move(proto::moves::Move { request: Some(asked) });
+        let of_accounts = |action| Request::Administer(proto::account::Administer { action: Some(action) });
+        let of_classes = |asked| {
+            let space = "main".to_owned();
+            Request::Describe(Box::new(proto::schema::Describe { space, request: Some(asked) }))
+        };
+        let reads = [
+            of_jobs(OfJobs::List(Default::default())),
+            of_jobs(OfJobs::Show(1)),
+            of_members(OfMembers::List(List {})),
+            of_moves(OfMoves::Show(Default::default())),
+            of_accounts(Action::List(Default::default())),
+            of_accounts(Action::ListGrants(Default::default())),
+            of_classes(OfClasses::Show(Default::default())),
+            of_classes(OfClasses::History(Default::default())),
+        ];
+        for request in &reads {
+            assert!(only_reads(request), "{request:?}");
+        }
+        let changes = [
+            of_jobs(OfJobs::Pause(1)),
+            of_members(OfMembers::RemoveBrick(1)),
+            of_moves(OfMoves::Drain(Default::default())),
+            of_accounts(Action::AddGroup(Default::default())),
+            Request::SetSpace(Default::default()),
+        ];
+        for request in &changes {
+            assert!(!only_reads(request), "{request:?}");
+        }
+    }
+
+    /// A server that answers every other request, and the number of requests that it gets.
+    async fn every_other_answered() -> (String, Arc<AtomicU32>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("mortar://{}/main", listener.local_addr().unwrap());
         let requests = Arc::new(AtomicU32::new(0));
@@ -322,11 +361,26 @@ mod tests {
                 tokio::spawn(link::drive(link::Link::new(stream, service, Limits::default(), 1 << 20, mailbox)));
             }
         });
+        (url, requests)
+    }
+
+    #[tokio::test]
+    async fn lost_request_is_repeated_if_it_changes_nothing() {
+        let (url, requests) = every_other_answered().await;
         let client = AdminClient::connect(&url).await.unwrap();
         let ask = async |request| client.cluster_members(MemberRequest { request: Some(request) }).await;
         assert!(ask(OfMembers::List(List {})).await.is_ok());
         assert_eq!(requests.load(Ordering::Relaxed), 2);
         let lost = ask(OfMembers::RemoveBrick(1)).await.unwrap_err();
         assert_eq!((lost.kind(), requests.load(Ordering::Relaxed)), (ErrorKind::Unknown, 3), "{lost}");
+    }
+
+    #[tokio::test]
+    async fn lost_request_is_not_repeated_without_time_for_retries() {
+        let (url, requests) = every_other_answered().await;
+        let options = AdminOptions { retry: Duration::ZERO, ..AdminOptions::default() };
+        let client = AdminClient::connect_with(&url, options).await.unwrap();
+        let lost = client.cluster_members(MemberRequest { request: Some(OfMembers::List(List {})) }).await.unwrap_err();
+        assert_eq!((lost.kind(), requests.load(Ordering::Relaxed)), (ErrorKind::Unavailable, 1), "{lost}");
     }
 }

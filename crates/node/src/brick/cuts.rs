@@ -465,6 +465,18 @@ mod tests {
     }
 
     #[test]
+    fn a_follower_that_has_asked_for_changes_is_kept_for_its_next_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("s"), Options::default()).unwrap();
+        let cuts = Arc::new(Cuts::new(store));
+        drop(follow(&cuts, 1, 5));
+        cuts.lock().followers.iter_mut().for_each(|follower| follower.until = 0);
+        cuts.changes_since(CutNumber(5)).unwrap();
+        assert!(!cuts.expire_followers());
+        assert!(cuts.changes_since(CutNumber(5)).is_ok());
+    }
+
+    #[test]
     fn a_follower_begins_anew_after_too_many_changes() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("s"), Options::default()).unwrap();

@@ -676,6 +676,13 @@ mod tests {
     }
 
     #[test]
+    fn object_of_the_last_class_there_can_be_is_no_damage() {
+        let page = PageId { space: SpaceId(7), node: NodeId(8), number: 9 };
+        let object = Object::record(ClassId::MAX, "data".into());
+        assert_eq!(verify_object(page, 6, &encode_object(&object)).unwrap(), object);
+    }
+
+    #[test]
     fn range_of_a_table_has_the_rows_of_one_logical_node() {
         let tables: [Table; 3] = [
             (free_range, |node| [0, u16::MAX].map(|space| free_key(node, SpaceId(space)))),

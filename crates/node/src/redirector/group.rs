@@ -356,3 +356,21 @@ impl Service for UpstreamService {
 pub(super) fn unexpected_message_error() -> Error {
     Error::new(ErrorKind::Invalid, "a server does not send this message to a redirector")
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{NodeId, SpaceId};
+
+    use super::*;
+    use crate::auth::ClusterCredentials;
+
+    #[tokio::test]
+    async fn server_above_may_tell_the_time_at_any_moment() {
+        let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(1)] };
+        let upstream = Upstream::new(Vec::new(), ClusterCredentials::default()).unwrap();
+        let group = Group::start(space, "cluster".to_owned(), 1, Arc::new(upstream));
+        let handle = PeerHandle::new(Arc::new(Mailbox::for_transactions()));
+        let mut service = UpstreamService { group: Arc::downgrade(&group), handle };
+        service.on_messages([Message::Time(5_000)].into_iter()).unwrap();
+    }
+}

@@ -214,6 +214,17 @@ fn clock_whose_measurement_takes_too_long_does_not_count() {
 }
 
 #[test]
+fn clock_that_may_be_wrong_by_half_the_skew_counts() {
+    let trusted = |way| {
+        let mut cluster = Cluster { way, back: 0, ..Cluster::new(&[0, 0, 0]) };
+        cluster.run(3, &[]);
+        cluster.trusted()
+    };
+    assert_eq!(trusted(SKEW_MS), [0, 1, 2]);
+    assert_eq!(trusted(SKEW_MS + 1), [0]);
+}
+
+#[test]
 fn wrong_clock_does_not_tell_others_its_time() {
     let run = || {
         let mut cluster = Cluster::new(&[0, 0, 0, 0]);

@@ -56,6 +56,17 @@ fn literals_of_every_type_are_written_in_quotes_with_a_letter() {
     assert_eq!(parse("x'0aff'"), Expr::value(vec![0x0a, 0xff]));
     assert_eq!(parse("@1.0.0.2a.3"), Expr::Literal(Value::Reference("1.0.0.2a.3".parse().unwrap())));
     assert_eq!(parse(r#"'it\'s \u{e9}'"#), Expr::value("it's é"));
+    assert_eq!(parse(r"'\n\t\r\\'"), Expr::value("\n\t\r\\"));
+}
+
+#[test]
+fn negative_numbers_are_written_in_brackets_before_a_function() {
+    for number in [Value::Int64(-5), Value::Float64(-5.0), Value::Decimal("-5.0".parse().unwrap())] {
+        let call = Expr::Literal(number).call(Function::Abs, []);
+        assert_eq!(parse(&call.to_string()), call, "{call}");
+    }
+    assert_eq!(Expr::value(-5).call(Function::Abs, []).to_string(), "(-5).abs()");
+    assert_eq!(Expr::value(0).call(Function::Abs, []).to_string(), "0.abs()");
 }
 
 #[test]

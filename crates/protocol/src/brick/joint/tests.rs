@@ -2,6 +2,7 @@ use model::planted_bug::plant;
 use model::{ClassId, Oid, PageId, SpaceId};
 
 use super::*;
+use crate::brick::ORPHAN_SCAN_MS;
 use crate::commit::Record;
 use crate::commit::participant::ParticipantSettings;
 use crate::ident::{ClientId, Version};
@@ -220,6 +221,20 @@ fn joint_request_that_is_not_answered_is_left_to_its_requester() {
     brick.act(A, |brick, now| brick.poll(now));
     assert_eq!(asked(&brick), [false; 2], "nobody waits for them any more");
     assert!(brick.nodes[&A].prepared().eq([txn(900), txn(901)]), "what is prepared stays so (C4)");
+}
+
+#[test]
+fn questions_about_a_transaction_without_coordinator_are_repeated_before_the_next_scan() {
+    let mut brick = TwoNodes::new();
+    brick.joint(prepare(txn(900), &[A, C], &[(A, part(A)), (C, part(C))]));
+    brick.force(A);
+    // It is noticed, and later finished.
+    for _ in 0..2 {
+        brick.now += 10 * FINISH_MS;
+        brick.act(A, |brick, now| brick.poll(now));
+    }
+    let deadline = brick.nodes[&A].deadline();
+    assert!(deadline < brick.now + ORPHAN_SCAN_MS, "{deadline} at {}", brick.now);
 }
 
 #[test]

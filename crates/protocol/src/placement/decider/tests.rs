@@ -62,6 +62,16 @@ impl Meta {
 }
 
 #[test]
+fn logical_node_is_created_once_and_on_some_brick() {
+    let mut meta = Meta::serving(&[1]);
+    let group = meta.group();
+    assert!(!meta.decider.create(NODE, vec![id(2)], 0), "it exists");
+    assert_eq!(meta.group(), group);
+    assert!(!meta.decider.create(NodeId(8), Vec::new(), 0), "no brick is to serve it");
+    assert!(meta.decider.map().lookup(NodeId(8)).is_none());
+}
+
+#[test]
 fn member_is_dropped_when_its_lease_has_ended() {
     let mut meta = Meta::serving(&[1, 2]);
     meta.renew(2, 1, 60);

@@ -141,6 +141,10 @@ const DAMAGES: &[(&[&str], Damage)] = &[
         // Extents and indexes lead to it.
         changes.put(&rows::object_key(page(2), 2), "short".into());
     }),
+    (&["object_damaged"], |_, changes| {
+        // A directory with entries: it is damaged, not missing.
+        changes.put(&rows::object_key(collection().page(), COLLECTION), "short".into());
+    }),
     (&["head_missing", "head_missing", "head_missing"], |_, changes| {
         // The page of the slots 0, 3 and 6, and of the prepared transaction.
         changes.remove(&rows::head_key(page(0)));

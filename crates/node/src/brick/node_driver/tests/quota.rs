@@ -106,6 +106,19 @@ fn prepared_transactions_count() {
     assert_noticed(&[Bug::PreparedGrowthForgotten], check_prepared_growth_counts);
 }
 
+/// Another transaction may come between the parts of a joint request and the messages in their place.
+#[test]
+fn a_transaction_is_not_refused_for_the_reason_of_another_one() {
+    let mut world = with_quota(None, Some(1));
+    assert!(is_committed(&mut world, blob(1), bytes(1)));
+    let part = Part { writes: [(blob(2), bytes(1))].into(), ..Part::default() };
+    let participants = vec![NODE, NodeId(8)];
+    let mut beyond = Request::Prepare { txn: world.next_txn(), participants, part };
+    assert!(world.driver.begin_one_phase(&mut beyond).is_none());
+    world.driver.cancel_one_phase();
+    assert!(is_committed(&mut world, blob(1), bytes(2)));
+}
+
 #[test]
 fn prepared_transactions_count_after_a_restart() {
     let mut world = with_quota(Some(15), None);
