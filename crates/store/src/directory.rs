@@ -164,7 +164,8 @@ fn lock_pausing(dir: &Path, mut pause: impl FnMut()) -> Result<File> {
     Ok(file)
 }
 
-/// Whether a path leads to an open file. The lock of a file that was removed keeps nobody out of a new directory with the same name.
+/// Whether an open file still has this path. After another process has removed a lock file, a third one can create and lock another file at its
+/// path: a lock of the removed file excludes nobody.
 fn is_at(file: &File, path: &Path) -> bool {
     let identify = |about: Metadata| (about.dev(), about.ino());
     file.metadata().map(identify).ok() == fs::metadata(path).map(identify).ok()

@@ -39,8 +39,9 @@ pub(crate) trait DiskFile: Send + Sync {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
     /// Writes at `offset`, growing the file.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Writes parts at `offset`, one after the other, growing the file. There are at most 1,024, none of which is empty.
-    fn write_parts_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+    /// Writes parts at `offset`, one after the other, growing the file. There are at most 1,024, none of which is empty. They have
+    /// any values afterwards.
+    fn write_parts_at(&self, mut offset: u64, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
         for part in parts {
             self.write_at(offset, part)?;
             offset += part.len() as u64;
@@ -139,9 +140,8 @@ impl DiskFile for RealFile {
         self.0.write_all_at(bytes, offset)
     }
 
-    fn write_parts_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
-        let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
-        let mut left = &mut slices[..];
+    fn write_parts_at(&self, mut offset: u64, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let mut left = parts;
         while !left.is_empty() {
             match rustix::io::pwritev(&*self.0, left, offset) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -240,9 +240,9 @@ mod tests {
         for disk in [&real as &dyn Disk, &simulated] {
             let file = disk.create("file").unwrap();
             file.write_at(0, &[9; 100]).unwrap();
-            file.write_parts_at(7, &[]).unwrap();
-            file.write_parts_at(10, &[b"first ", b"s", b"econd"]).unwrap();
-            file.write_parts_at(98, &[b"be", b"hind"]).unwrap();
+            file.write_parts_at(7, &mut []).unwrap();
+            file.write_parts_at(10, &mut [b"first ".as_slice(), b"s", b"econd"].map(IoSlice::new)).unwrap();
+            file.write_parts_at(98, &mut [b"be".as_slice(), b"hind"].map(IoSlice::new)).unwrap();
             let mut bytes = [0; 104];
             file.read_at(0, &mut bytes).unwrap();
             let expected = [&[9; 10][..], b"first second", &[9; 76], b"behind"].concat();

@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::io::IoSlice;
 
 use bytes::Bytes;
 
@@ -605,8 +606,8 @@ impl<'a> Batch<'a> {
         let is_in_run = |page: u64, next: u64| page + 1 == next && !next.is_multiple_of(RUN_PAGES);
         for run in pages.chunk_by(|(page, _), (next, _)| is_in_run(*page, *next)) {
             let Some((first, _)) = run.first() else { continue };
-            let parts: Vec<&[u8]> = run.iter().map(|(_, bytes)| &bytes[..]).collect();
-            self.file.write_pages(&parts, first * PAGE as u64).map_err(io_error)?;
+            let mut parts: Vec<IoSlice<'_>> = run.iter().map(|(_, bytes)| IoSlice::new(&bytes[..])).collect();
+            self.file.write_pages(&mut parts, first * PAGE as u64).map_err(io_error)?;
         }
         self.spare.extend(pages.drain(..).map(|(_, bytes)| bytes));
         self.pages = pages;

@@ -125,7 +125,7 @@ impl TreeFile {
     }
 
     /// Writes adjacent pages.
-    pub(super) fn write_pages(&self, pages: &[&[u8]], at: u64) -> io::Result<()> {
+    pub(super) fn write_pages(&self, pages: &mut [io::IoSlice<'_>], at: u64) -> io::Result<()> {
         self.file.write_parts_at(at, pages)
     }
 
