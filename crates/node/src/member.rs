@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use meta::catalog::{BrickId, CatalogEditor, CatalogError, Edited, Liveness, PeerId, StartNumber, Storage};
+use meta::catalog::{BrickId, CatalogEditor, CatalogError, Edited, Liveness, PeerId, ServerId, StartNumber, Storage};
 use meta::{MetaSession, MetaSessionId};
 use model::{Error, ErrorKind, Result};
 use store::{RowChanges, Store};
@@ -32,24 +32,6 @@ const MIN_BACKOFF: Duration = Duration::from_millis(250);
 const MAX_BACKOFF: Duration = Duration::from_millis(750);
 /// Time limit of ending the session when the process ends. Otherwise it expires.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The identity of a process in its cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identity {
-    /// A brick.
-    Brick(BrickId),
-    /// A peer server.
-    Peer(PeerId),
-}
-
-impl std::fmt::Display for Identity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Brick(id) => write!(f, "brick {id}"),
-            Self::Peer(id) => write!(f, "peer server {id}"),
-        }
-    }
-}
 
 /// Keeps the entry of a process alive until it is dropped.
 pub struct Member {
@@ -168,7 +150,7 @@ impl Member {
     /// [`ErrorKind::Denied`] if a later start of the same member has entered itself; errors of the catalogue's store.
     pub async fn announce(
         realm: &Arc<ClusterView>,
-        identity: Identity,
+        server: ServerId,
         start: StartNumber,
         addresses: &[Address],
     ) -> Result<Self> {
@@ -177,12 +159,12 @@ impl Member {
         let (tell_end, ended) = watch::channel(None);
         let ttl = Duration::from_millis(editor.parameters().await?.session_ttl_ms);
         let (addresses, known) = (addresses_to_strings(addresses), Arc::downgrade(realm));
-        let life = Announcer { editor: editor.clone(), cluster_view: known, identity, start, addresses, ttl };
+        let life = Announcer { editor: editor.clone(), cluster_view: known, server, start, addresses, ttl };
         let first = life.announce().await?;
         tell_session.send_replace(Some(first.session.id));
         let task = tokio::spawn(async move {
             let why = life.keep_announced(first, tell_session).await;
-            error!(%identity, why, "this process is not a member of its cluster any more");
+            error!(%server, why, "this process is not a member of its cluster any more");
             tell_end.send_replace(Some(why));
         });
         Ok(Self { editor, task: task.abort_handle(), session, ended })
@@ -229,7 +211,7 @@ struct Announced {
 struct Announcer {
     editor: CatalogEditor,
     cluster_view: Weak<ClusterView>,
-    identity: Identity,
+    server: ServerId,
     start: StartNumber,
     addresses: Vec<String>,
     ttl: Duration,
@@ -241,21 +223,21 @@ impl Announcer {
         let session = self.editor.store().open_session(self.ttl).await?;
         let refused = self.refusal();
         self.enter(session, refused.clone()).await?;
-        match self.identity {
-            Identity::Brick(id) => drop(self.editor.set_brick_addresses(id, &self.addresses).await?),
-            Identity::Peer(id) => drop(self.editor.set_peer_addresses(id, &self.addresses).await?),
+        match self.server {
+            ServerId::Brick(id) => drop(self.editor.set_brick_addresses(id, &self.addresses).await?),
+            ServerId::Peer(id) => drop(self.editor.set_peer_addresses(id, &self.addresses).await?),
         }
         Ok(Announced { session, is_refused: refused.is_some() })
     }
 
     /// Makes the entry of the process, or changes it.
     async fn enter(&self, session: MetaSession, refused: Option<String>) -> Result<(), CatalogError> {
-        match self.identity {
-            Identity::Brick(id) => {
+        match self.server {
+            ServerId::Brick(id) => {
                 let liveness = Liveness { start: self.start, refused };
                 self.editor.announce_brick_as(id, &liveness, session.id).await?;
             }
-            Identity::Peer(id) => {
+            ServerId::Peer(id) => {
                 self.editor.announce_peer(id, self.start, session.id).await?;
             }
         }
@@ -272,7 +254,7 @@ impl Announcer {
         let changes = self.cluster_view.upgrade().map(|view| view.clock.changes());
         let changed = async {
             match changes {
-                Some(mut changes) if matches!(self.identity, Identity::Brick(_)) => {
+                Some(mut changes) if matches!(self.server, ServerId::Brick(_)) => {
                     while self.refusal().is_some() == is_refused && changes.changed().await.is_ok() {}
                 }
                 _ => std::future::pending().await,
@@ -296,7 +278,7 @@ impl Announcer {
                 }
             }
             if let Some(newer) = self.newer_start() {
-                let (who, start) = (self.identity, self.start);
+                let (who, start) = (self.server, self.start);
                 return format!("{who} was started again as number {newer}; this process is number {start} and ends");
             }
             match self.renew(&known).await {
@@ -337,9 +319,9 @@ impl Announcer {
     /// The start number of a later process that has replaced this one.
     fn newer_start(&self) -> Option<StartNumber> {
         let catalog = self.cluster_view.upgrade()?.catalog()?;
-        let alive = match self.identity {
-            Identity::Brick(id) => catalog.brick(id)?.alive.clone(),
-            Identity::Peer(id) => catalog.peer(id)?.alive.clone(),
+        let alive = match self.server {
+            ServerId::Brick(id) => catalog.brick(id)?.alive.clone(),
+            ServerId::Peer(id) => catalog.peer(id)?.alive.clone(),
         };
         alive.map(|alive| alive.start).filter(|start| *start > self.start)
     }
@@ -393,7 +375,7 @@ mod tests {
         let mut members = Vec::new();
         for _ in 0..2 {
             let start = realm.editor().unwrap().start_number().await.unwrap();
-            members.push(Member::announce(&realm, Identity::Peer(peer), start, &address).await.unwrap());
+            members.push(Member::announce(&realm, ServerId::Peer(peer), start, &address).await.unwrap());
         }
         assert!(members[0].ended().await.contains("peer server 1"));
         assert!(time::timeout(Duration::from_millis(500), members[1].ended()).await.is_err());

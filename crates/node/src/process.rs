@@ -16,7 +16,7 @@ use wire::transport::Address;
 
 use crate::brick_links::BrickLinks;
 use crate::cluster_view::ClusterView;
-use crate::member::{self, Identity, Member};
+use crate::member::{self, Member};
 use crate::node_placement::BrickId;
 use crate::openings::{LocalOpening, open_brick};
 use crate::{Brick, Config, OwnClients, PeerServer};
@@ -87,14 +87,14 @@ impl BrickProcess {
     pub async fn start(view: Arc<ClusterView>, store: Store, config: Config, advertise: &[Address]) -> Result<Self> {
         let expected = advertised(advertise, &config.listen);
         let id = retry_until_available(META_SERVER, || member::brick_of(&view, &store, expected)).await?;
-        view.clock.set_process(&Identity::Brick(id).to_string());
+        view.clock.set_process(&ServerId::Brick(id).to_string());
         let start = start_number(&view).await?;
         let open = || open_brick(&view, &store, id, &config.cluster_credentials);
         let opening = retry_until_available(META_SERVER, open).await?;
         let brick = Brick::start_opened(view.clone(), opening.clone(), store, config).await?;
         tokio::spawn(LocalOpening::keep(Arc::downgrade(&opening), Arc::downgrade(&view)));
         let addresses = advertised(advertise, brick.addresses());
-        let announce = || Member::announce(&view, Identity::Brick(id), start, addresses);
+        let announce = || Member::announce(&view, ServerId::Brick(id), start, addresses);
         match retry_until_available(META_SERVER, announce).await {
             Ok(member) => {
                 let worker = JobWorker { server: ServerId::Brick(id), start };
@@ -155,8 +155,8 @@ impl PeerProcess {
         let addresses = advertised(advertise, server.addresses());
         let announce = async {
             let id = retry_until_available(META_SERVER, || member::peer_at(&view, addresses)).await?;
-            view.clock.set_process(&Identity::Peer(id).to_string());
-            let announce = || Member::announce(&view, Identity::Peer(id), start, addresses);
+            view.clock.set_process(&ServerId::Peer(id).to_string());
+            let announce = || Member::announce(&view, ServerId::Peer(id), start, addresses);
             Ok((id, retry_until_available(META_SERVER, announce).await?))
         };
         match announce.await {

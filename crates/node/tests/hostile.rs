@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use meta::catalog::{CatalogEditor, Grantee, Parameters, Permission, SpaceOptions};
+use meta::catalog::{CatalogEditor, Grantee, Parameters, Permission, ServerId, SpaceOptions};
 use meta::{Embedded, MetaStore};
 use model::{ClassId, ErrorKind, NodeId, Object, Oid, PageId, SpaceId, limits};
 use node::cluster_view::{ClusterView, SpaceView};
-use node::member::{self, Identity, Member};
+use node::member::{self, Member};
 use node::node_placement::BrickId;
 use node::{Brick, Config, PeerServer};
 use protocol::commit::Part;
@@ -56,7 +56,7 @@ impl World {
         let id = member::brick_of(&view, &store, &config().listen).await.unwrap();
         let brick = Brick::start_in(view.clone(), BrickId(id.0), store, config()).await.unwrap();
         let start = editor.start_number().await.unwrap();
-        let member = Member::announce(&view, Identity::Brick(id), start, brick.addresses()).await.unwrap();
+        let member = Member::announce(&view, ServerId::Brick(id), start, brick.addresses()).await.unwrap();
         for space in ["main", "other"] {
             let options = SpaceOptions { nodes: Some(1), ..SpaceOptions::default() };
             view.create_space(space, options).await.unwrap();

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{AdminClient, AdminOptions, Client, ConnectOptions, Credentials};
-use meta::catalog::{CatalogEditor, Grantee, Permission, SpaceOptions};
+use meta::catalog::{CatalogEditor, Grantee, Permission, ServerId, SpaceOptions};
 use meta::{Embedded, MetaStore, Revision};
 use node::auth::{ClusterCredentials, Secret};
 use node::cluster_view::ClusterView;
-use node::member::{self, Identity, Member};
+use node::member::{self, Member};
 use node::meta::{MetaServer, RemoteMetaStore};
 use node::node_placement::BrickId;
 use node::{Brick, Config, PeerServer};
@@ -40,7 +40,7 @@ impl World {
         let id = member::brick_of(&realm, &store, &config().listen).await.unwrap();
         let brick = Brick::start_in(realm.clone(), BrickId(id.0), store, config()).await.unwrap();
         let start = editor.start_number().await.unwrap();
-        let member = Member::announce(&realm, Identity::Brick(id), start, brick.addresses()).await.unwrap();
+        let member = Member::announce(&realm, ServerId::Brick(id), start, brick.addresses()).await.unwrap();
         realm.create_space("main", SpaceOptions { nodes: Some(1), ..SpaceOptions::default() }).await.unwrap();
         let start = editor.start_number().await.unwrap();
         let peer = PeerServer::start(realm.clone(), start.0, config()).await.unwrap();

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use client::{AdminClient, Client};
 use meta::catalog::{
-    self, CatalogEditor, ClassDefinition, FieldDefinition, FieldType, MovePhase, Parameters, SpaceOptions,
+    self, CatalogEditor, ClassDefinition, FieldDefinition, FieldType, MovePhase, Parameters, ServerId, SpaceOptions,
 };
 use meta::{Embedded, MetaStore};
 use model::{ClassId, FieldNumber, NodeId, Object, RecordBuilder, RecordRef, Value};
 use node::cluster_view::ClusterView;
-use node::member::{self, Identity, Member};
+use node::member::{self, Member};
 use node::node_placement::BrickId;
 use node::{Brick, Config, PeerServer};
 use store::{Options, Store};
@@ -92,7 +92,7 @@ impl World {
         let brick = Brick::start_in(self.cluster_view.clone(), BrickId(id.0), store, config()).await.unwrap();
         let start = self.editor().start_number().await.unwrap();
         let addresses = brick.addresses().to_vec();
-        let member = Member::announce(&self.cluster_view, Identity::Brick(id), start, &addresses).await.unwrap();
+        let member = Member::announce(&self.cluster_view, ServerId::Brick(id), start, &addresses).await.unwrap();
         self.bricks[number] = Some((brick, member));
     }
 

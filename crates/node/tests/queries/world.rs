@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use client::{Client, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
-use meta::catalog::{CatalogEditor, ClassDefinition, FieldDefinition, FieldType, Parameters, SpaceOptions};
+use meta::catalog::{CatalogEditor, ClassDefinition, FieldDefinition, FieldType, Parameters, ServerId, SpaceOptions};
 use meta::{Embedded, MetaStore};
 use model::{ClassId, FieldNumber, Object, Oid, RecordBuilder, Value};
 use node::cluster_view::ClusterView;
-use node::member::{self, Identity, Member};
+use node::member::{self, Member};
 use node::node_placement::BrickId;
 use node::{Brick, Config, PeerServer};
 use query::{Query, QueryRun, Row, Schema};
@@ -69,7 +69,7 @@ impl World {
             let brick = Brick::start_in(theirs.clone(), BrickId(id.0), store, config()).await.unwrap();
             let start = realm.editor().unwrap().start_number().await.unwrap();
             let addresses = brick.addresses().to_vec();
-            members.push(Member::announce(&realm, Identity::Brick(id), start, &addresses).await.unwrap());
+            members.push(Member::announce(&realm, ServerId::Brick(id), start, &addresses).await.unwrap());
             served.push(brick);
         }
         let options = SpaceOptions { nodes: Some(nodes), ..SpaceOptions::default() };
