@@ -73,6 +73,8 @@ pub enum Output<A, T> {
     Read(PendingRead),
     /// Answer a coordinator. Send the object's state along with [`Answer::Locked`].
     Answer(A, Answer),
+    /// [Handle](Brick::handle_request) this request again: the outcome that it waited for is durable.
+    Again(A, Request<T>),
     /// Send a request to a participant, perhaps to this one, and call [`Brick::handle_answer`].
     Ask(NodeId, Request<T>),
     /// Send a message to a holder.
@@ -266,6 +268,12 @@ impl<A: Clone, T: Clone> Brick<A, T> {
                 participant::Output::Answer(Requester::Writer(holder), answer) => {
                     self.complete_write(holder, answer, now)
                 }
+                participant::Output::Again(Requester::Coordinator(from), request) => {
+                    self.out.push(Output::Again(from, request));
+                }
+                participant::Output::Again(Requester::Writer(_), request) => {
+                    unreachable!("N1: the write {:?} is postponed, so later ones can overtake it", request.txn())
+                }
             }
         }
         if planted(Bug::ReplyBeforeInvalidation) {
@@ -359,8 +367,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         let mut pages: Vec<PageId> = part.writes.keys().map(|oid| oid.page()).collect();
         pages.dedup();
         self.writing.insert(write, (holder, pages));
-        let request = Request::Commit { txn: write, part };
-        let handled = self.participant.handle(Requester::Writer(holder), request, write.start, now, &BTreeMap::new());
+        let handled = self.participant.handle_write(Requester::Writer(holder), write, part, now);
         if handled.is_err() {
             self.writing.remove(&write);
         }
@@ -548,6 +555,11 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     /// Entries of collections whose changes are not decided or not durable: see [`Participant::unsettled_entries`].
     pub fn unsettled_entries(&self) -> impl Iterator<Item = &Entry> {
         self.participant.unsettled_entries()
+    }
+
+    /// Transactions whose outcome is in the log and not durable: see [`Participant::logged_outcomes`].
+    pub fn logged_outcomes(&self) -> impl Iterator<Item = TxnId> {
+        self.participant.logged_outcomes()
     }
 
     /// Whether any transaction is prepared: see [`Participant::has_prepared`].

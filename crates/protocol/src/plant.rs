@@ -78,6 +78,8 @@ model::planted_bugs! {
         "G1" ClosedOvertakes "the closed timestamp overtakes invalidations"
         "G2" BeyondClosed "a group snapshot is taken at a time that is not closed"
         "G3" EvictionForgotten "evicting a page leaves its reads' intervals open"
+        "W1" CommittedRefuses "a transaction is refused because of a committed one whose outcome is not durable yet"
+        "W1" PostponedForgotten "a postponed request is not handled again"
         "W1" WoundOmitted "an older transaction waits for a younger one"
         "W1" PreparedWounded "a prepared transaction is wounded"
         "W1" LocksOutlive "locks of vanished transactions are kept"

@@ -116,8 +116,14 @@ impl ReadList {
     /// Whether an object was read.
     #[must_use]
     pub fn contains(&self, oid: Oid) -> bool {
+        self.state_of(oid).is_some()
+    }
+
+    /// Which state of an object was read first.
+    #[must_use]
+    pub fn state_of(&self, oid: Oid) -> Option<ReadVersion> {
         let mut of_page = self.runs().filter(|run| run.page == oid.page() && run.class == oid.class());
-        of_page.any(|run| run.slots.contains(&oid.slot()))
+        of_page.find(|run| run.slots.contains(&oid.slot())).map(|run| run.seen)
     }
 
     /// Whether a state was read.

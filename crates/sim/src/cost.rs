@@ -445,6 +445,10 @@ impl World {
                     let seen = one.brick.clock();
                     self.push(done + costs.hop_us, Destination::Peer(to), Event::Answer(node(number), answer, seen));
                 }
+                brick::Output::Again(from, request) => {
+                    let event = Event::Ask(from, request, HlcTimestamp::ZERO);
+                    self.push(done, Destination::Brick(number), event);
+                }
                 brick::Output::Ask(..)
                 | brick::Output::Down(..)
                 | brick::Output::Read(_)

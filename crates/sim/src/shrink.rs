@@ -259,6 +259,7 @@ mod tests {
     #[test]
     fn a_minimal_schedule_is_found_in_a_bounded_number_of_runs_and_is_the_same_again() {
         let long = failing();
+        let long_actions = long.actions.len();
         let mut told = Vec::new();
         let shrunk = shrink(long.clone(), Some(STALE_READS), 600, &mut |progress| {
             told.push(progress);
@@ -266,9 +267,10 @@ mod tests {
         });
         let shrunk = shrunk.unwrap();
         assert!(shrunk.runs <= 600 && told.len() + 1 == shrunk.runs);
-        // A lost update needs two writers, and little else.
+        // A lost update needs two writers, and little else. The transactions before them decide the pages of new objects.
         let ShrinkResult { plan: short, .. } = &shrunk;
-        assert!(short.actions.len() <= 8, "{}", crate::scenario::print(short, &[]));
+        assert!(short.actions.len() <= 12, "{}", crate::scenario::print(short, &[]));
+        assert!(long_actions >= 10 * short.actions.len(), "{long_actions} actions are few");
         assert!(run(short.clone(), Some(STALE_READS), false).wrong.is_some());
         assert!(run(short.clone(), None, false).wrong.is_none());
         let again = shrink(long, Some(STALE_READS), 600, &mut |_| ControlFlow::Continue(())).unwrap();

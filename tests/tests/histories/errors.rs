@@ -72,7 +72,8 @@ async fn oversized_writes_are_refused_before_they_are_sent_and_the_client_contin
     t.put(x, single_object(2)).await.unwrap();
     assert_eq!(t.put(y, huge).await.unwrap_err().kind(), ErrorKind::TooLarge);
     // The transaction commits without the refused write.
-    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let outcome = t.commit().await.unwrap();
+    assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
     let t = cluster.begin(IsolationLevel::Optimistic);
     t.put(x, single_object(3)).await.unwrap();
     for _ in 0..=limits::TRANSACTION / limits::OBJECT {

@@ -64,7 +64,7 @@ use protocol::tree::{Down, Up};
 use protocol::validate::PageVersions;
 use smallvec::SmallVec;
 use store::RowChanges;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 use wire::cluster::{Message, decode_record, is_final};
 
 use super::answer_counts::AnswerCounts;
@@ -161,9 +161,11 @@ pub(crate) struct NodeDriver<C> {
     answer_counts: Arc<AnswerCounts>,
     /// Whether any transaction is prepared, for readers that do not hold the driver. It is set before an output tells it.
     has_prepared: Arc<AtomicBool>,
+    /// Requests that are to be handled again.
+    postponed: VecDeque<(Requester<C>, Request<Object>)>,
     /// What is to be done.
     out: VecDeque<DriverOutput<C>>,
-    /// The time of the last input whose rows are awaited and not submitted: see [`NodeDriver::next_output`].
+    /// The time of the last input whose rows are awaited and not submitted, or after which requests are to be handled again: see [`NodeDriver::next_output`].
     flush_at: Option<Ms>,
 }
 
@@ -237,6 +239,7 @@ impl<C: Clone> NodeDriver<C> {
             failed: None,
             answer_counts,
             has_prepared: Arc::default(),
+            postponed: VecDeque::new(),
             out: VecDeque::new(),
             flush_at: None,
         };
@@ -253,12 +256,25 @@ impl<C: Clone> NodeDriver<C> {
     /// Takes what is to be done next. The rows of all records that were appended since then are submitted together, behind all other
     /// outputs.
     pub(crate) fn next_output(&mut self) -> Option<DriverOutput<C>> {
-        if self.out.is_empty()
+        while self.out.is_empty()
             && let Some(now) = self.flush_at.take()
         {
+            self.handle_postponed(now);
             self.flush(now);
         }
         self.out.pop_front()
+    }
+
+    /// Handles the requests whose outcomes have become durable that they waited for.
+    fn handle_postponed(&mut self, now: Ms) {
+        while self.failed.is_none()
+            && let Some((from, request)) = self.postponed.pop_front()
+        {
+            if let Err(rejected) = self.handle_request(from, request, HlcTimestamp::ZERO, now) {
+                // The clock is not trusted any more, say: the coordinator repeats the request.
+                debug!(node = %self.node, %rejected, "a postponed request is not handled");
+            }
+        }
     }
 
     /// Ends it: another brick may serve the node, or this one as of another epoch.
@@ -335,14 +351,14 @@ impl<C: Clone> NodeDriver<C> {
         }
         // A lost acknowledgement is found out once more (C3), so its rows may go with others. A joint request has no rows of its own.
         let is_awaited = !matches!(request, Request::Forget { .. } | Request::Joint { .. });
-        let looked_up = match self.look_up_versions(&request) {
+        let looked_up = match self.look_up(&request) {
             Ok(looked_up) => looked_up,
             Err(error) => {
                 self.fail(error);
                 return Ok(());
             }
         };
-        let versions = KnownVersions { recent: &self.recent, looked_up: &looked_up };
+        let versions = looked_up.with(&self.recent);
         let handled = self.machine.handle_request(from, request, seen, now, &versions);
         self.process_outputs(is_awaited, now);
         self.admission.end();
@@ -551,19 +567,26 @@ impl<C: Clone> NodeDriver<C> {
 
     // -------------------------------------------------------------------------------------------- the machine
 
-    /// Reads the versions that the machine looks up for a request, in the order of pages.
-    fn look_up_versions(&self, request: &Request<Object>) -> Result<SmallVec<[(PageId, Version); 8]>> {
+    /// Reads what the machine looks up for a request.
+    fn look_up(&self, request: &Request<Object>) -> Result<LookedUp> {
         let is_unknown = |page: &PageId| self.recent.emitted_version(*page).is_none();
         let mut pages: SmallVec<[PageId; 8]> = self.machine.pages_to_look_up(request).filter(is_unknown).collect();
         pages.sort_unstable();
         pages.dedup();
-        pages.into_iter().map(|page| Ok((page, rows::read_head(&self.reader, page)?.version))).collect()
+        let read = |page| Ok((page, rows::read_head(&self.reader, page)?.version));
+        let versions = pages.into_iter().map(read).collect::<Result<_>>()?;
+        let unbound = match request {
+            Request::Prepare { part, .. } | Request::Commit { part, .. } => self.look_up_unbound_keys(part)?,
+            _ => BTreeSet::new(),
+        };
+        Ok(LookedUp { versions, unbound })
     }
 
     /// All records up to this position are durable.
     fn handle_durable(&mut self, position: u64, now: Ms) {
         self.writer.advance_durable(position);
-        let versions = KnownVersions { recent: &self.recent, looked_up: &[] };
+        let nothing = LookedUp::default();
+        let versions = nothing.with(&self.recent);
         self.machine.handle_forced(position, now, &versions);
     }
 
@@ -648,6 +671,10 @@ impl<C: Clone> NodeDriver<C> {
                 self.out.push_back(DriverOutput::ReadPage(PageRead { opening: self.writer.opening(), ticket }));
             }
             Output::Answer(to, answer) => self.send_answer(to, answer, now)?,
+            Output::Again(from, request) => {
+                self.postponed.push_back((from, request));
+                self.flush_at = Some(now);
+            }
             Output::Ask(node, request) => {
                 self.out.push_back(DriverOutput::Ask { node, seen: self.machine.clock(), request });
             }
@@ -746,22 +773,41 @@ fn recover_record(record: &[u8], pieces: u16, recover: &mut impl FnMut(Version, 
     Ok(())
 }
 
+/// What was read of the store for a call of the machine.
+#[derive(Default)]
+struct LookedUp {
+    /// Versions of pages, in the order of pages.
+    versions: SmallVec<[(PageId, Version); 8]>,
+    /// Guards of keys that are bound to nothing.
+    unbound: BTreeSet<Oid>,
+}
+
+impl LookedUp {
+    fn with<'a>(&'a self, recent: &'a RecentPages) -> KnownVersions<'a> {
+        KnownVersions { recent, looked_up: self }
+    }
+}
+
 /// The versions of pages that the machine may look up in one call.
 struct KnownVersions<'a> {
     recent: &'a RecentPages,
-    /// Those that were read for the call, in the order of pages.
-    looked_up: &'a [(PageId, Version)],
+    looked_up: &'a LookedUp,
 }
 
 impl PageVersions for KnownVersions<'_> {
     fn version(&self, page: PageId) -> Version {
         let looked_up = || {
-            let at = self.looked_up.binary_search_by_key(&page, |(page, _)| *page).ok()?;
-            self.looked_up.get(at).map(|(_, version)| *version)
+            let versions = &self.looked_up.versions;
+            let at = versions.binary_search_by_key(&page, |(page, _)| *page).ok()?;
+            versions.get(at).map(|(_, version)| *version)
         };
         let known = self.recent.emitted_version(page).or_else(looked_up);
         // A page that changes is in `recent` until its change was output (rule 3 there); other pages were read before the call.
         known.unwrap_or_else(|| panic!("V1: the version of {page:?} was not read before the machine was called"))
+    }
+
+    fn is_unbound(&self, guard: Oid) -> bool {
+        self.looked_up.unbound.contains(&guard)
     }
 }
 

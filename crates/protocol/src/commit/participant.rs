@@ -18,6 +18,8 @@
 //!   the clock starts above it.
 //! - **L2.** A participant whose clock is not trusted makes, logs and promises no timestamp: it takes only what ends transactions.
 //! - **G1.** The [closed timestamp](Participant::close_timestamp) is below every proposal that is still prepared.
+//! - **W1.** A request waits for no undecided transaction. One that conflicts with an outcome that is in the log is
+//!   [postponed](postponing) until that is durable.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -38,6 +40,7 @@ use crate::validate::{Cause, Footprint, PageVersions, ValidationConflict, Valida
 mod forgetting;
 mod locking;
 mod one_phase;
+mod postponing;
 mod restart;
 
 use locking::LockingTxn;
@@ -52,6 +55,8 @@ pub enum Output<A, T> {
     RemoveRows(Vec<TxnId>),
     /// Send this answer.
     Answer(A, Answer),
+    /// [Handle](Participant::handle) this request again: the outcome that it waited for is durable.
+    Again(A, Request<T>),
     /// These clients need no marks any more: without a log, remove their rows, after everything that was appended before.
     RemoveMarks(Vec<ClientId>),
     /// A page has changed durably: store the new states, and inform the holders before any later answer. A page that
@@ -131,6 +136,7 @@ fn decided_record<T>(outcome: Outcome, change: Change<T>, participants: Vec<Node
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DurableAction<A, T> {
     Answer(A, Answer),
+    Again(A, Request<T>),
     Apply(Change<T>),
     Release(TxnId),
     Raise(HlcTimestamp),
@@ -159,6 +165,8 @@ pub struct Participant<A, T> {
     forced: u64,
     /// Actions that wait for records, in the order of positions.
     waiting: VecDeque<(u64, DurableAction<A, T>)>,
+    /// The transactions whose requests are among them.
+    postponed: BTreeSet<TxnId>,
     /// The durable bound, and the last one that was appended.
     bound: HlcTimestamp,
     bound_appended: HlcTimestamp,
@@ -202,6 +210,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             last: 0,
             forced: 0,
             waiting: VecDeque::new(),
+            postponed: BTreeSet::new(),
             bound: HlcTimestamp::ZERO,
             bound_appended: HlcTimestamp::ZERO,
             bound_position: 0,
@@ -259,10 +268,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
         self.clock.learn(seen, now_ms)?;
         match request {
-            Request::Prepare { txn, participants, part } => {
-                self.prepare_or_commit(from, txn, part, now_ms, versions, Some(participants));
+            Request::Prepare { .. } | Request::Commit { .. } => {
+                self.prepare_or_commit(from, request, now_ms, versions, true);
             }
-            Request::Commit { txn, part } => self.prepare_or_commit(from, txn, part, now_ms, versions, None),
             Request::Decide { txn, outcome } => {
                 if let Outcome::Committed(timestamp) = outcome {
                     self.clock.learn(timestamp, now_ms)?;
@@ -274,6 +282,12 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Request::Heard { txn, mark } => self.handle_heard(txn.client, mark, now_ms),
             Request::Check { txn, reads, at } => {
                 let verdict = self.handle_check(txn, &reads, at, now_ms, versions)?;
+                if let Err(conflict) = &verdict
+                    && let Some(position) = self.outcome_to_await(&reads, conflict)
+                {
+                    self.postpone(position, from, Request::Check { txn, reads, at });
+                    return Ok(());
+                }
                 let position = if self.bound > at || planted(Bug::PromiseIgnored) { 0 } else { self.bound_position };
                 self.run_when_durable(position, DurableAction::Answer(from, Answer::Checked { txn, verdict }));
             }
@@ -282,6 +296,24 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 unreachable!("C5: the joint request of {txn:?} was not passed on to its nodes")
             }
         }
+        Ok(())
+    }
+
+    /// Handles a write outside of transactions. It is never postponed, because later writes of its client must not
+    /// overtake it (N1).
+    ///
+    /// # Errors
+    /// If the request violates the protocol. Nothing is changed then.
+    pub fn handle_write(&mut self, from: A, write: TxnId, part: Part<T>, now_ms: u64) -> Result<(), Rejected> {
+        if !part.is_at(self.node) {
+            return Err(Rejected::Elsewhere(write));
+        }
+        if !self.clock.is_trusted() {
+            return Err(Rejected::UntrustedClock);
+        }
+        self.clock.learn(write.start, now_ms)?;
+        let no_reads = BTreeMap::<PageId, Version>::new();
+        self.prepare_or_commit(from, Request::Commit { txn: write, part }, now_ms, &no_reads, false);
         Ok(())
     }
 
@@ -320,14 +352,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     fn prepare_or_commit(
         &mut self,
         from: A,
-        txn: TxnId,
-        part: Part<T>,
+        request: Request<T>,
         now_ms: u64,
         versions: &dyn PageVersions,
-        participants: Option<Vec<NodeId>>,
+        is_postponable: bool,
     ) {
+        let (Request::Prepare { txn, part, .. } | Request::Commit { txn, part }) = &request else { return };
+        let txn = *txn;
         let again = match self.transactions.get(&txn) {
-            Some(TxnState::Ended { .. }) => planted(Bug::ExecutedTwice) && participants.is_none(),
+            Some(TxnState::Ended { .. }) => planted(Bug::ExecutedTwice) && matches!(request, Request::Commit { .. }),
             Some(_) => planted(Bug::PrepareTwice),
             None => true,
         };
@@ -339,6 +372,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
         let footprint = part.footprint();
         if let Err(conflict) = self.validator.check(txn, &part.reads, &footprint, versions) {
+            if is_postponable && let Some(position) = self.outcome_to_await(&part.reads, &conflict) {
+                return self.postpone(position, from, request);
+            }
             let why = Refusal::Conflict(conflict);
             if planted(Bug::VolatileRefusal) {
                 return self.run_when_durable(0, DurableAction::Answer(from, Answer::Refused { txn, why }));
@@ -347,8 +383,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             return self.answer(from, txn);
         }
         let timestamp = self.clock.tick(now_ms);
-        match participants {
-            Some(participants) => {
+        match request {
+            Request::Prepare { participants, part, .. } => {
                 self.hold(txn, &footprint);
                 let record = Record::Prepared {
                     txn,
@@ -359,9 +395,10 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 let position = self.append(record);
                 self.set_state(txn, TxnState::Prepared { participants, part, proposal: timestamp, position });
             }
-            None => {
+            Request::Commit { part, .. } => {
                 self.commit(txn, part, &footprint, timestamp);
             }
+            _ => {}
         }
         self.answer(from, txn);
     }
@@ -603,6 +640,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     fn run_action(&mut self, then: DurableAction<A, T>) {
         match then {
             DurableAction::Answer(to, answer) => self.out.push(Output::Answer(to, answer)),
+            DurableAction::Again(from, request) => self.run_postponed(from, request),
             DurableAction::Release(txn) => self.unlock(txn),
             DurableAction::Raise(bound) => self.bound = self.bound.max(bound),
             DurableAction::Apply(_) => unreachable!("a change is applied when its record becomes durable"),
@@ -746,7 +784,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         if self.waiting.iter().any(|(position, _)| *position <= self.forced || *position > self.last) {
             return Err("L1: an action waits for a record that is durable already or does not exist".to_owned());
         }
-        Ok(())
+        self.check_postponed()
     }
 }
 

@@ -59,7 +59,7 @@ impl TestBrick {
 
     /// Carries out the outputs of the participant. Returns its answers.
     pub(crate) fn drain(&mut self) -> Vec<(Address, Answer)> {
-        let mut answers = Vec::new();
+        let (mut answers, mut again) = (Vec::new(), Vec::new());
         for output in self.participant.outputs() {
             match output {
                 Output::Append(position, record) => {
@@ -68,6 +68,7 @@ impl TestBrick {
                 }
                 Output::RemoveRows(_) | Output::RemoveMarks(_) => {}
                 Output::Answer(to, answer) => answers.push((to, answer)),
+                Output::Again(from, request) => again.push((from, request)),
                 Output::Changed(invalidation, contents) => {
                     assert_eq!(invalidation.previous, self.version, "P2: a message contains the previous version");
                     self.version = invalidation.version;
@@ -81,6 +82,11 @@ impl TestBrick {
             }
         }
         self.participant.check_invariants().unwrap();
+        for (from, request) in again {
+            let now_ms = self.participant.clock().ms();
+            self.participant.handle(from, request, self.participant.clock(), now_ms, &self.version).unwrap();
+            answers.extend(self.drain());
+        }
         answers
     }
 

@@ -142,6 +142,12 @@ impl World {
                     }
                 }
                 Output::Answer(..) => {}
+                Output::Again(from, request) => {
+                    let now = self.now;
+                    self.both(|machine, stored| {
+                        machine.handle(from, request.clone(), HlcTimestamp::ZERO, now, stored).is_ok()
+                    });
+                }
                 Output::Changed(message, _) => drop(self.stored.insert(message.page, message.version)),
             }
         }

@@ -85,6 +85,7 @@ impl TestMember {
                 participant::Output::Append(_, record) => drop(self.replica.append(record, 0).unwrap()),
                 participant::Output::Answer((), answer) => self.answers.push(answer),
                 participant::Output::Changed(..)
+                | participant::Output::Again(..)
                 | participant::Output::RemoveRows(_)
                 | participant::Output::RemoveMarks(_) => {}
             }

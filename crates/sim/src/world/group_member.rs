@@ -483,7 +483,15 @@ impl World {
         let Root { number, brick, pages } = root;
         match output {
             brick::Output::Append(_, record) => {
-                if replica.append(record, now).is_err() {
+                let refused = match &record {
+                    Record::Marked { txn } => Some((*txn, brick.logged_outcomes().collect())),
+                    _ => None,
+                };
+                let is_appended = replica.append(record, now).is_ok();
+                if let Some((txn, logged)) = refused {
+                    self.oracle.record_refusal(node, txn, logged);
+                }
+                if !is_appended {
                     self.resign(pid, node);
                 }
             }
@@ -511,6 +519,10 @@ impl World {
                     self.oracle.check_refusal(node, *txn, client, conflict);
                 }
                 self.send_datagram(pid, to, Datagram::Cluster(Message::Answer { node, seen, answer, locked }));
+            }
+            brick::Output::Again(from, request) => {
+                let handled = brick.handle_request(from, request, HlcTimestamp::ZERO, now, pages);
+                self.oracle.expect_accepted(handled);
             }
             brick::Output::Ask(to, request) => {
                 let seen = brick.clock();

@@ -3,7 +3,7 @@
 //! A transaction that cannot be taken in now is *deferred*: its coordinator is told why, and may bring it again. One that never can be is
 //! refused: it is asked for as if it had never come, so that it never commits (C2).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use model::{ContentId, Entry, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
 use protocol::commit::{AppendOffsets, EntryChanges, Part};
@@ -199,31 +199,26 @@ impl<C: Clone> NodeDriver<C> {
         if self.reader.is_memory_full() {
             self.turn_empty_deletes_into_reads(part);
         }
-        if let Err(error) = self.look_up_unbound_keys(part) {
-            let deferred = DeferredTransaction { kind: error.kind(), why: error.message().to_owned() };
-            self.fail(error);
-            return Err(deferred);
-        }
         self.admit(txn, part)
     }
 
-    /// Drops the reads of keys that the transaction binds and takes for [unbound](protocol::entries::unbound_key), if they are. Only what is durable is looked
-    /// up: the guards of changes in flight are held, so the transaction conflicts with them (V2).
+    /// The guards of keys that a transaction changes and takes for [unbound](protocol::entries::unbound_key), if they are.
     ///
     /// # Errors
     /// If the store cannot be read.
-    fn look_up_unbound_keys(&self, part: &mut Part<Object>) -> Result<()> {
+    pub(super) fn look_up_unbound_keys(&self, part: &Part<Object>) -> Result<BTreeSet<Oid>> {
         if !part.reads.contains_state(NO_STATE) {
-            return Ok(());
+            return Ok(BTreeSet::new());
         }
-        let mut bound: BTreeMap<Oid, bool> = BTreeMap::new();
+        let (mut unbound, mut bound) = (BTreeSet::new(), BTreeSet::new());
         for entry in part.entries.keys() {
             let is_bound = entry_rows::read_target(&self.reader, entry.collection, &entry.key)?.is_some();
-            *bound.entry(entry_guard(entry)).or_default() |= is_bound && !planted(Bug::BoundKeyTakenForUnbound);
+            let is_bound = is_bound && !planted(Bug::BoundKeyTakenForUnbound);
+            (if is_bound { &mut bound } else { &mut unbound }).insert(entry_guard(entry));
         }
-        let is_kept = |read: &Read| read.seen != NO_STATE || bound.get(&read.oid).is_none_or(|is_bound| *is_bound);
-        part.reads = part.reads.iter().filter(is_kept).collect();
-        Ok(())
+        // Keys may share a guard.
+        unbound.retain(|guard| !bound.contains(guard));
+        Ok(unbound)
     }
 
     /// Deleting objects in pages that were never written needs no room: that they are absent is validated as a read.

@@ -16,7 +16,7 @@ use protocol::validate::Footprint;
 use tracing::warn;
 
 use super::output::DriverOutput;
-use super::{KnownVersions, NodeDriver, Requester, contents};
+use super::{NodeDriver, Requester, contents};
 
 /// Rows, and bytes of keys and objects, that one part of a one-phase commit has at most. All parts are one change of the store.
 const MAX_ROWS: usize = 4_096;
@@ -44,11 +44,8 @@ impl<C: Clone> NodeDriver<C> {
         if rows > MAX_ROWS || key_bytes + part.writes.values().map(object_bytes).sum::<usize>() > MAX_BYTES {
             return None;
         }
-        match self.look_up_versions(request) {
-            Ok(looked_up) => {
-                let versions = KnownVersions { recent: &self.recent, looked_up: &looked_up };
-                self.machine.check_one_phase(request, &versions)
-            }
+        match self.look_up(request) {
+            Ok(looked_up) => self.machine.check_one_phase(request, &looked_up.with(&self.recent)),
             Err(error) => {
                 self.fail(error);
                 None
@@ -56,8 +53,7 @@ impl<C: Clone> NodeDriver<C> {
         }
     }
 
-    /// A part that was taken in is not committed in one phase. The request is then handled as it is, but without the reads of unbound keys: those were
-    /// looked up, and what was found is still right, because all nodes of the request stay locked and no result of the store is handled in between.
+    /// A part that was taken in is not committed in one phase. The request is then handled as it is.
     pub(crate) fn cancel_one_phase(&mut self) {
         self.admission.end();
         self.update_quota();

@@ -333,29 +333,60 @@ fn no_node_commits_in_one_phase_if_one_of_them_cannot_make_its_rows() {
     });
 }
 
-/// Whether a transaction binds a key that it takes for unbound.
-fn binds_unbound(test: &mut ReportTest, key: &[u8]) -> bool {
+/// Sends a part to be committed, as a client of its own. Returns the client.
+fn send_part(test: &mut ReportTest, part: Part<Object>) -> u64 {
     test.transactions += 1;
     let number = test.transactions;
     let txn = TxnId { start: HlcTimestamp::at(test.now), client: ClientId(number) };
-    let target = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: FIRST, number: 1 }, number as u16);
-    let entry = Entry { collection: unique_values(SpaceId(1), FIRST, 7), key: EntryKey::new(key.to_vec()).unwrap() };
-    let reads = [unbound_key(entry.collection, &entry.key)].into();
-    let part = Part { reads, entries: [(entry, Some(target))].into(), ..Part::default() };
     let request = Request::Commit { txn, part };
     test.ask(0, [Message::Ask { node: FIRST, epoch: 1, seen: HlcTimestamp::ZERO, request }]);
-    test.settle();
-    test.answered.contains(&number)
+    number
+}
+
+/// A part that binds a key that it takes for unbound.
+fn binds_unbound(key: &[u8], slot: u16) -> Part<Object> {
+    let target = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: FIRST, number: 1 }, slot);
+    let entry = Entry { collection: unique_values(SpaceId(1), FIRST, 7), key: EntryKey::new(key.to_vec()).unwrap() };
+    let reads = [unbound_key(entry.collection, &entry.key)].into();
+    Part { reads, entries: [(entry, Some(target))].into(), ..Part::default() }
 }
 
 #[test]
 fn key_is_bound_by_the_first_transaction_that_takes_it_for_unbound() {
     assert_noticed(&[Bug::BoundKeyTakenForUnbound], || {
         for new in [ReportTest::new, ReportTest::at_once] {
-            let mut test = new();
-            assert!(binds_unbound(&mut test, b"Ann") && binds_unbound(&mut test, b"Bob"));
-            assert!(!binds_unbound(&mut test, b"Ann"), "another transaction has bound it");
+            for is_durable in [true, false] {
+                let mut test = new();
+                let [ann, bob, again] = [(&b"Ann"[..], 1), (b"Bob", 2), (b"Ann", 3)].map(|(key, slot)| {
+                    let client = send_part(&mut test, binds_unbound(key, slot));
+                    if is_durable {
+                        test.settle();
+                    }
+                    client
+                });
+                test.settle();
+                assert!(test.answered.contains(&ann) && test.answered.contains(&bob));
+                assert!(!test.answered.contains(&again), "another transaction has bound it");
+            }
         }
+    });
+}
+
+#[test]
+fn transactions_that_replace_one_object_commit_one_after_the_other() {
+    use protocol::plant::Bug;
+    assert_noticed(&[Bug::CommittedRefuses, Bug::PostponedForgotten], || {
+        let mut test = ReportTest::new();
+        let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: FIRST, number: 2 }, 0);
+        let clients: Vec<u64> = (0..4)
+            .map(|byte| {
+                let object = ObjectState::Value(Object::blob(vec![byte].into()));
+                send_part(&mut test, Part { writes: [(oid, object)].into(), ..Part::default() })
+            })
+            .collect();
+        // Each is handled again when the one before it is durable.
+        clients.iter().for_each(|_| test.settle());
+        assert!(clients.iter().all(|client| test.answered.contains(client)), "{clients:?}, {:?}", test.answered);
     });
 }
 
