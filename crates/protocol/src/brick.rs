@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Entry, NodeId, Oid, PageId};
 
 use crate::clock::ClusterTime;
-use crate::commit::coordinator::{self, Coordinator};
+use crate::commit::coordinator::{self, Coordinator, MixedOutcome};
 use crate::commit::joint::CollectedAnswers;
 use crate::commit::participant::{self, Participant, ParticipantSettings};
 use crate::commit::{Answer, Change, Outcome, Part, Record, Refusal, Rejected, Request};
@@ -44,6 +44,9 @@ const CLOSE_MS: u64 = 10;
 const FINISH_MS: u64 = 2_000;
 /// The age above which unknown transactions are refused, in milliseconds (C3).
 const HORIZON_MS: u64 = 120_000;
+/// For how many transactions this brick asks for missing acknowledgements at a time: a participant that was away for long has not
+/// acknowledged many of them.
+const MAX_ASKED: usize = 1_024;
 /// The interval of searches for old transactions, in milliseconds.
 const ORPHAN_SCAN_MS: u64 = 1_000;
 
@@ -79,6 +82,8 @@ pub enum Output<A, T> {
     Ask(NodeId, Request<T>),
     /// Send a message to a holder.
     Down(HolderId, Down<T>),
+    /// Report that a transaction has opposite outcomes at two participants.
+    MixedOutcome(TxnId, MixedOutcome),
 }
 
 /// A page to be read, and the holder that requested it.
@@ -109,11 +114,15 @@ pub struct Brick<A, T> {
     settling: BTreeMap<TxnId, UnsettledWrite>,
     /// Unsettled writes by the pages that are not acknowledged yet.
     unsettled: BTreeMap<PageId, BTreeSet<TxnId>>,
+    /// Pages whose acknowledged changes were not retired, because a postponed request has read them.
+    unretired: BTreeSet<PageId>,
     /// Until when copies may exist that this brick does not know.
     unknown_copies_until: Ms,
     /// When each prepared transaction was first noticed, and those that this node finishes.
     prepared_since: BTreeMap<TxnId, Ms>,
     finishing: BTreeMap<TxnId, FinishingTxn<A, T>>,
+    /// Transactions of which a participant has another outcome than this node. It does not forget them.
+    mixed: BTreeMap<TxnId, MixedOutcome>,
     /// Joint requests whose answers are not all there.
     collecting: BTreeMap<TxnId, CollectedAnswers<A>>,
     /// The holders that subscribe to closed timestamps (G1), and when the next one is due.
@@ -133,9 +142,11 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             writing: BTreeMap::new(),
             settling: BTreeMap::new(),
             unsettled: BTreeMap::new(),
+            unretired: BTreeSet::new(),
             unknown_copies_until: 0,
             prepared_since: BTreeMap::new(),
             finishing: BTreeMap::new(),
+            mixed: BTreeMap::new(),
             collecting: BTreeMap::new(),
             subscribers: BTreeSet::new(),
             next_close: 0,
@@ -203,6 +214,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             request => self.participant.handle(Requester::Coordinator(from), request, seen, now, versions),
         };
         self.drain(now);
+        self.retire_unread();
         handled
     }
 
@@ -231,9 +243,14 @@ impl<A: Clone, T: Clone> Brick<A, T> {
                 coordinator::Output::Reply(reply) => self.conclude(txn, reply),
             }
         }
-        if self.finishing.get(&txn).is_some_and(|one| one.coordinator.is_done()) {
-            self.finishing.remove(&txn);
+        if self.finishing.get(&txn).is_some_and(|one| one.coordinator.is_done())
+            && let Some(done) = self.finishing.remove(&txn)
+        {
             self.prepared_since.remove(&txn);
+            if let Some(mixed) = done.coordinator.mixed_outcome() {
+                self.mixed.insert(txn, mixed);
+                self.out.push(Output::MixedOutcome(txn, mixed));
+            }
         }
     }
 
@@ -297,9 +314,24 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 
     /// Retires the changes of a page that every holder has acknowledged (V3).
     fn retire(&mut self, page: PageId) {
+        if self.participant.is_read_by_postponed(page) {
+            self.unretired.insert(page);
+            return;
+        }
         let Some(newest) = self.participant.window_version(page) else { return };
         let settled = self.directory.settled(page).unwrap_or(newest);
         self.participant.retire(page, if planted(Bug::RetiredUnheard) { newest } else { settled });
+    }
+
+    /// Retires the changes of pages that a postponed request had read, and none has read any more.
+    fn retire_unread(&mut self) {
+        if self.unretired.is_empty() {
+            return;
+        }
+        let participant = &self.participant;
+        let unread: Vec<PageId> =
+            self.unretired.extract_if(.., |page| !participant.is_read_by_postponed(*page)).collect();
+        unread.into_iter().for_each(|page| self.retire(page));
     }
 
     // ------------------------------------------------------------------------------------------ holders
@@ -505,9 +537,14 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
     }
 
-    /// Finishes transactions that were prepared long ago, and acknowledges outcomes from long ago.
+    /// Finishes transactions that were prepared long ago, and asks for acknowledgements that have been missing for long.
     fn finish_orphans(&mut self, now: Ms) {
-        let open = self.participant.prepared().chain(self.participant.unacknowledged());
+        let participant = &self.participant;
+        self.mixed.retain(|txn, _| participant.is_unacknowledged(*txn));
+        let is_asked = |txn: TxnId| self.finishing.contains_key(&txn) || self.mixed.contains_key(&txn);
+        let room = MAX_ASKED.saturating_sub(self.finishing.len());
+        let ended = self.participant.unacknowledged().filter(|(txn, _)| !is_asked(*txn)).take(room);
+        let open = self.participant.prepared().chain(ended);
         let open: BTreeMap<TxnId, Vec<NodeId>> = open.map(|(txn, nodes)| (txn, nodes.to_vec())).collect();
         self.prepared_since.retain(|txn, _| open.contains_key(txn));
         for (txn, nodes) in open {
@@ -557,9 +594,25 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.participant.unsettled_entries()
     }
 
-    /// Transactions whose outcome is in the log and not durable: see [`Participant::logged_outcomes`].
-    pub fn logged_outcomes(&self) -> impl Iterator<Item = TxnId> {
-        self.participant.logged_outcomes()
+    /// Transactions that have ended here, and of which a participant has the opposite outcome.
+    pub fn mixed_outcomes(&self) -> impl Iterator<Item = (TxnId, MixedOutcome)> {
+        self.mixed.iter().map(|(txn, mixed)| (*txn, *mixed))
+    }
+
+    /// Forgets a postponed request that was to be handled again, and was not, because its driver has deferred it.
+    pub fn end_postponement(&mut self, txn: TxnId) {
+        self.participant.end_postponement(txn);
+        self.retire_unread();
+    }
+
+    /// Lets a transaction be forgotten although its outcome is mixed. Says whether it was.
+    pub fn give_up_mixed_outcome(&mut self, txn: TxnId, now: Ms) -> bool {
+        let was_mixed = self.mixed.remove(&txn).is_some();
+        if was_mixed {
+            self.participant.handle_forget(txn);
+            self.drain(now);
+        }
+        was_mixed
     }
 
     /// Whether any transaction is prepared: see [`Participant::has_prepared`].

@@ -13,6 +13,7 @@ use model::NodeId;
 use crate::brick::LockedObject;
 use crate::clock::{ClockSkewError, ClusterTime};
 use crate::commit::coordinator;
+use crate::commit::coordinator::MixedOutcome;
 use crate::commit::{Answer, Rejected, Request};
 use crate::gateway::{self, Call, Gateway, Reply};
 use crate::ident::{HlcTimestamp, HolderId, TxnId};
@@ -37,6 +38,8 @@ pub enum Output<A, T> {
     Reply(A, TxnId, Reply<T>),
     /// Tell a client that its call was not accepted: see [`gateway::Output::Busy`].
     Busy(A, TxnId, NodeId),
+    /// Report that a transaction has opposite outcomes at two participants.
+    MixedOutcome(TxnId, MixedOutcome),
 }
 
 /// The cache node.
@@ -337,6 +340,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
                 gateway::Output::Ask(node, request) => Output::Ask(node, request),
                 gateway::Output::Reply(to, txn, reply) => Output::Reply(to, txn, reply),
                 gateway::Output::Busy(to, txn, node) => Output::Busy(to, txn, node),
+                gateway::Output::MixedOutcome(txn, mixed) => Output::MixedOutcome(txn, mixed),
             }));
         }
         out

@@ -381,14 +381,14 @@ impl<T> Request<T> {
 /// Why a message breaks the rules. The state is unchanged; disconnect the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
+    /// It gives a transaction another time than that at which it is committed here (C1).
+    OtherTime(TxnId),
     /// It contains a timestamp that is further ahead than clocks may differ (L1).
     Ahead(ClockSkewError),
     /// It names a page of another logical node, or omits this node from the participants.
     Elsewhere(TxnId),
     /// The page belongs to another logical node than the message.
     Foreign(PageId),
-    /// It contradicts the outcome of a transaction, or is an impossible outcome (C1).
-    Contradiction(TxnId),
     /// The clock of this process is wrong: it makes no timestamps (L2).
     UntrustedClock,
 }
@@ -396,10 +396,10 @@ pub enum Rejected {
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::OtherTime(txn) => write!(f, "transaction {txn:?} is committed at another time than the message says"),
             Self::Ahead(ahead) => ahead.fmt(f),
             Self::Elsewhere(txn) => write!(f, "transaction {txn:?} does not involve this logical node"),
             Self::Foreign(page) => write!(f, "{page:?} is not a page of the logical node that the message is for"),
-            Self::Contradiction(txn) => write!(f, "transaction {txn:?} has another outcome than the message"),
             Self::UntrustedClock => f.write_str("the clock of this process is wrong: set it right, or try again"),
         }
     }

@@ -22,7 +22,7 @@ use model::{NodeId, Oid};
 use crate::brick::LockedObject;
 use crate::clock::{Clock, ClockSkewError, ClusterTime};
 use crate::commit::client_mark::ClientMark;
-use crate::commit::coordinator::{self, Coordinator};
+use crate::commit::coordinator::{self, Coordinator, MixedOutcome};
 use crate::commit::joint;
 use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request, patched_nodes};
 use crate::ident::{HlcTimestamp, TxnId};
@@ -167,6 +167,8 @@ pub enum Output<A, T> {
     Reply(A, TxnId, Reply<T>),
     /// Tell a client that its call was not accepted: too many calls wait for this participant, which does not answer.
     Busy(A, TxnId, NodeId),
+    /// Report that a transaction has opposite outcomes at two participants.
+    MixedOutcome(TxnId, MixedOutcome),
 }
 
 /// A read-only transaction.
@@ -418,6 +420,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         self.coordinating.set(txn, coordinator.deadline());
         self.backlog.update(txn, coordinator.unanswered(), coordinator.has_parts());
         if coordinator.is_done() {
+            if let Some(mixed) = coordinator.mixed_outcome() {
+                self.out.push(Output::MixedOutcome(txn, mixed));
+            }
             self.coordinators.remove(&txn);
             self.backlog.end(txn);
         }

@@ -1,12 +1,12 @@
 //! The locks on objects of a logical node: holders and waiters (rules V2 and W1).
 //!
 //! Prepared optimistic transactions and datastore transactions hold objects in the same table: validation treats a lock
-//! like a prepared record. An optimistic transaction never waits: it takes all its objects, or conflicts. Datastore
+//! like a prepared record. An optimistic transaction waits for no lock: it takes all its objects, or conflicts. Datastore
 //! transactions use *wound-wait*: an older one wounds younger holders, a younger one waits for older holders, so waits
 //! never form a cycle (Rosenkrantz, Stearns and Lewis 1978). They are the transactions of TODS, section 4.5, which lock
 //! at the bricks.
 //!
-//! - **W1.** Prepares never wait. A prepared transaction is never wounded and waits for nothing, so it ends soon. A
+//! - **W1.** Prepares never wait for locks. A prepared transaction is never wounded and waits for nothing, so it ends soon. A
 //!   waiting lock bars later prepares: a stream of optimistic transactions cannot block it for ever. A retry has the
 //!   age of the first attempt, so it becomes the oldest eventually.
 //! - The prepare of a datastore transaction may take what it has not locked, or has locked in a weaker mode: only the

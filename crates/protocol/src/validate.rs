@@ -184,6 +184,16 @@ impl Validator {
         let mut last = None;
         for run in reads.runs() {
             let page = run.page;
+            if run.seen == NO_STATE {
+                for Read { oid, .. } in run.reads() {
+                    if !versions.is_unbound(oid) && !planted(Bug::StaleReads) {
+                        let newest = self.version(page).unwrap_or_default();
+                        return Err(ValidationConflict { oid, cause: Cause::Stale(newest) });
+                    }
+                    bars(oid, LockMode::Shared)?;
+                }
+                continue;
+            }
             // Reads are in the order of pages, so a page is looked up once.
             let state = match last {
                 Some((same, state)) if same == page => state,
@@ -195,10 +205,7 @@ impl Validator {
                 continue;
             }
             for read in run.reads() {
-                let is_unbound = read.seen == NO_STATE && versions.is_unbound(read.oid);
-                if !is_unbound {
-                    self.check_current(txn, &read, state)?;
-                }
+                self.check_current(txn, &read, state)?;
                 if !planted(Bug::HeldWrites) {
                     bars(read.oid, LockMode::Shared)?;
                 }

@@ -393,6 +393,7 @@ impl World {
                 cache_node::Output::Up(..)
                 | cache_node::Output::Down(..)
                 | cache_node::Output::Call(..)
+                | cache_node::Output::MixedOutcome(..)
                 | cache_node::Output::Busy(..) => {}
             }
         }
@@ -450,6 +451,7 @@ impl World {
                     self.push(done, Destination::Brick(number), event);
                 }
                 brick::Output::Ask(..)
+                | brick::Output::MixedOutcome(..)
                 | brick::Output::Down(..)
                 | brick::Output::Read(_)
                 | brick::Output::RemoveRows(_)

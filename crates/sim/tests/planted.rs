@@ -143,9 +143,12 @@ const OF_CUTS_ONLY: [Bug; 2] = [Bug::CutTakenTwice, Bug::RestartNotNoticed];
 /// Bugs of which `protocol::brick` has tests: readers must be promised something between the proposals of two logical nodes.
 const OF_ONE_PHASE_ONLY: [Bug; 1] = [Bug::ProposalsApart];
 
+/// Bugs of which `protocol::commit` has tests: a refusal is never wrong for the clients here, and no participant loses durable records.
+const OF_COMMITS_ONLY: [Bug; 2] = [Bug::CommittedRefuses, Bug::MixedOutcomeIgnored];
+
 #[test]
 fn every_planted_bug_is_noticed() {
-    let elsewhere = [&OF_CACHE_NODES_ONLY[..], &OF_CUTS_ONLY, &OF_ONE_PHASE_ONLY].concat();
+    let elsewhere = [&OF_CACHE_NODES_ONLY[..], &OF_CUTS_ONLY, &OF_ONE_PHASE_ONLY, &OF_COMMITS_ONLY].concat();
     // Clocks are set wrong in tests of their own.
     let here = |bug: &Bug| !bug.is_of_groups() && bug.rule() != "L2" && !elsewhere.contains(bug);
     let bugs: Vec<Bug> = Bug::ALL.iter().copied().filter(here).collect();

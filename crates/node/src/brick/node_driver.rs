@@ -55,9 +55,10 @@ use meta::catalog::Removals;
 use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId, UploadId};
 use protocol::brick::{Brick, LockedObject, Output};
 use protocol::clock::ClusterTime;
+use protocol::commit::coordinator::MixedOutcome;
 use protocol::commit::participant::ParticipantSettings;
 use protocol::commit::{Answer, Part, Record, Refusal, Rejected, Request};
-use protocol::ident::{HlcTimestamp, HolderId, Version};
+use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::PageImage;
 use protocol::tree::{Down, Up};
@@ -69,6 +70,7 @@ use wire::cluster::{Message, decode_record, is_final};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
+use super::consistency::Problem;
 use super::node_usage::NodeUsage;
 use super::page_rows::{self as rows, Rows};
 use super::plant::{Bug, planted};
@@ -265,15 +267,17 @@ impl<C: Clone> NodeDriver<C> {
         self.out.pop_front()
     }
 
-    /// Handles the requests whose outcomes have become durable that they waited for.
+    /// Handles the requests that waited for an outcome which is durable now.
     fn handle_postponed(&mut self, now: Ms) {
         while self.failed.is_none()
             && let Some((from, request)) = self.postponed.pop_front()
         {
+            let txn = request.txn();
             if let Err(rejected) = self.handle_request(from, request, HlcTimestamp::ZERO, now) {
                 // The clock is not trusted any more, say: the coordinator repeats the request.
                 debug!(node = %self.node, %rejected, "a postponed request is not handled");
             }
+            self.machine.end_postponement(txn);
         }
     }
 
@@ -558,11 +562,20 @@ impl<C: Clone> NodeDriver<C> {
         self.machine.bound()
     }
 
-    /// Why nothing new is written here now, if that is so.
+    /// Transactions that have ended here, and that have the opposite outcome at another logical node.
+    pub(crate) fn mixed_outcomes(&self) -> impl Iterator<Item = (TxnId, MixedOutcome)> {
+        self.machine.mixed_outcomes()
+    }
+
+    /// Why nothing new is written here now, or which part of a transaction is lost, if that is so.
     pub(crate) fn health_problem(&self) -> Option<String> {
         let memory_full = || self.reader.is_memory_full().then_some(admission::STORE_FULL);
-        let full = self.writer.full_error().map(Error::message).or_else(memory_full)?;
-        Some(format!("logical node {:x} takes no changes: {full}", self.node.0))
+        if let Some(full) = self.writer.full_error().map(Error::message).or_else(memory_full) {
+            return Some(format!("logical node {:x} takes no changes: {full}", self.node.0));
+        }
+        let (txn, mixed) = self.mixed_outcomes().next()?;
+        let problem = Problem::MixedOutcome { node: self.node, txn, mixed };
+        Some(format!("{problem}; see `mortar scrub`"))
     }
 
     // -------------------------------------------------------------------------------------------- the machine
@@ -610,6 +623,9 @@ impl<C: Clone> NodeDriver<C> {
             self.handle_outputs(now);
         }
         self.take_submissions();
+        if !self.postponed.is_empty() {
+            self.flush_at = Some(now);
+        }
     }
 
     /// Handles the outputs of the machine, in order.
@@ -674,6 +690,12 @@ impl<C: Clone> NodeDriver<C> {
             Output::Again(from, request) => {
                 self.postponed.push_back((from, request));
                 self.flush_at = Some(now);
+            }
+            Output::MixedOutcome(txn, MixedOutcome { committed, aborted }) => {
+                error!(
+                    ?txn, %committed, %aborted,
+                    "a transaction is committed at a logical node and aborted at another one"
+                );
             }
             Output::Ask(node, request) => {
                 self.out.push_back(DriverOutput::Ask { node, seen: self.machine.clock(), request });

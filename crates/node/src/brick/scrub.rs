@@ -10,7 +10,9 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use model::{ContentId, Entry, EntryKey, Error, ErrorKind, NodeId, Oid, Result, SpaceId};
+use protocol::commit::coordinator::MixedOutcome;
 use protocol::entries::root_directory;
+use protocol::ident::TxnId;
 use store::{Amount, Progress, Snapshot, Store};
 use tracing::error;
 
@@ -126,6 +128,8 @@ pub(crate) struct Serving<'a> {
     pub(crate) served: &'a dyn Fn() -> BTreeSet<(NodeId, u64)>,
     /// Whether an index of a space is unique and ready.
     pub(crate) is_unique: &'a dyn Fn(SpaceId, u32) -> bool,
+    /// Transactions of a logical node that have the opposite outcome at another one. Every node asks its partners by itself.
+    pub(crate) mixed_outcomes: &'a dyn Fn(NodeId) -> Vec<(TxnId, MixedOutcome)>,
 }
 
 /// Reads and checks everything, and lists all damage.
@@ -259,6 +263,12 @@ pub(crate) fn compare_rows(
             return Err(Error::new(ErrorKind::Unavailable, "the scrub was stopped"));
         }
     }
+    for (node, _) in (serving.served)() {
+        let mixed = (serving.mixed_outcomes)(node);
+        report.contradictions += mixed.len() as u64;
+        let room = MAX_LISTED.saturating_sub(problems.len());
+        problems.extend(mixed.into_iter().take(room).map(|(txn, mixed)| Problem::MixedOutcome { node, txn, mixed }));
+    }
     let state = store.snapshot()?;
     let mut nodes: BTreeSet<NodeId> = (serving.served)().into_iter().map(|(node, _)| node).collect();
     nodes.extend(readable(entry_rows::nodes_with_entries(&state))?);
@@ -363,7 +373,9 @@ mod tests {
         rows.put(&page_rows::object_key(page, 0), page_rows::encode_object(&Object::blob("12345".into())));
         store.commit_rows(rows).unwrap();
         let miscounts = |served: &dyn Fn() -> BTreeSet<(NodeId, u64)>| {
-            scrub(&store, &Serving { served, is_unique: &|_, _| false }, &()).unwrap().miscounts
+            scrub(&store, &Serving { served, is_unique: &|_, _| false, mixed_outcomes: &|_| Vec::new() }, &())
+                .unwrap()
+                .miscounts
         };
         let found = NodeUsage { objects: 1, bytes: 5 };
         let miscount = Miscount { node: NODE, counted: NodeUsage::default(), found };
@@ -394,7 +406,7 @@ mod tests {
             rows.put(&entry_rows::reverse_key(damaged[0], &entry), Bytes::new());
         }
         store.commit_rows(rows).unwrap();
-        let serving = Serving { served: &BTreeSet::new, is_unique: &|_, _| false };
+        let serving = Serving { served: &BTreeSet::new, is_unique: &|_, _| false, mixed_outcomes: &|_| Vec::new() };
         let found = scrub(&store, &serving, &()).unwrap().damage;
         assert_eq!(found.iter().map(|damage| damage.object).collect::<Vec<_>>(), damaged.map(Some));
         assert_eq!(
@@ -431,7 +443,8 @@ mod tests {
         store.close().unwrap();
         let file = path.join("tree/rows");
         let whole = std::fs::read(&file).unwrap();
-        let serving = Serving { served: &|| [(NODE, 1)].into(), is_unique: &|_, _| false };
+        let serving =
+            Serving { served: &|| [(NODE, 1)].into(), is_unique: &|_, _| false, mixed_outcomes: &|_| Vec::new() };
         let mut damaged = 0;
         for page in (0..whole.len() / 4096).step_by(3) {
             let mut bytes = whole.clone();

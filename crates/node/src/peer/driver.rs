@@ -31,10 +31,12 @@ use model::{Error, ErrorKind, NodeId, Oid, Result};
 use protocol::cache_node::{self, CacheNode};
 use protocol::clock::ClusterTime;
 use protocol::commit::Refusal;
+use protocol::commit::coordinator::MixedOutcome;
 use protocol::gateway::Call;
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::lease::Ms;
 use protocol::tree::{Down, Up};
+use tracing::error;
 
 use super::cache::{CachedContent, CachedObject, ObjectCache};
 use super::downstreams::Downstreams;
@@ -510,6 +512,9 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             cache_node::Output::Reply(to, txn, reply) => {
                 self.outcome_counts.count(&reply);
                 self.out.push(Output::Reply { to, txn, reply });
+            }
+            cache_node::Output::MixedOutcome(txn, MixedOutcome { committed, aborted }) => {
+                error!(?txn, %committed, %aborted, "a transaction is committed at a logical node and aborted at another one");
             }
             cache_node::Output::Busy(to, txn, node) => {
                 let brick = place_of(&node).map_or_else(String::new, |place| format!(" at brick {}", place.brick.0));

@@ -298,7 +298,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
                     }
                 }
                 cache_node::Output::Reply(to, txn, reply) => self.out.push(Output::Reply { to, txn, reply }),
-                cache_node::Output::Ask(..) | cache_node::Output::Busy(..) | cache_node::Output::Call(..) => {
+                cache_node::Output::Ask(..)
+                | cache_node::Output::Busy(..)
+                | cache_node::Output::MixedOutcome(..)
+                | cache_node::Output::Call(..) => {
                     unreachable!("C2: a redirector coordinates no transactions")
                 }
             }

@@ -11,6 +11,9 @@
 //! The answer that a transaction is too old decides nothing (C3): either this participant never prepared it, or all
 //! participants have acknowledged the outcome. The participants that are asked afterwards show which.
 //!
+//! All participants have the same outcome (C1), unless one has lost records that were durable. Then the coordinator knows of a
+//! [mixed outcome](MixedOutcome), and tells no participant that all have acknowledged it.
+//!
 //! ```text
 //!   asking ──▶ decided: the client is answered, once ──▶ all have acknowledged: forgotten
 //! ```
@@ -73,6 +76,15 @@ pub enum CommitReply {
     Refused(Refusal),
 }
 
+/// Two participants that have opposite outcomes of one transaction: one of them has lost its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MixedOutcome {
+    /// Where it is committed.
+    pub committed: NodeId,
+    /// Where it is aborted.
+    pub aborted: NodeId,
+}
+
 /// The state of a participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ParticipantStage {
@@ -92,6 +104,9 @@ pub struct Coordinator<T> {
     parts: BTreeMap<NodeId, Part<T>>,
     stages: BTreeMap<NodeId, ParticipantStage>,
     outcome: Option<Outcome>,
+    /// A participant that has told that the transaction is committed, and one that it is aborted.
+    committed_at: Option<NodeId>,
+    aborted_at: Option<NodeId>,
     /// The offsets of appends that participants have told.
     offsets: AppendOffsets,
     /// Participants that have not told them, and for which the client waits.
@@ -132,6 +147,8 @@ impl<T: Clone> Coordinator<T> {
             parts,
             stages,
             outcome: None,
+            committed_at: None,
+            aborted_at: None,
             offsets: AppendOffsets::new(),
             offsets_open: BTreeSet::new(),
             reply: None,
@@ -198,19 +215,24 @@ impl<T: Clone> Coordinator<T> {
                 *stage = ParticipantStage::Done;
                 self.offsets_open.remove(&node);
                 self.offsets.extend(offsets);
+                match outcome {
+                    Outcome::Committed(_) => self.committed_at = Some(node),
+                    Outcome::Aborted => self.aborted_at = Some(node),
+                }
                 self.decide(outcome, Refusal::Aborted, now, out);
             }
-            Answer::Refused { txn, why: Refusal::TooOld } if txn == self.txn && *stage != ParticipantStage::Done => {
-                self.handle_too_old(node, now, out);
-            }
+            // A participant that has ended the transaction may have forgotten it since.
+            Answer::Refused { why: Refusal::TooOld, .. } if *stage == ParticipantStage::Done => {}
+            Answer::Refused { txn, why: Refusal::TooOld } if txn == self.txn => self.handle_too_old(node, now, out),
             Answer::Refused { txn, why } if txn == self.txn => {
                 *stage = ParticipantStage::Done;
+                self.aborted_at = Some(node);
                 self.decide(Outcome::Aborted, why, now, out);
             }
             _ => {}
         }
         self.reply_if_complete(out);
-        if self.is_done() && self.stages.len() > 1 {
+        if self.is_done() && self.stages.len() > 1 && self.mixed_outcome().is_none() {
             let txn = self.txn;
             out.extend(self.stages.keys().map(|node| Output::Send(*node, Request::Forget { txn })));
         }
@@ -270,7 +292,7 @@ impl<T: Clone> Coordinator<T> {
     /// The outcome is known: the client and the remaining participants are informed. `why` is the reason if it is aborted.
     fn decide(&mut self, outcome: Outcome, why: Refusal, now: Ms, out: &mut Vec<Output<T>>) {
         if self.outcome.is_some() {
-            // Another answer can only contain the same outcome.
+            // Another answer contains the same outcome, or the outcome is mixed.
             return;
         }
         self.outcome = Some(outcome);
@@ -309,6 +331,16 @@ impl<T: Clone> Coordinator<T> {
             }
             self.ask(now, out);
         }
+    }
+
+    /// The participants that have opposite outcomes, if there are some.
+    #[must_use]
+    pub fn mixed_outcome(&self) -> Option<MixedOutcome> {
+        let aborted = self.aborted_at.filter(|_| !planted(Bug::MixedOutcomeIgnored))?;
+        let is_committed = matches!(self.outcome, Some(Outcome::Committed(_)));
+        // All have prepared it, if none has told that it is committed.
+        let voter = || self.stages.keys().copied().find(|node| is_committed && *node != aborted);
+        Some(MixedOutcome { committed: self.committed_at.or_else(voter)?, aborted })
     }
 
     /// Whether it keeps parts to prepare.

@@ -35,7 +35,7 @@ use crate::page_cache::{Invalidation, SlotStates};
 use crate::plant::{Bug, planted};
 use crate::read_list::ReadList;
 use crate::schedule::Schedule;
-use crate::validate::{Cause, Footprint, PageVersions, ValidationConflict, Validator};
+use crate::validate::{Cause, Footprint, NO_STATE, PageVersions, ValidationConflict, Validator};
 
 mod forgetting;
 mod locking;
@@ -44,6 +44,7 @@ mod postponing;
 mod restart;
 
 use locking::LockingTxn;
+use postponing::PostponedRequest;
 
 /// An output of a participant. `A` is the address of a requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +153,9 @@ pub struct Participant<A, T> {
     transactions: BTreeMap<TxnId, TxnState<T>>,
     /// The transactions that need no further message.
     finished: BTreeSet<TxnId>,
-    /// The same by their clients.
+    /// The transactions that have ended, and whose outcome not all participants have acknowledged.
+    unacknowledged: BTreeSet<TxnId>,
+    /// Those that need no further message, by their clients.
     finished_of: BTreeSet<(ClientId, HlcTimestamp)>,
     /// What clients have heard.
     marks: ClientMarks,
@@ -165,8 +168,10 @@ pub struct Participant<A, T> {
     forced: u64,
     /// Actions that wait for records, in the order of positions.
     waiting: VecDeque<(u64, DurableAction<A, T>)>,
-    /// The transactions whose requests are among them.
-    postponed: BTreeSet<TxnId>,
+    /// The requests that are among them, or are to be handled again.
+    postponed: BTreeMap<TxnId, PostponedRequest>,
+    /// How many of them have read each page.
+    read_by_postponed: BTreeMap<PageId, u32>,
     /// The durable bound, and the last one that was appended.
     bound: HlcTimestamp,
     bound_appended: HlcTimestamp,
@@ -203,6 +208,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             validator: Validator::new(settings.window_limit),
             transactions: BTreeMap::new(),
             finished: BTreeSet::new(),
+            unacknowledged: BTreeSet::new(),
             finished_of: BTreeSet::new(),
             marks: ClientMarks::default(),
             locking: BTreeMap::new(),
@@ -210,7 +216,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             last: 0,
             forced: 0,
             waiting: VecDeque::new(),
-            postponed: BTreeSet::new(),
+            postponed: BTreeMap::new(),
+            read_by_postponed: BTreeMap::new(),
             bound: HlcTimestamp::ZERO,
             bound_appended: HlcTimestamp::ZERO,
             bound_position: 0,
@@ -240,8 +247,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             _ => None,
         };
         let mut last = None;
-        // Reads are in the order of pages.
-        let pages = reads.into_iter().flat_map(ReadList::pages);
+        // Reads are in the order of pages. No version decides about the read of an unbound key.
+        let runs = reads.into_iter().flat_map(ReadList::runs);
+        let pages = runs.filter(|run| run.seen != NO_STATE).map(|run| run.page);
         pages
             .filter(move |page| last.replace(*page) != Some(*page))
             .filter(|page| self.validator.version(*page).is_none())
@@ -260,6 +268,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         now_ms: u64,
         versions: &dyn PageVersions,
     ) -> Result<(), Rejected> {
+        // A request is postponed once.
+        let is_postponable = !self.end_postponement(request.txn());
         if !request.is_at(self.node) {
             return Err(Rejected::Elsewhere(request.txn()));
         }
@@ -269,7 +279,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.clock.learn(seen, now_ms)?;
         match request {
             Request::Prepare { .. } | Request::Commit { .. } => {
-                self.prepare_or_commit(from, request, now_ms, versions, true);
+                self.prepare_or_commit(from, request, now_ms, versions, is_postponable);
             }
             Request::Decide { txn, outcome } => {
                 if let Outcome::Committed(timestamp) = outcome {
@@ -283,6 +293,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Request::Check { txn, reads, at } => {
                 let verdict = self.handle_check(txn, &reads, at, now_ms, versions)?;
                 if let Err(conflict) = &verdict
+                    && is_postponable
                     && let Some(position) = self.outcome_to_await(&reads, conflict)
                 {
                     self.postpone(position, from, Request::Check { txn, reads, at });
@@ -422,7 +433,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         position
     }
 
-    /// Handles the outcome of a transaction.
+    /// Handles the outcome of a transaction. A participant with the opposite outcome answers with that one, and a participant that
+    /// knows nothing of a committed transaction answers that it never commits here: the coordinator reports the
+    /// [mixed outcome](super::coordinator::MixedOutcome).
     fn handle_decide(&mut self, from: A, txn: TxnId, outcome: Outcome) -> Result<(), Rejected> {
         match self.transactions.get(&txn) {
             Some(TxnState::Prepared { part, participants, .. }) => {
@@ -434,10 +447,11 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 let position = self.append(decided_record(outcome, change.clone(), participants.clone()));
                 self.end(outcome, change, position, participants);
             }
-            Some(TxnState::Ended { outcome: before, .. }) if *before != outcome => {
-                return Err(Rejected::Contradiction(txn));
+            Some(TxnState::Ended { outcome: before @ Outcome::Committed(_), .. })
+                if *before != outcome && outcome != Outcome::Aborted =>
+            {
+                return Err(Rejected::OtherTime(txn));
             }
-            Some(TxnState::Marked { .. }) if outcome != Outcome::Aborted => return Err(Rejected::Contradiction(txn)),
             Some(_) => {}
             None if let Some(since) = self.too_old_since(txn) => {
                 // Forgotten, so every participant has acknowledged it.
@@ -445,8 +459,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 self.run_when_durable(since, DurableAction::Answer(from, answer));
                 return Ok(());
             }
-            None if outcome == Outcome::Aborted => self.mark(txn, Refusal::Aborted),
-            None => return Err(Rejected::Contradiction(txn)),
+            None => self.mark(txn, Refusal::Aborted),
         }
         self.answer(from, txn);
         Ok(())
@@ -526,10 +539,14 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// Sets the state of a transaction.
     fn set_state(&mut self, txn: TxnId, known: TxnState<T>) {
         self.set_finished(txn, known.is_over());
+        if matches!(known, TxnState::Ended { .. }) && !known.is_over() {
+            self.unacknowledged.insert(txn);
+        }
         self.transactions.insert(txn, known);
     }
 
     fn set_finished(&mut self, txn: TxnId, is_finished: bool) {
+        self.unacknowledged.remove(&txn);
         if is_finished {
             self.finished.insert(txn);
             self.finished_of.insert((txn.client, txn.start));
@@ -776,6 +793,10 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 || known.is_over() != self.finished_of.contains(&(txn.client, txn.start))
             {
                 return Err(format!("C3: {txn:?} is ended but not listed as finished, or the reverse"));
+            }
+            let is_unacknowledged = matches!(known, TxnState::Ended { .. }) && !known.is_over();
+            if is_unacknowledged != self.unacknowledged.contains(txn) {
+                return Err(format!("C3: {txn:?} is not acknowledged but not listed so, or the reverse"));
             }
             if known.position() > self.last {
                 return Err(format!("L1: {txn:?} depends on a record that does not exist"));

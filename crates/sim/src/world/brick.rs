@@ -3,7 +3,7 @@
 use model::{NodeId, Object, PageId};
 use protocol::brick::{LockedObject, Output, PendingRead};
 use protocol::commit::coordinator::CommitReply;
-use protocol::commit::{Answer, Record, Refusal, Request};
+use protocol::commit::{Answer, Refusal, Request};
 use protocol::ident::{HlcTimestamp, HolderId, TxnId};
 use protocol::page_cache::PageImage;
 use protocol::tree::{Down, Up};
@@ -112,9 +112,6 @@ impl World {
         let BrickProcess { brick, disk } = &mut **process;
         match output {
             Output::Append(position, record) => {
-                if let Record::Marked { txn } = &record {
-                    self.oracle.record_refusal(node, *txn, brick.logged_outcomes().collect());
-                }
                 disk.append(record);
                 assert_eq!(position, disk.last(), "L1: a record is appended where the participant says");
             }
@@ -144,6 +141,9 @@ impl World {
             }
             Output::Again(from, request) => {
                 self.handle_brick_ask(from, pid, node, request, HlcTimestamp::ZERO);
+            }
+            Output::MixedOutcome(txn, mixed) => {
+                self.oracle.report(format!("C1: {txn:?} has a mixed outcome: {mixed:?}"));
             }
             Output::Ask(to, request) => {
                 let seen = brick.clock();

@@ -348,6 +348,9 @@ impl World {
             Some(Output::Reply(to, txn, reply)) => {
                 self.send_datagram(pid, to, Datagram::Cluster(Message::Reply { txn, reply }))
             }
+            Some(Output::MixedOutcome(txn, mixed)) => {
+                self.oracle.report(format!("C1: {txn:?} has a mixed outcome: {mixed:?}"));
+            }
             Some(Output::Busy(_, txn, node)) => self.turn_away(pid, txn, node),
             None => {}
         }

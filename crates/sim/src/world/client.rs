@@ -299,6 +299,9 @@ impl World {
                 let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
                 client.driver.handle_reply(txn, reply, now);
             }
+            gateway::Output::MixedOutcome(txn, mixed) => {
+                self.oracle.report(format!("C1: {txn:?} has a mixed outcome: {mixed:?}"));
+            }
             // It was as good as lost.
             gateway::Output::Busy(_, txn, node) => self.turn_away(pid, txn, node),
         }

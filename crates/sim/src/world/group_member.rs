@@ -483,15 +483,7 @@ impl World {
         let Root { number, brick, pages } = root;
         match output {
             brick::Output::Append(_, record) => {
-                let refused = match &record {
-                    Record::Marked { txn } => Some((*txn, brick.logged_outcomes().collect())),
-                    _ => None,
-                };
-                let is_appended = replica.append(record, now).is_ok();
-                if let Some((txn, logged)) = refused {
-                    self.oracle.record_refusal(node, txn, logged);
-                }
-                if !is_appended {
+                if replica.append(record, now).is_err() {
                     self.resign(pid, node);
                 }
             }
@@ -523,6 +515,9 @@ impl World {
             brick::Output::Again(from, request) => {
                 let handled = brick.handle_request(from, request, HlcTimestamp::ZERO, now, pages);
                 self.oracle.expect_accepted(handled);
+            }
+            brick::Output::MixedOutcome(txn, mixed) => {
+                self.oracle.report(format!("C1: {txn:?} has a mixed outcome: {mixed:?}"));
             }
             brick::Output::Ask(to, request) => {
                 let seen = brick.clock();

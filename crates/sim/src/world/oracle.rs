@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 
-use model::{NodeId, Object, Oid, PageId};
+use model::{NodeId, Object, PageId};
 use protocol::commit::{Change, Request};
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::{Invalidation, ObjectState, PageCache, SlotStates};
@@ -59,8 +59,6 @@ pub(super) struct Oracle {
     changed: BTreeMap<TxnId, Vec<(PageId, Version)>>,
     /// The reads that transactions reported.
     reads: BTreeMap<(NodeId, TxnId), ReadList>,
-    /// Transactions that were refused, and those whose outcome was in the log then and not durable.
-    refusals: BTreeMap<(NodeId, TxnId), BTreeSet<TxnId>>,
     /// Whether a slow member must not cause refusals or waits.
     pub(super) solo: bool,
     /// Processes that are slow or dead.
@@ -279,9 +277,7 @@ impl Oracle {
         client: Option<ProcessName>,
         conflict: &ValidationConflict,
     ) {
-        if let Cause::Held(other) = conflict.cause {
-            return self.check_holder(node, txn, conflict.oid, other);
-        }
+        let Cause::Stale(_) = conflict.cause else { return };
         // A slow client that has to reconnect may be refused.
         if client.is_some_and(|client| self.slow.contains(&client)) {
             return;
@@ -303,23 +299,6 @@ impl Oracle {
                 "R3: {txn:?} was refused for a read of {} at {version:?}, which is current",
                 conflict.oid
             ));
-        }
-    }
-
-    /// Records that a participant refuses a transaction, and the transactions whose outcome is in its log and not durable.
-    pub(super) fn record_refusal(&mut self, node: NodeId, txn: TxnId, logged: BTreeSet<TxnId>) {
-        if !logged.is_empty() {
-            self.refusals.insert((node, txn), logged);
-        }
-    }
-
-    /// Checks that a transaction was not refused because of one that was only to become durable. What has read an outdated
-    /// state may be.
-    fn check_holder(&mut self, node: NodeId, txn: TxnId, oid: Oid, other: TxnId) {
-        let is_logged = self.refusals.get(&(node, txn)).is_some_and(|logged| logged.contains(&other));
-        let Some(reads) = self.reads.get(&(node, txn)) else { return };
-        if is_logged && !matches!(reads.state_of(oid), Some(ReadVersion::At(_))) {
-            self.report(format!("W1: {txn:?} was refused because of {other:?}, whose outcome was in the log"));
         }
     }
 

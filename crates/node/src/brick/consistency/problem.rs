@@ -3,6 +3,7 @@
 use std::fmt;
 
 use model::{ContentId, Entry, NodeId, Oid, PageId};
+use protocol::commit::coordinator::MixedOutcome;
 use protocol::ident::{ClientId, TxnId};
 
 use crate::brick::index_rows::IndexId;
@@ -80,6 +81,8 @@ pub(crate) enum Problem {
     StagedSize { content: ContentId, size: u64, found: u64 },
     /// What is known of a transaction contradicts itself or something else.
     TransactionContradictory { node: NodeId, txn: TxnId, what: String },
+    /// A transaction has ended here, and another logical node has the opposite outcome.
+    MixedOutcome { node: NodeId, txn: TxnId, mixed: MixedOutcome },
     /// What a client has heard contradicts its key.
     MarkContradictory { node: NodeId, client: ClientId },
 }
@@ -113,6 +116,7 @@ impl Problem {
             Self::StagedMissing { .. } => "staged_missing",
             Self::StagedSize { .. } => "staged_size",
             Self::TransactionContradictory { .. } => "transaction_contradictory",
+            Self::MixedOutcome { .. } => "mixed_outcome",
             Self::MarkContradictory { .. } => "mark_contradictory",
         }
     }
@@ -138,8 +142,8 @@ impl Problem {
             | Self::ReverseStray { .. }
             | Self::PageNotReserved { .. }
             | Self::StagedMissing { .. } => Remedy::Lossless,
-            // The bytes may be all that is left of an object.
-            Self::ContentUnnamed { .. } => Remedy::Loses,
+            // The bytes may be all that is left of an object; the outcome is all that tells of a lost part.
+            Self::ContentUnnamed { .. } | Self::MixedOutcome { .. } => Remedy::Loses,
             _ => Remedy::None,
         }
     }
@@ -149,6 +153,7 @@ impl Problem {
         match self {
             Self::RowDamaged { node, .. }
             | Self::TransactionContradictory { node, .. }
+            | Self::MixedOutcome { node, .. }
             | Self::MarkContradictory { node, .. } => *node,
             Self::PositionNotReserved { page, .. } => page.node,
             Self::ContentUnnamed { content, .. }
@@ -187,6 +192,7 @@ impl Problem {
             | Self::StagedMissing { .. }
             | Self::StagedSize { .. }
             | Self::TransactionContradictory { .. }
+            | Self::MixedOutcome { .. }
             | Self::MarkContradictory { .. } => None,
         }
     }
@@ -266,6 +272,13 @@ impl fmt::Display for Problem {
             }
             Self::TransactionContradictory { node, txn, what } => {
                 write!(f, "transaction {txn:?} at logical node {:x}: {what}", node.0)
+            }
+            Self::MixedOutcome { txn, mixed: MixedOutcome { committed, aborted }, .. } => {
+                write!(
+                    f,
+                    "transaction {txn:?} is committed at logical node {:x} and aborted at {:x}: its part there is lost",
+                    committed.0, aborted.0
+                )
             }
             Self::MarkContradictory { node, client } => {
                 write!(f, "what client {client:?} has heard at logical node {:x} is the mark of another client", node.0)

@@ -36,6 +36,11 @@ impl<C: Clone> NodeDriver<C> {
     /// # Errors
     /// If rows cannot be read.
     pub(crate) fn repair(&mut self, problem: &Problem, now: Ms) -> Result<Repaired> {
+        if let Problem::MixedOutcome { txn, .. } = problem {
+            let was_mixed = self.machine.give_up_mixed_outcome(*txn, now);
+            self.process_outputs(true, now);
+            return Ok(if was_mixed { Repaired::Done } else { Repaired::NotNeeded });
+        }
         let keys = concerned_keys(problem);
         if keys.is_empty() {
             return Ok(Repaired::Impossible);

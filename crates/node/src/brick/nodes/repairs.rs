@@ -45,7 +45,12 @@ impl Nodes {
     /// Calls a function with what a scrub asks of this brick.
     pub(crate) fn with_serving<T>(&self, call: impl FnOnce(&Serving<'_>) -> T) -> T {
         let served = || self.served_epochs();
-        call(&Serving { served: &served, is_unique: &|space, index| self.is_unique(space, index) })
+        let is_unique = |space, index| self.is_unique(space, index);
+        let mixed_outcomes = |node| {
+            // A node that is not served any more is another brick's to report.
+            self.with_driver(node, |driver| Ok(driver.mixed_outcomes().collect())).unwrap_or_default()
+        };
+        call(&Serving { served: &served, is_unique: &is_unique, mixed_outcomes: &mixed_outcomes })
     }
 
     /// Whether an index of a space is unique and ready, so that no two objects have its values.

@@ -14,7 +14,8 @@ use crate::server::Config;
 
 const NODE: NodeId = NodeId(3);
 /// Serves no logical node.
-const NOTHING: Serving<'_> = Serving { served: &BTreeSet::new, is_unique: &|_, _| false };
+const NOTHING: Serving<'_> =
+    Serving { served: &BTreeSet::new, is_unique: &|_, _| false, mixed_outcomes: &|_| Vec::new() };
 
 /// A store with some objects and one that is damaged.
 fn store(count: u16) -> Store {

@@ -230,3 +230,51 @@ fn abortion_is_reported_at_once() {
 fn planted_bug_is_noticed() {
     assert_noticed(&[Bug::OffsetsNotAwaited], client_that_has_appended_hears_of_the_commit_when_all_offsets_are_known);
 }
+
+/// What a coordinator knows that finishes a transaction with these answers, and whether it lets the participants forget.
+fn finished(answers: [(NodeId, Answer); 2]) -> (Option<MixedOutcome>, bool) {
+    let mut out = Vec::new();
+    let mut coordinator = Coordinator::<u64>::finish(TXN, [A, B], 0, &mut out);
+    for (node, answer) in answers {
+        coordinator.handle_answer(node, answer, 0, &mut out);
+    }
+    let is_forgotten = out.iter().any(|output| matches!(output, Output::Send(_, Request::Forget { .. })));
+    (coordinator.mixed_outcome(), is_forgotten)
+}
+
+#[test]
+fn opposite_outcomes_are_known_and_not_forgotten() {
+    assert_noticed(&[Bug::MixedOutcomeIgnored], || {
+        let committed = || ended(Outcome::Committed(HlcTimestamp::at(7)));
+        let mixed = Some(MixedOutcome { committed: A, aborted: B });
+        for other in [refused(), ended(Outcome::Aborted)] {
+            assert_eq!(finished([(A, committed()), (B, other.clone())]), (mixed, false));
+            assert_eq!(finished([(B, other), (A, committed())]), (mixed, false));
+        }
+        assert_eq!(finished([(A, committed()), (B, committed())]), (None, true));
+        assert_eq!(finished([(A, refused()), (B, ended(Outcome::Aborted))]), (None, true));
+    });
+}
+
+#[test]
+fn participant_that_has_lost_what_it_had_prepared_is_named() {
+    let mut out = Vec::new();
+    let mut coordinator = Coordinator::<u64>::finish(TXN, [A, B], 0, &mut out);
+    for (node, answer) in [(A, prepared(7)), (B, prepared(8)), (B, refused())] {
+        coordinator.handle_answer(node, answer, 0, &mut out);
+    }
+    assert_eq!(coordinator.mixed_outcome(), Some(MixedOutcome { committed: A, aborted: B }));
+}
+
+#[test]
+fn participant_that_has_forgotten_what_it_ended_has_not_aborted_it() {
+    const C: NodeId = NodeId(3);
+    let too_old = || Answer::Refused { txn: TXN, why: Refusal::TooOld };
+    let committed = || ended(Outcome::Committed(HlcTimestamp::at(7)));
+    let mut out = Vec::new();
+    let mut coordinator = Coordinator::<u64>::finish(TXN, [A, B, C], 0, &mut out);
+    for (node, answer) in [(B, committed()), (A, committed()), (A, too_old()), (C, committed())] {
+        coordinator.handle_answer(node, answer, 0, &mut out);
+    }
+    assert_eq!((coordinator.mixed_outcome(), coordinator.is_done()), (None, true));
+}

@@ -20,7 +20,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         })
     }
 
-    pub(super) fn handle_forget(&mut self, txn: TxnId) {
+    pub(crate) fn handle_forget(&mut self, txn: TxnId) {
         if let Some(known @ TxnState::Ended { .. }) = self.transactions.get_mut(&txn)
             && known.set_acknowledged()
         {
@@ -121,11 +121,17 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.out.push(Output::RemoveRows(dropped));
     }
 
-    /// Transactions that ended before the horizon and have unacknowledged outcomes, with the participants that have not
-    /// acknowledged: their coordinator is gone. Finishing them again only collects the acknowledgements.
+    /// Whether a transaction has ended here, and not all participants have acknowledged the outcome.
+    #[must_use]
+    pub fn is_unacknowledged(&self, txn: TxnId) -> bool {
+        self.unacknowledged.contains(&txn)
+    }
+
+    /// Transactions whose outcome not all participants have acknowledged, with the participants. If that lasts, their
+    /// coordinator is gone: finishing them again collects the acknowledgements, and shows whether a participant has lost its part.
     pub fn unacknowledged(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
-        self.transactions.range(..first_txn_after(self.horizon)).filter_map(|(txn, known)| match known {
-            TxnState::Ended { participants, .. } if !participants.is_empty() => Some((*txn, &participants[..])),
+        self.unacknowledged.iter().filter_map(|txn| match self.transactions.get(txn) {
+            Some(TxnState::Ended { participants, .. }) => Some((*txn, &participants[..])),
             _ => None,
         })
     }

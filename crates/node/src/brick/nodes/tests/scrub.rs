@@ -90,3 +90,32 @@ async fn scrub_that_is_stopped_continues_where_it_was() {
     assert_eq!(left + 4, all, "no portion is read twice");
     assert_eq!(after.kept(), before.kept());
 }
+
+/// A logical node holds a transaction as committed, and the other participant has lost what it had prepared.
+#[tokio::test]
+async fn mixed_outcome_is_a_problem_until_it_is_given_up() {
+    let nodes = nodes();
+    let start = HlcTimestamp::at(nodes.time.now());
+    let txn = TxnId { start, client: ClientId(1) };
+    let written = Oid::new(ClassId::NONE, page(), 1);
+    let writes = [(written, ObjectState::Absent)].into();
+    let part = Part { writes, ..Part::default() };
+    ask(&nodes, Request::Prepare { txn, participants: vec![NODE, OTHER], part });
+    ask(&nodes, Request::Decide { txn, outcome: Outcome::Committed(start) });
+    let problems = |nodes: &Arc<Nodes>| {
+        nodes.handle_tasks(&mut Vec::new());
+        let found = nodes.scrub(&()).unwrap();
+        (!found.problems.is_empty()).then_some(found.problems)
+    };
+    let found = wait_for(|| problems(&nodes));
+    let [mixed] = &found[..] else { panic!("{found:?}") };
+    let expected =
+        format!("transaction {txn:?} is committed at logical node {:x} and aborted at {:x}", NODE.0, OTHER.0);
+    assert!(mixed.to_string().contains(&expected), "{mixed}");
+    assert!(nodes.health_problem().unwrap().contains(&expected));
+    let repair = |discards| nodes.repair_all(&found, discards).unwrap()[0].repair();
+    assert_eq!(repair(false), wire::proto::ProblemRepair::Loses);
+    assert_eq!(repair(true), wire::proto::ProblemRepair::Done);
+    assert_eq!(repair(true), wire::proto::ProblemRepair::NotNeeded);
+    assert!(problems(&nodes).is_none() && nodes.health_problem().is_none());
+}

@@ -106,16 +106,27 @@ fn repeated_request_is_postponed_once_and_an_abort_ends_it() {
 }
 
 #[test]
-fn requests_for_one_object_are_handled_in_their_order() {
+fn request_is_postponed_once() {
     let mut world = committed();
     for ms in 20..24 {
         world.ask(commit(ms, part(&[], &[2])));
     }
-    for ms in 20..24 {
-        world.force();
-        assert_eq!(world.participant.outcome(txn(ms - 1)).is_some(), ms > 20);
-    }
-    world.force();
+    world.force().force().force();
+    let answers = world.take_answers();
+    let is_refused =
+        |ms| answers.iter().any(|answer| matches!(answer, Answer::Refused { txn: of, .. } if *of == txn(ms)));
     let written: Vec<TxnId> = world.changed.iter().map(|change| change.txn).collect();
-    assert_eq!(written, [10, 20, 21, 22, 23].map(txn));
+    assert_eq!(written, [10, 20].map(txn));
+    assert!((21..24).all(is_refused), "they would else wait for ever: {answers:?}");
+}
+
+#[test]
+fn repeated_request_is_answered_to_its_last_sender() {
+    let mut world = committed();
+    let request = || commit(20, part(&[], &[2]));
+    world.ask(request());
+    world.participant.handle("other", request(), HlcTimestamp::ZERO, world.now_ms, &world.stored).unwrap();
+    world.force().force();
+    let to: Vec<&str> = world.answers.iter().filter(|(_, answer)| answer.txn() == txn(20)).map(|(to, _)| *to).collect();
+    assert_eq!(to, ["other"]);
 }
