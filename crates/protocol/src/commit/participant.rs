@@ -19,7 +19,7 @@
 //! - **L2.** A participant whose clock is not trusted makes, logs and promises no timestamp: it takes only what ends transactions.
 //! - **G1.** The [closed timestamp](Participant::close_timestamp) is below every proposal that is still prepared.
 //! - **W1.** A request waits for no undecided transaction. One that conflicts with an outcome that is in the log is
-//!   [postponed](postponing) until that is durable.
+//!   *postponed* until that is durable (`postponing`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
