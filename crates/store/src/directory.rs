@@ -164,8 +164,8 @@ fn lock_pausing(dir: &Path, mut pause: impl FnMut()) -> Result<File> {
     Ok(file)
 }
 
-/// Whether an open file still has this path. After another process has removed a lock file, a third one can create and lock another file at its
-/// path: a lock of the removed file excludes nobody.
+/// Whether an open file still has this path. If another process removes the lock file, a third process can create a new file at the path and lock
+/// that one. The lock on the removed file then does not keep the third process out, so the caller must lock the new file.
 fn is_at(file: &File, path: &Path) -> bool {
     let identify = |about: Metadata| (about.dev(), about.ino());
     file.metadata().map(identify).ok() == fs::metadata(path).map(identify).ok()

@@ -34,6 +34,7 @@ mod contents;
 mod entry_writer;
 mod index_keeper;
 mod indexing;
+mod looked_up;
 mod one_phase;
 mod output;
 mod page_allocator;
@@ -62,7 +63,6 @@ use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::PageImage;
 use protocol::tree::{Down, Up};
-use protocol::validate::PageVersions;
 use smallvec::SmallVec;
 use store::RowChanges;
 use tracing::{debug, error, warn};
@@ -82,6 +82,7 @@ pub(crate) use build_paces::BuildPace;
 use entry_writer::EntryWriter;
 use index_keeper::IndexKeeper;
 pub(crate) use index_keeper::PortionLimits;
+use looked_up::LookedUp;
 pub use output::PageRead;
 pub(crate) use output::{DriverOutput, Life};
 use page_allocator::PageAllocator;
@@ -793,44 +794,6 @@ fn recover_record(record: &[u8], pieces: u16, recover: &mut impl FnMut(Version, 
         recover(at, record, pieces);
     }
     Ok(())
-}
-
-/// What was read of the store for a call of the machine.
-#[derive(Default)]
-struct LookedUp {
-    /// Versions of pages, in the order of pages.
-    versions: SmallVec<[(PageId, Version); 8]>,
-    /// Guards of keys that are bound to nothing.
-    unbound: BTreeSet<Oid>,
-}
-
-impl LookedUp {
-    fn with<'a>(&'a self, recent: &'a RecentPages) -> KnownVersions<'a> {
-        KnownVersions { recent, looked_up: self }
-    }
-}
-
-/// The versions of pages that the machine may look up in one call.
-struct KnownVersions<'a> {
-    recent: &'a RecentPages,
-    looked_up: &'a LookedUp,
-}
-
-impl PageVersions for KnownVersions<'_> {
-    fn version(&self, page: PageId) -> Version {
-        let looked_up = || {
-            let versions = &self.looked_up.versions;
-            let at = versions.binary_search_by_key(&page, |(page, _)| *page).ok()?;
-            versions.get(at).map(|(_, version)| *version)
-        };
-        let known = self.recent.emitted_version(page).or_else(looked_up);
-        // A page that changes is in `recent` until its change was output (rule 3 there); other pages were read before the call.
-        known.unwrap_or_else(|| panic!("V1: the version of {page:?} was not read before the machine was called"))
-    }
-
-    fn is_unbound(&self, guard: Oid) -> bool {
-        self.looked_up.unbound.contains(&guard)
-    }
 }
 
 #[cfg(test)]
