@@ -13,6 +13,7 @@
 //!   floor above what the request has read: no window of a page that it [has read](Participant::is_read_by_postponed) is retired.
 
 use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
 
 use model::PageId;
 
@@ -77,15 +78,11 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// Forgets a postponed request that is to be handled again. Says whether there was one.
     pub(crate) fn end_postponement(&mut self, txn: TxnId) -> bool {
-        let Some(ended) = self
-            .postponed
-            .get(&txn)
-            .is_some_and(|request| !request.is_waiting)
-            .then(|| self.postponed.remove(&txn))
-            .flatten()
-        else {
+        let Entry::Occupied(request) = self.postponed.entry(txn) else { return false };
+        if request.get().is_waiting {
             return false;
-        };
+        }
+        let ended = request.remove();
         for page in ended.pages {
             if let Some(requests) = self.read_by_postponed.get_mut(&page) {
                 *requests -= 1;
