@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use client::{Client, IsolationLevel};
+use model::ErrorKind;
 use mortar_tests::{CommandOutput, Server, mortar, run};
 use serde_json::Value;
 use store::{Options, RowChanges, Store};
@@ -535,4 +537,59 @@ fn values_of_unique_indexes_that_are_lost_or_shared_are_named_and_bound_on_reque
     assert!(refused.code != 0 && refused.stderr.contains("by_mail"), "{} {}", refused.code, refused.stderr);
     server.run(&["rm", "/ann"]).ok();
     assert_eq!(scrub(&server, &[], 0), Vec::<String>::new());
+}
+
+/// A server whose B-tree has a damaged page with rows of the first of these objects, and none of the last one.
+fn server_with_damaged_rows() -> Server {
+    let mut server = Server::start(&[]);
+    for number in 0..200 {
+        let content = format!("content {number:03} ").repeat(60);
+        server.run_with_input(&["put", "-", &format!("/objects/{number:03}")], content).ok();
+    }
+    server.stop();
+    let tree = server.data().join("tree/rows");
+    let mut bytes = fs::read(&tree).unwrap();
+    let needle = b"content 100 content 100 ";
+    let found: Vec<usize> = (0..bytes.len() - needle.len()).filter(|at| bytes[*at..].starts_with(needle)).collect();
+    assert!(!found.is_empty(), "the B-tree has no row of the object");
+    found.into_iter().for_each(|at| bytes[at] ^= 1);
+    fs::write(&tree, bytes).unwrap();
+    server.restart();
+    server
+}
+
+#[test]
+fn changes_that_need_a_damaged_row_fail_and_the_rest_is_served() {
+    let server = server_with_damaged_rows();
+    let refused: [&[&str]; 4] = [
+        &["attr", "set", "/objects/100", "color", "red"],
+        &["get", "/objects/100"],
+        &["put", "-", "/objects/100"],
+        &["rm", "/objects/100"],
+    ];
+    for command in refused {
+        let run = server.run_with_input(command, "new");
+        assert!(run.code == 6 && run.stderr.contains("damaged"), "{command:?}: {}, {}", run.code, run.stderr);
+        server.run(&["attr", "set", "/objects/000", "color", "red"]).ok();
+        server.run_with_input(&["put", "-", "/objects/199"], "new").ok();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(&server.url()).await.unwrap();
+        let oid = client.resolve("/objects/100").await.unwrap().unwrap();
+        for level in [IsolationLevel::Optimistic, IsolationLevel::Locks] {
+            let read = client.begin(level).get(oid).await;
+            assert_eq!(read.err().map(|error| error.kind()), Some(ErrorKind::Corrupt), "{level:?}");
+        }
+    });
+    server.run_with_input(&["put", "-", "/objects/199"], "again").ok();
+    assert_eq!(server.run(&["get", "/objects/199"]).stdout, b"again");
+    let listed = server.run(&["ls", "-r"]);
+    assert!(listed.code == 6 && listed.stderr.contains("/objects/100: damaged"), "{}", listed.stderr);
+    assert_eq!(listed.text().lines().count(), 201, "a directory and 200 objects");
+    let exported = server.run(&["export", "out", "--json"]);
+    assert!(exported.code == 6 && exported.stderr.contains("/objects/100: damaged"), "{}", exported.stderr);
+    let report = &exported.json()[0];
+    assert_eq!(report["files"].as_u64().unwrap() + report["damaged"].as_u64().unwrap(), 200, "{report}");
+    assert_eq!(fs::read(server.dir().join("out/objects/199")).unwrap(), b"again");
 }

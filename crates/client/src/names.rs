@@ -60,6 +60,8 @@ pub struct ListedName {
     pub oid: Oid,
     /// Whether the object is a directory.
     pub is_directory: bool,
+    /// Why the object cannot be read, if it is damaged. If it is a directory, its names are not listed.
+    pub damage: Option<String>,
 }
 
 /// The names of a space in order, in portions: [`Client::names`](super::Client::names).
@@ -144,7 +146,11 @@ impl Names {
                 continue;
             };
             let (path, target) = (format!("{}{}", level.path, name_of(key)?), *target);
-            let is_directory = self.is_directory(target, *kind).await?;
+            let (kind, damage) = match self.kind(target, *kind).await {
+                Err(error) if error.kind() == ErrorKind::Corrupt => (None, Some(error.message().to_owned())),
+                kind => (kind?, None),
+            };
+            let is_directory = kind == Some(Kind::Directory);
             self.levels.last_mut().and_then(|level| level.entries.pop_front());
             if is_directory && !self.one_level {
                 if self.levels.iter().any(|above| above.directory == target) {
@@ -153,20 +159,19 @@ impl Names {
                 self.levels.push(Level::new(target, format!("{path}/"), Bytes::new(), None));
             }
             if !is_directory || self.with_directories {
-                self.portion.push(ListedName { path, oid: target, is_directory });
+                self.portion.push(ListedName { path, oid: target, is_directory, damage });
             }
         }
         Ok(Some(std::mem::take(&mut self.portion)).filter(|portion| !portion.is_empty()))
     }
 
-    /// Whether a target is a directory; `kind` is its kind, if the brick of its directory knows it.
-    async fn is_directory(&self, target: Oid, kind: Option<Kind>) -> Result<bool> {
-        let kind = match kind {
-            Some(kind) => Some(kind),
-            None if target.class() != model::ClassId::NONE => None,
-            None => self.core.read_object(target, false).await?.map(|object| object.kind),
-        };
-        Ok(kind == Some(Kind::Directory))
+    /// The kind of a target that may be a directory; `kind` is its kind, if the brick of its directory knows it.
+    async fn kind(&self, target: Oid, kind: Option<Kind>) -> Result<Option<Kind>> {
+        match kind {
+            Some(kind) => Ok(Some(kind)),
+            None if target.class() != model::ClassId::NONE => Ok(None),
+            None => Ok(self.core.read_object(target, false).await?.map(|object| object.kind)),
+        }
     }
 
     /// The entry of a directory with this name.
@@ -174,7 +179,8 @@ impl Names {
         let list = first_portion(directory, None, key.to_bytes(), 1);
         let EntryList { entries, .. } = self.core.list_entries(ListEntries { kinds: true, ..list }).await?;
         let Some(entry) = entries.into_iter().next().filter(|entry| entry.key == *key) else { return Ok(None) };
-        Ok(if self.is_directory(entry.target, entry.kind).await? { Some(entry.target) } else { None })
+        let kind = self.kind(entry.target, entry.kind).await?;
+        Ok(Some(entry.target).filter(|_| kind == Some(Kind::Directory)))
     }
 
     /// The directories at which the walk begins.

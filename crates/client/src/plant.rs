@@ -31,6 +31,7 @@ model::planted_bugs! {
         LeaseNewsIgnored "does not try again what waits for a logical node when its session opens"
         DeniedWaits "waits for the whole timeout once no peer server admits it"
         ChangeNotNoticed "does not look at watched objects when a change of their page arrives"
+        DamagedPageFetchedAgain "fetches a damaged page again until the call has waited too long"
         EvictedPageNotWatched "forgets watched objects whose page it evicts"
         OwnEntriesNotFound "does not look entries of collections up among the changes of the transaction"
         OwnEntriesNotListed "does not list entries of collections that the transaction changes"

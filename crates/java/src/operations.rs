@@ -481,6 +481,10 @@ async fn stream(
         Stream::NamesNext => {
             let names = handles.names(handle)?;
             let portion = names.lock().await.next().await?;
+            // The names below a damaged directory are not listed, which must not be passed over.
+            if let Some(why) = portion.iter().flatten().find_map(|name| name.damage.as_deref()) {
+                return Err(Error::new(ErrorKind::Corrupt, why));
+            }
             reply.list(portion.as_deref().unwrap_or_default(), |reply, name| {
                 reply.string(&name.path);
                 reply.oid(name.oid);

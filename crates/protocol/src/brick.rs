@@ -444,6 +444,14 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
     }
 
+    /// Handles an [`Output::Read`] of a page that is damaged, for this reason.
+    pub fn fail_read(&mut self, ticket: PendingRead, why: String) {
+        let PendingRead { page, holder, fetch, .. } = ticket;
+        if self.directory.knows(holder) {
+            self.send_down(holder, Down::Fetched { page, fetch, reply: FetchReply::Damaged(why) });
+        }
+    }
+
     // ------------------------------------------------------------------------------------------ writes
 
     /// Answers a write outside of transactions that has ended (N1).

@@ -111,6 +111,8 @@ pub enum FetchReply<T> {
     Current,
     /// The version at hand is outdated, or the connection has no room for the page now.
     Stale,
+    /// The stored page is damaged and cannot be read, for this reason. A copy at hand is dropped, because it may be outdated.
+    Damaged(String),
 }
 
 /// The number of a fetch; each has its own (rule D3).
@@ -449,7 +451,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
             }
             // The same copy as before: nothing on its page has changed.
             FetchReply::Current => aside,
-            FetchReply::Stale => None,
+            FetchReply::Stale | FetchReply::Damaged(_) => None,
         };
         let Some(copy) = copy else { return true };
         let number = copy.number;

@@ -4,14 +4,15 @@ use std::io::{self, Write};
 
 use clap::Args;
 use client::{Client, ListedName, ListedObject, ObjectStat};
-use model::{Kind, Object};
+use model::{ErrorKind, Kind, Object};
 use serde::{Serialize, Serializer};
 use tokio::task::JoinHandle;
 
 use super::LISTING_PAGE;
+use super::tree::check_damage;
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
-use crate::output::{Printable, Report};
+use crate::output::{self, Printable, Report};
 use crate::target::{NamePath, Target};
 use crate::time;
 use crate::tree::attributes::{MTIME, Mtime};
@@ -51,6 +52,26 @@ struct ListingLine {
     oid: String,
     #[serde(flatten)]
     summary: Option<ObjectSummary>,
+    /// Why the object cannot be read, if it is damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged: Option<String>,
+}
+
+/// Counts damaged objects while the others are listed, and reports each.
+#[derive(Default)]
+pub(super) struct DamagedObjects(u64);
+
+impl DamagedObjects {
+    /// The object with this name is damaged.
+    pub(super) fn report(&mut self, json: bool, path: &str, why: &str) {
+        self.0 += 1;
+        output::warn(json, "damaged", &format!("{path}: damaged in the store: {why}"));
+    }
+
+    /// Fails if there are any.
+    pub(super) fn check(&self) -> Result {
+        check_damage(self.0)
+    }
 }
 
 /// The properties of an object in a listing, besides its identifier.
@@ -124,11 +145,11 @@ pub(crate) async fn run(args: Ls, session: &mut CommandContext) -> Result {
     }
     let names = cluster.names(&format!("{below}/")).portion_size(LISTING_PAGE).with_directories();
     let mut names = if args.recursive { names } else { names.one_level() };
-    let long = args.long || session.output.json();
+    let (long, mut damaged) = (args.long || session.output.json(), DamagedObjects::default());
     while let Some(portion) = names.next().await? {
-        print(session, &cluster, portion, long).await?;
+        print(session, &cluster, portion, long, &mut damaged).await?;
     }
-    Ok(())
+    damaged.check()
 }
 
 /// Checks that a path is that of a directory: its listing may be empty.
@@ -141,7 +162,13 @@ async fn check_directory(cluster: &Client, path: &str) -> Result {
     }
 }
 
-async fn print(session: &mut CommandContext, cluster: &Client, names: Vec<ListedName>, long: bool) -> Result {
+async fn print(
+    session: &mut CommandContext,
+    cluster: &Client,
+    names: Vec<ListedName>,
+    long: bool,
+    damaged: &mut DamagedObjects,
+) -> Result {
     // The properties of a portion are requested together, in one round trip.
     let stats: Vec<Option<JoinHandle<model::Result<Option<ObjectStat>>>>> = names
         .iter()
@@ -150,15 +177,25 @@ async fn print(session: &mut CommandContext, cluster: &Client, names: Vec<Listed
             long.then(|| tokio::spawn(async move { cluster.stat(oid).await }))
         })
         .collect();
-    for (ListedName { path, oid, is_directory }, stat) in names.into_iter().zip(stats) {
+    for (ListedName { path, oid, is_directory, mut damage }, stat) in names.into_iter().zip(stats) {
         let stat = match stat {
-            Some(stat) => stat.await.map_err(|e| Failure::new(format!("listing failed: {e}")))??,
+            Some(stat) => match stat.await.map_err(|e| Failure::new(format!("listing failed: {e}")))? {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    damage = Some(error.message().to_owned());
+                    None
+                }
+                stat => stat?,
+            },
             None => None,
         };
+        if let Some(why) = &damage {
+            damaged.report(session.output.json(), &path, why);
+        }
         session.output.print(&ListingLine {
             name: Some(if is_directory { path + "/" } else { path }),
             oid: oid.to_string(),
             summary: stat.as_ref().map(ObjectSummary::from),
+            damaged: damage,
         })?;
     }
     Ok(())
@@ -169,7 +206,12 @@ async fn list_objects(session: &mut CommandContext, cluster: &Client) -> Result 
     while let Some(portion) = objects.next().await? {
         for ListedObject { oid, kind, size } in portion {
             let summary = ObjectSummary { kind, size, modified: None };
-            session.output.print(&ListingLine { name: None, oid: oid.to_string(), summary: Some(summary) })?;
+            session.output.print(&ListingLine {
+                name: None,
+                oid: oid.to_string(),
+                summary: Some(summary),
+                damaged: None,
+            })?;
         }
     }
     Ok(())

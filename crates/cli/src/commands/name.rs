@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, value_parser};
 use client::{Client, Error, ErrorKind, ListedName, Transaction};
 use serde::Serialize;
 
+use super::ls::DamagedObjects;
 use crate::connection::CommandContext;
 use crate::failure::Result;
 use crate::output::{Printable, Report};
@@ -149,14 +150,17 @@ async fn list(
     if let Some(after) = after {
         names = names.after(after);
     }
-    let mut left = limit;
+    let (mut left, mut damaged) = (limit, DamagedObjects::default());
     while left > 0 {
-        let Some(mut portion) = names.next().await? else { return Ok(()) };
+        let Some(mut portion) = names.next().await? else { break };
         portion.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         left -= portion.len() as u64;
-        for ListedName { path, oid, .. } in portion {
+        for ListedName { path, oid, damage, .. } in portion {
+            if let Some(why) = damage {
+                damaged.report(session.output.json(), &path, &why);
+            }
             session.output.print(&NameLine(ResolvedName { name: path, oid: oid.to_string() }))?;
         }
     }
-    Ok(())
+    damaged.check()
 }

@@ -271,13 +271,13 @@ pub(crate) async fn verify(args: Verify, session: &mut CommandContext) -> Result
 }
 
 /// Fails if objects are damaged in the store, however the others are.
-fn check_damage(damaged: u64) -> Result {
+pub(super) fn check_damage(damaged: u64) -> Result {
     match damaged {
         0 => Ok(()),
         damaged => {
             let objects = pluralize(damaged, "object is", "objects are");
             Err(Failure::corrupt(format!("{objects} damaged in the store"))
-                .hint("`mortar scrub` lists all damage. Remove damaged objects with `mortar rm`, and import their files again."))
+                .hint("`mortar scrub` lists all damage. `mortar rm` removes an object whose content is damaged; then import its file again."))
         }
     }
 }

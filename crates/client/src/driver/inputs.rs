@@ -129,6 +129,7 @@ impl<T: DriverObject> ClientDriver<T> {
     /// A message from the node above, in this session of the tree of a logical node.
     pub fn handle_down(&mut self, node: NodeId, holder: HolderId, message: Down<T>, now: Ms) {
         let fetched = if let Down::Fetched { page, .. } = &message { Some(*page) } else { None };
+        let damage = message.damage().map(str::to_owned);
         let changed = if let Down::Invalidate { message, .. } = &message { Some(message.page) } else { None };
         let is_session_news = matches!(message, Down::Leased { .. } | Down::Closed);
         match &message {
@@ -142,6 +143,11 @@ impl<T: DriverObject> ClientDriver<T> {
         self.drain();
         if let Some(page) = fetched {
             self.handle_fetched(page, now);
+            if let Some(damage) = damage.filter(|_| !planted(Bug::DamagedPageFetchedAgain)) {
+                for id in self.calls.waiting_for(WaitKey::Page(page)) {
+                    self.finish(id, Err(Error::new(ErrorKind::Corrupt, &*damage)));
+                }
+            }
             self.attempt_page(page, now);
         }
         if let Some(page) = changed.filter(|_| !planted(Bug::ChangeNotNoticed)) {

@@ -43,6 +43,8 @@ struct Harness {
     objects: BTreeMap<u16, Object>,
     /// Whether fetches are answered.
     serves: bool,
+    /// Why the next page that is fetched cannot be read.
+    damage: Option<String>,
     finished: BTreeMap<CallId, Result<CallResult<Object>>>,
     calls: Vec<(TxnId, Call<Object>)>,
     writes: Vec<(HolderId, TxnId)>,
@@ -62,6 +64,7 @@ impl Harness {
             now: 1_000,
             objects,
             serves: true,
+            damage: None,
             finished: BTreeMap::new(),
             calls: Vec::new(),
             writes: Vec::new(),
@@ -102,7 +105,9 @@ impl Harness {
                     }
                     Output::Up(node, holder, Up::Fetch { page, fetch, .. }) => {
                         self.fetches += 1;
-                        if self.serves {
+                        if let Some(why) = self.damage.take() {
+                            self.down(node, holder, Down::Fetched { page, fetch, reply: FetchReply::Damaged(why) });
+                        } else if self.serves {
                             let (version, timestamp) = (version(4), HlcTimestamp::at(4));
                             let image = PageImage { version, timestamp, objects: self.objects.clone() };
                             self.down(node, holder, Down::Fetched { page, fetch, reply: FetchReply::Page(image) });
@@ -236,6 +241,15 @@ fn change_of_a_watched_object_is_noticed() {
     change_first(&mut harness, "new", 5);
     assert_eq!(harness.object(changed), Some(blob("new")));
     assert!(!harness.finished.contains_key(&other), "an object beside it has changed");
+}
+
+fn read_of_a_damaged_page_fails_with_the_reason() {
+    let mut harness = Harness::new();
+    harness.damage = Some("its row is damaged".to_owned());
+    let call = harness.start(ClientCall::Get(oid(1)));
+    assert_eq!(harness.kind(call), Some(ErrorKind::Corrupt));
+    let again = harness.start(ClientCall::Get(oid(1)));
+    assert_eq!(harness.object(again), Some(blob("one")), "it was written again");
 }
 
 fn watched_object_is_fetched_again_after_its_page_was_evicted() {
@@ -617,6 +631,7 @@ duties! {
     client_that_is_not_admitted_fails_at_once notices DeniedWaits
     change_of_a_watched_object_is_noticed notices ChangeNotNoticed
     watched_object_is_fetched_again_after_its_page_was_evicted notices EvictedPageNotWatched
+    read_of_a_damaged_page_fails_with_the_reason notices DamagedPageFetchedAgain
     derived_values_count_in_the_limit_of_the_cache notices DerivedValuesFree
 }
 

@@ -18,6 +18,7 @@ use protocol::validate::{Read, ReadVersion};
 use store::{Snapshot, Store};
 use wire::cluster::{EntriesOf, EntryList, ListEntries, ListEntriesOf, ListedEntry, LookUp, LookedUp};
 
+use super::consistency::is_damage;
 use super::entry_rows::{self as rows, Totals};
 use super::page_rows::{self, Rows};
 use super::plant::{Bug, planted};
@@ -129,13 +130,17 @@ fn read_entries(state: &Snapshot, wanted: &ListEntries, entries: &mut Vec<Listed
     damaged.map(|()| is_full)
 }
 
-/// The kind of an object that is at the logical node of a collection.
+/// The kind of an object that is at the logical node of a collection. It is not known of a damaged object: who reads that hears of the damage, and
+/// the listing goes on.
 fn read_kind(state: &Snapshot, collection: Oid, target: Oid) -> Result<Option<Kind>> {
     let (page, at) = (target.page(), collection.page());
     if page.node != at.node || page.space != at.space {
         return Ok(None);
     }
-    page_rows::read_kind(state, target)
+    match page_rows::read_kind(state, target) {
+        Err(error) if is_damage(&error) => Ok(None),
+        read => read,
+    }
 }
 
 /// Lists the entries of a logical node that have a target.

@@ -70,19 +70,19 @@ use wire::cluster::{Message, decode_record, is_final};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
-use super::consistency::Problem;
+use super::consistency::{Problem, is_damage};
 use super::node_usage::NodeUsage;
 use super::page_rows::{self as rows, Rows};
 use super::plant::{Bug, planted};
 use super::quota::SharedQuota;
 use super::recent_pages::RecentPages;
 use super::row_reader::RowReader;
-use admission::Admission;
+use admission::{Admission, DeferredTransaction};
 pub(crate) use build_paces::BuildPace;
 use entry_writer::EntryWriter;
 use index_keeper::IndexKeeper;
 pub(crate) use index_keeper::PortionLimits;
-use looked_up::LookedUp;
+use looked_up::{LookedUp, UNKNOWN_VERSION};
 pub use output::PageRead;
 pub(crate) use output::{DriverOutput, Life};
 use page_allocator::PageAllocator;
@@ -342,12 +342,7 @@ impl<C: Clone> NodeDriver<C> {
             && !self.machine.knows(*txn)
             && let Err(deferred) = self.admit_first(*txn, part)
         {
-            self.out.push_back(match &from {
-                Requester::Remote(connection) => {
-                    DriverOutput::Send(connection.clone(), deferred.message(self.node, *txn))
-                }
-                Requester::Node(to) => DriverOutput::Deferred { to: *to, message: deferred.message(self.node, *txn) },
-            });
+            self.send_deferred(from.clone(), &deferred, *txn);
             if !is_final(deferred.kind) && !planted(Bug::DeferredIsMarked) {
                 return Ok(());
             }
@@ -489,6 +484,10 @@ impl<C: Clone> NodeDriver<C> {
                 }
                 self.machine.complete_read(ticket, image);
             }
+            Err(error) if is_damage(&error) && !planted(Bug::DamageEndsNode) => {
+                debug!(node = %self.node, %error, "a page that was fetched is damaged");
+                self.machine.fail_read(ticket, error.message().to_owned());
+            }
             Err(error) => self.fail(error),
         }
         self.process_outputs(false, now);
@@ -587,7 +586,12 @@ impl<C: Clone> NodeDriver<C> {
         let mut pages: SmallVec<[PageId; 8]> = self.machine.pages_to_look_up(request).filter(is_unknown).collect();
         pages.sort_unstable();
         pages.dedup();
-        let read = |page| Ok((page, rows::read_head(&self.reader, page)?.version));
+        let read = |page| match rows::read_head(&self.reader, page) {
+            Ok(head) => Ok((page, head.version)),
+            // A client that has read the page hears of a conflict; it hears of the damage when it fetches the page again.
+            Err(error) if is_damage(&error) => Ok((page, UNKNOWN_VERSION)),
+            Err(error) => Err(error),
+        };
         let versions = pages.into_iter().map(read).collect::<Result<_>>()?;
         let unbound = match request {
             Request::Prepare { part, .. } | Request::Commit { part, .. } => self.look_up_unbound_keys(part)?,
@@ -711,11 +715,25 @@ impl<C: Clone> NodeDriver<C> {
         Ok(())
     }
 
+    fn send_deferred(&mut self, to: Requester<C>, deferred: &DeferredTransaction, txn: TxnId) {
+        let message = deferred.message(self.node, txn);
+        self.out.push_back(match to {
+            Requester::Remote(connection) => DriverOutput::Send(connection, message),
+            Requester::Node(to) => DriverOutput::Deferred { to, message },
+        });
+    }
+
     fn send_answer(&mut self, to: Requester<C>, answer: Answer, now: Ms) -> Result<()> {
         self.answer_counts.count(&answer);
         let locked = match &answer {
-            Answer::Locked { oid, mode, .. } => {
-                let (head, value) = rows::read_one(&self.reader, *oid)?;
+            Answer::Locked { txn, oid, mode, .. } => {
+                let (head, value) = match rows::read_one(&self.reader, *oid) {
+                    Err(error) if is_damage(&error) && !planted(Bug::DamageEndsNode) => {
+                        self.send_deferred(to, &DeferredTransaction::for_damage(&error), *txn);
+                        return Ok(());
+                    }
+                    read => read?,
+                };
                 self.on_visible(oid.page(), head.version, now);
                 Some(LockedObject { oid: *oid, mode: *mode, version: head.version, value })
             }

@@ -137,9 +137,15 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
     /// Handles a message of the cache node.
     pub(super) fn handle_down(&mut self, node: NodeId, holder: HolderId, message: Down<T>, now: Ms) {
         let fetched = if let Down::Fetched { page, .. } = &message { Some(*page) } else { None };
+        let damage = message.damage().map(str::to_owned);
         let concerns_all_pages = matches!(message, Down::Leased { .. } | Down::Closed);
         self.session.handle_down(node, holder, message, now);
         if let Some(page) = fetched {
+            if let Some(damage) = damage.filter(|_| !planted(Bug::DamagedPageFetchedAgain)) {
+                for read in self.waiting.remove(&page).unwrap_or_default() {
+                    self.finished.push((read.reader, read.oid, Err(Error::new(ErrorKind::Corrupt, &*damage))));
+                }
+            }
             self.make_room_for(page);
             self.retry_pending(page, now);
         }

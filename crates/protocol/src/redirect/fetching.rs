@@ -167,9 +167,10 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
                     continue;
                 }
                 FetchReply::Current | FetchReply::Stale => FetchReply::Stale,
+                FetchReply::Damaged(why) => FetchReply::Damaged(why.clone()),
             };
             let FetchWaiter { holder, fetch, .. } = waiter;
-            if !matches!(reply, FetchReply::Stale) && !has_holes {
+            if !matches!(reply, FetchReply::Stale | FetchReply::Damaged(_)) && !has_holes {
                 self.complete.entry(page).or_default().insert(holder);
             }
             self.out.push(Output::Down(holder, Down::Fetched { page, fetch, reply }));

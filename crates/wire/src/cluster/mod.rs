@@ -146,8 +146,8 @@ pub enum Message {
 /// Whether a deferred request with this kind of error is never done without an operator's action.
 #[must_use]
 pub const fn is_final(kind: ErrorKind) -> bool {
-    use ErrorKind::{Conflict, Denied, Invalid, NotFound, QuotaExceeded, Stopped, TooLarge, Unsupported};
-    matches!(kind, Conflict | Denied | Invalid | NotFound | QuotaExceeded | TooLarge | Unsupported | Stopped)
+    use ErrorKind::{Conflict, Corrupt, Denied, Invalid, NotFound, QuotaExceeded, Stopped, TooLarge, Unsupported};
+    matches!(kind, Conflict | Corrupt | Denied | Invalid | NotFound | QuotaExceeded | TooLarge | Unsupported | Stopped)
 }
 
 /// Whether a request is a [`Message`]. These are always one-way; their answers are other messages.

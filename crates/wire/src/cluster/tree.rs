@@ -102,6 +102,7 @@ pub(super) fn down_to_proto(down: &Down<Object>, raw: &mut Vec<Bytes>) -> DownMe
                 FetchReply::Page(copy) => proto::fetched::Reply::Copy(copy_to_proto(copy, raw)),
                 FetchReply::Current => proto::fetched::Reply::Current(proto::Nothing {}),
                 FetchReply::Stale => proto::fetched::Reply::Stale(proto::Nothing {}),
+                FetchReply::Damaged(why) => proto::fetched::Reply::Damaged(why.clone()),
             };
             DownMessage::Fetched(proto::Fetched { page: Some((*page).into()), fetch: fetch.0, reply: Some(reply) })
         }
@@ -136,6 +137,7 @@ pub(super) fn down(down: DownMessage, node: NodeId, data: &mut Data<'_>) -> Resu
                 proto::fetched::Reply::Copy(found) => FetchReply::Page(copy(found, data)?),
                 proto::fetched::Reply::Current(_) => FetchReply::Current,
                 proto::fetched::Reply::Stale(_) => FetchReply::Stale,
+                proto::fetched::Reply::Damaged(why) => FetchReply::Damaged(why),
             };
             Down::Fetched { page, fetch: FetchId(fetched.fetch), reply }
         }

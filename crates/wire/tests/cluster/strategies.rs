@@ -241,6 +241,7 @@ pub(crate) fn down(node: NodeId) -> BoxedStrategy<Down<Object>> {
         4 => copy().prop_map(page_cache::FetchReply::Page),
         1 => Just(page_cache::FetchReply::Current),
         1 => Just(page_cache::FetchReply::Stale),
+        1 => ".{0,20}".prop_map(page_cache::FetchReply::Damaged),
     ];
     prop_oneof![
         (ms(), ms(), any::<u64>()).prop_map(|(asked, lease_ms, sync)| Down::Leased { asked, lease_ms, sync }),

@@ -28,7 +28,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 64 + 3 + 22 + 5 + 15;
+pub(crate) const VECTORS: usize = 65 + 3 + 22 + 5 + 15;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -154,6 +154,7 @@ fn down() -> Vec<(&'static str, Down<Object>)> {
         ("fetched", fetched(page_cache::FetchReply::Page(copy()))),
         ("fetched-current", fetched(page_cache::FetchReply::Current)),
         ("fetched-stale", fetched(page_cache::FetchReply::Stale)),
+        ("fetched-damaged", fetched(page_cache::FetchReply::Damaged("its row is damaged".to_owned()))),
         ("invalidate", Down::Invalidate { message: message.clone(), contents: None }),
         ("update", Down::Invalidate { message, contents: Some(contents) }),
         ("help", Down::Help { page, help: fetch }),

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use model::{ContentId, Entry, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
+use model::{ContentId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
 use protocol::commit::{AppendOffsets, EntryChanges, Part};
 use protocol::entries::{collection_guard, entry_guard};
 use protocol::ident::{TxnId, Version};
@@ -16,6 +16,7 @@ use wire::cluster::Message;
 use super::contents::{ContentRejection, plan_write};
 use super::output::DriverOutput;
 use super::{NodeDriver, rows};
+use crate::brick::consistency::is_damage;
 use crate::brick::entry_rows;
 use crate::brick::indexes::{Replaced, ReplacedObjects, WriteRejection};
 use crate::brick::node_usage::NodeUsage;
@@ -32,7 +33,7 @@ pub(super) const STORE_FULL: &str = "the brick's store in memory has no room: de
 const MAX_KEY_BYTES: usize = limits::CHANGE - limits::TRANSACTION - (2 << 20);
 /// Transactions that are remembered because they bring objects of classes that are not known.
 const MAX_UNKNOWN: usize = if cfg!(test) { 8 } else { 4_096 };
-/// Objects of one transaction whose pages are entered before it is taken in. More pages would evict each other from the table.
+/// Heads of pages that are kept between reading what a transaction replaces and making its rows. More would evict each other from the table.
 const MAX_ENTERED: usize = 256;
 /// Rows of an object without its entries: itself, the head of its page, its places in two extents.
 const ROWS_PER_OBJECT: usize = 4;
@@ -55,6 +56,11 @@ pub(super) struct DeferredTransaction {
 }
 
 impl DeferredTransaction {
+    /// Stored rows that the transaction needs are damaged: it can never be taken in.
+    pub(super) fn for_damage(error: &Error) -> Self {
+        Self { kind: ErrorKind::Corrupt, why: format!("stored data that it needs is damaged: {}", error.message()) }
+    }
+
     /// The message that says so.
     pub(super) fn message(&self, node: NodeId, txn: TxnId) -> Message {
         Message::Deferred { node, txn, kind: self.kind, why: self.why.clone() }
@@ -286,14 +292,7 @@ impl<C: Clone> NodeDriver<C> {
     /// # Errors
     /// Why the transaction is deferred or refused.
     fn compute_touches(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), DeferredTransaction> {
-        let entered = self.enter_pages(part);
-        let objects = ObjectReader { reader: &self.reader, recent: &self.recent };
-        let computed = entered.and_then(|()| self.index.compute_touches(objects, part));
-        let (replaced, touches) = computed.map_err(|error| {
-            let deferred = DeferredTransaction { kind: error.kind(), why: error.message().to_owned() };
-            self.fail(error);
-            deferred
-        })?;
+        let (replaced, touches) = self.read_replaced(part).map_err(|error| self.handle_unread(error))?;
         if let Some(rejection) = replaced.rejection() {
             return Err(self.reject(txn, rejection));
         }
@@ -311,6 +310,7 @@ impl<C: Clone> NodeDriver<C> {
             );
             return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
         }
+        self.check_guards_and_entries(part, &touches).map_err(|error| self.handle_unread(error))?;
         self.check_quota(growth).map_err(|QuotaRefusal { kind, why }| DeferredTransaction { kind, why })?;
         (part.touches, part.offsets) = (touches, offsets);
         self.admission.begin(txn, replaced, growth);
@@ -318,18 +318,58 @@ impl<C: Clone> NodeDriver<C> {
         Ok(())
     }
 
-    /// Reads the head of each page that the transaction writes. If a page has no head, none of its objects is looked up.
+    /// Reads what the writes of a transaction replace, and tells which guards they touch.
+    ///
+    /// # Errors
+    /// If something of that cannot be read.
+    fn read_replaced(&mut self, part: &Part<Object>) -> Result<(ReplacedObjects, BTreeSet<Oid>)> {
+        // If a page has no head, none of its objects is looked up.
+        self.read_heads(part.writes.keys().map(|oid| oid.page()))?;
+        self.index.compute_touches(ObjectReader { reader: &self.reader, recent: &self.recent }, part)
+    }
+
+    /// Reads what else the record of a transaction replaces: the heads of pages of guards, and entries of collections with their totals. A
+    /// record that was accepted cannot be refused, so damage must be noticed before.
+    ///
+    /// # Errors
+    /// If something of that cannot be read.
+    fn check_guards_and_entries(&mut self, part: &Part<Object>, touches: &BTreeSet<Oid>) -> Result<()> {
+        if planted(Bug::GuardsReadLate) {
+            return Ok(());
+        }
+        let of_entry = |entry: &Entry| [entry_guard(entry), collection_guard(entry.collection)];
+        let guards = touches.iter().copied().chain(part.entries.keys().flat_map(of_entry));
+        self.read_heads(guards.map(Oid::page))?;
+        self.entries.check_readable(&part.entries, &self.reader)
+    }
+
+    /// Reads the heads of pages that change. The first ones are kept until the change is made.
     ///
     /// # Errors
     /// If a head cannot be read.
-    fn enter_pages(&mut self, part: &Part<Object>) -> Result<()> {
-        let mut last = None;
-        for page in part.writes.keys().map(|oid| oid.page()).take(MAX_ENTERED) {
+    fn read_heads(&mut self, pages: impl Iterator<Item = PageId>) -> Result<()> {
+        let (mut last, mut entered) = (None, 0);
+        for page in pages {
             if last.replace(page) != Some(page) && self.recent.newest_head(page).is_none() {
-                self.recent.enter(page, rows::read_head(&self.reader, page)?);
+                let head = rows::read_head(&self.reader, page)?;
+                if entered < MAX_ENTERED {
+                    self.recent.enter(page, head);
+                    entered += 1;
+                }
             }
         }
         Ok(())
+    }
+
+    /// What becomes of a transaction for which stored rows cannot be read. Damage costs only what needs the damaged rows, so the transaction is
+    /// refused. After another error the logical node is not served any more.
+    fn handle_unread(&mut self, error: Error) -> DeferredTransaction {
+        if is_damage(&error) && !planted(Bug::DamageEndsNode) {
+            return DeferredTransaction::for_damage(&error);
+        }
+        let deferred = DeferredTransaction { kind: error.kind(), why: error.message().to_owned() };
+        self.fail(error);
+        deferred
     }
 
     /// Takes in growth if the quota of the space allows it.
@@ -393,11 +433,8 @@ impl<C: Clone> NodeDriver<C> {
         part: &Part<Object>,
     ) -> std::result::Result<(), DeferredTransaction> {
         for collection in replaced.removed_collections() {
-            let left = self.entries.count_after(collection, &part.entries, &self.reader).map_err(|error| {
-                let deferred = DeferredTransaction { kind: error.kind(), why: error.message().to_owned() };
-                self.fail(error);
-                deferred
-            })?;
+            let left = self.entries.count_after(collection, &part.entries, &self.reader);
+            let left = left.map_err(|error| self.handle_unread(error))?;
             if left > 0 && !planted(Bug::FullCollectionDeleted) {
                 // A transaction that has listed it conflicts: another one has added them since.
                 let has_listed = part.reads.contains(collection_guard(collection));

@@ -81,6 +81,21 @@ impl EntryWriter {
         Ok(())
     }
 
+    /// Reads what [`EntryWriter::write`] will replace.
+    ///
+    /// # Errors
+    /// If something of that cannot be read.
+    pub(super) fn check_readable(&self, entries: &EntryChanges, reader: &impl Rows) -> Result<()> {
+        let mut last = None;
+        for entry in entries.keys().filter(|entry| !is_unique_values(entry.collection)) {
+            if last.replace(entry.collection) != Some(entry.collection) {
+                self.newest_totals(entry.collection, reader)?;
+            }
+            rows::read_target(reader, entry.collection, &entry.key)?;
+        }
+        Ok(())
+    }
+
     /// A collection is deleted by the record at `position`, or replaced by another object.
     pub(super) fn remove_totals(&mut self, collection: Oid, position: u64, changes: &mut RowChanges) {
         self.newest.insert(collection, NewestTotals { totals: Totals::default(), position });

@@ -122,6 +122,11 @@ impl IndexKeeper {
         self.indexes.compute_touches(objects, self.schema.as_deref(), part)
     }
 
+    /// Does nothing before this time.
+    pub(super) fn postpone(&mut self, until: Ms) {
+        self.due = until;
+    }
+
     /// A task was done, or there was none: sets when the next portion is due.
     pub(super) fn schedule(&mut self, has_entered: bool, now: Ms) {
         self.due = match self.indexes.is_busy() {

@@ -10,10 +10,12 @@ use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use protocol::read_list::ReadList;
 use protocol::validate::{NO_STATE, Read};
+use tracing::warn;
 use wire::cluster::Scan;
 
 use super::NodeDriver;
 use super::build_paces::BuildPace;
+use crate::brick::consistency::is_damage;
 use crate::brick::guards;
 use crate::brick::index_rows::IndexId;
 use crate::brick::indexes::{IndexSpec, IndexTask, ReplacedObjects};
@@ -21,6 +23,8 @@ use crate::brick::plant::{Bug, planted};
 
 /// Submissions with the store beyond which no portion of an index is done.
 const MAX_IN_FLIGHT: usize = 256;
+/// When a portion of an index is tried again whose objects cannot be read because they are damaged.
+const DAMAGE_RETRY_MS: Ms = 60_000;
 
 impl<C: Clone> NodeDriver<C> {
     /// The catalogue was asked for classes, and those that it has are known here.
@@ -126,6 +130,12 @@ impl<C: Clone> NodeDriver<C> {
         let done = task.map(|task| self.index.run_task(&task, &self.reader, durable, self.writer.rows(), now));
         let specs = match done.transpose() {
             Ok(specs) => specs.flatten(),
+            Err(error) if is_damage(&error) && !planted(Bug::DamageEndsNode) => {
+                warn!(node = %self.node, %error, "an index cannot be completed: it is tried again in a minute");
+                self.writer.flush_rows();
+                self.index.postpone(now + DAMAGE_RETRY_MS);
+                return self.process_outputs(true, now);
+            }
             Err(error) => return self.fail(error),
         };
         self.writer.flush_rows();

@@ -28,6 +28,7 @@ mod acknowledged;
 mod appends;
 mod consistency;
 mod contents;
+mod damage;
 mod entries;
 mod indexes;
 mod quota;
@@ -94,6 +95,8 @@ struct World {
     driver: NodeDriver<()>,
     is_in_memory: bool,
     inbox: Arc<NodeInbox>,
+    /// What was sent beside answers.
+    sent: Vec<Message>,
     now: Ms,
     transactions: u64,
     /// What was asked and not answered.
@@ -123,8 +126,8 @@ impl World {
         };
         let driver = NodeDriver::open(settings, reader, Arc::default(), 1_000_000).unwrap();
         let is_in_memory = store.status().in_memory;
-        let (inbox, open, prepared, model) = Default::default();
-        Self { store, driver, is_in_memory, inbox, now: 1_000_000, transactions: 0, open, prepared, model }
+        let (inbox, sent, open, prepared, model) = Default::default();
+        Self { store, driver, is_in_memory, inbox, sent, now: 1_000_000, transactions: 0, open, prepared, model }
     }
 
     /// Does what the driver wants done.
@@ -151,7 +154,8 @@ impl World {
                 DriverOutput::Ask { node, seen, request } => {
                     self.inbox.add_event(NodeEvent::Ask { from: NODE, node, seen, request });
                 }
-                DriverOutput::Send(..) | DriverOutput::Deferred { .. } | DriverOutput::RefreshSchema { .. } => {}
+                DriverOutput::Send((), message) | DriverOutput::Deferred { message, .. } => self.sent.push(message),
+                DriverOutput::RefreshSchema { .. } => {}
                 DriverOutput::Reopen => panic!("L1: no rows of a one-phase commit were submitted"),
                 DriverOutput::AbortUpload(upload) => self.store.abort_upload(upload),
                 #[cfg(any(test, feature = "sim"))]
@@ -246,7 +250,7 @@ impl World {
             let answers = self.answers();
             let is_idle = answers.is_empty() && self.open.is_empty() && self.driver.writer.is_idle();
             all.extend(answers);
-            if is_idle {
+            if is_idle || self.driver.failure().is_some() {
                 return all;
             }
             std::thread::sleep(Duration::from_micros(50));
@@ -592,21 +596,6 @@ fn transactions_that_are_prepared_touch_until_they_are_decided() {
         assert_eq!(is_refused_for(&late, guards[0].oid), commits, "{late:?}");
         assert_eq!(world.entries(BY_AGE), if commits { vec![(key(20), 1)] } else { vec![] });
     }
-}
-
-#[test]
-fn node_whose_page_cannot_be_read_fails() {
-    let mut world = World::with_index();
-    world.put(PERSON, 1, 20);
-    let mut world = world.reopen();
-    let mut damage = RowChanges::new();
-    damage.put(&rows::object_key(page(1), 1), "damaged".into());
-    world.store.commit_rows(damage).unwrap();
-    let (holder, fetch) = (HolderId(1), FetchId(1));
-    world.driver.handle_up(&(), holder, renew(&world), world.now).unwrap();
-    world.driver.handle_up(&(), holder, Up::Fetch { page: page(1), fetch, have: None }, world.now).unwrap();
-    world.carry_out();
-    assert_eq!(world.driver.failure().map(Error::kind), Some(ErrorKind::Corrupt));
 }
 
 /// The rows that the store has of transactions, and of what clients have heard.

@@ -213,7 +213,19 @@ fn opened(outputs: &Outputs) -> Vec<(BrickId, HolderId)> {
 }
 
 /// Answers renewals and fetches as bricks do, until there are none; returns the other outputs.
-fn answer_as_bricks(driver: &mut Driver, mut outputs: Outputs, now: Ms) -> Outputs {
+fn answer_as_bricks(driver: &mut Driver, outputs: Outputs, now: Ms) -> Outputs {
+    let (version, timestamp) = (Version { moves: 0, position: 3 }, HlcTimestamp::at(5));
+    let image = || PageImage { version, timestamp, objects: [(1, 5)].into() };
+    answer_fetches(driver, outputs, now, || FetchReply::Page(image()))
+}
+
+/// Answers as bricks whose answer to a fetch is `reply`.
+fn answer_fetches(
+    driver: &mut Driver,
+    mut outputs: Outputs,
+    now: Ms,
+    mut reply: impl FnMut() -> FetchReply<u64>,
+) -> Outputs {
     let mut rest = Vec::new();
     while !outputs.is_empty() {
         for output in outputs {
@@ -222,9 +234,7 @@ fn answer_as_bricks(driver: &mut Driver, mut outputs: Outputs, now: Ms) -> Outpu
                     (to, node, holder, Down::Leased { asked, lease_ms: 10_000, sync })
                 }
                 Output::Up { to, node, holder, message: Up::Fetch { page, fetch, .. } } => {
-                    let version = Version { moves: 0, position: 3 };
-                    let image = PageImage { version, timestamp: HlcTimestamp::at(5), objects: [(1, 5)].into() };
-                    (to, node, holder, Down::Fetched { page, fetch, reply: FetchReply::Page(image) })
+                    (to, node, holder, Down::Fetched { page, fetch, reply: reply() })
                 }
                 other => {
                     rest.push(other);
@@ -541,6 +551,24 @@ fn cached_object_is_served_within_its_lease_only() {
         assert!(driver.read_cached(oid(), NOW + 100).is_some());
         assert_eq!(driver.cache_counts().0, 1);
         assert!(driver.read_cached(oid(), NOW + 60_000).is_none(), "its lease has ended");
+    });
+}
+
+#[test]
+fn read_of_a_damaged_page_ends_with_the_reason() {
+    assert_noticed(&[Bug::DamagedPageFetchedAgain], || {
+        let mut driver = driver();
+        driver.read(oid(), 3, NOW);
+        let (outputs, mut is_first) = (driver.outputs().collect(), true);
+        let ended = answer_fetches(&mut driver, outputs, NOW, || {
+            assert!(std::mem::take(&mut is_first), "it is fetched once");
+            FetchReply::Damaged("its row is damaged".to_owned())
+        });
+        let kind = ended.iter().find_map(|output| match output {
+            Output::ReadEnded { reader: 3, result } => Some(result.as_ref().map_err(Error::kind)),
+            _ => None,
+        });
+        assert!(matches!(kind, Some(Err(ErrorKind::Corrupt))), "{ended:?}");
     });
 }
 

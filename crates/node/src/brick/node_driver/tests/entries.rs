@@ -268,15 +268,3 @@ fn listing_has_the_kinds_of_objects_at_the_logical_node_of_the_collection() {
     let kinds: Vec<_> = list.entries.iter().map(|entry| (entry.target, entry.kind)).collect();
     assert_eq!(kinds, [(far, None), (near, Some(Kind::Blob))]);
 }
-
-#[test]
-fn collection_whose_number_of_entries_is_damaged_is_not_deleted() {
-    let world = with_names();
-    let mut damage = RowChanges::new();
-    damage.put(&crate::brick::entry_rows::totals_key(collection()), Bytes::from_static(b"?"));
-    world.store.commit_rows(damage).unwrap();
-    let mut world = world.reopen();
-    let txn = world.next_txn();
-    world.ask(Request::Commit { txn, part: write(ObjectState::Absent) });
-    assert!(world.driver.failed.is_some(), "the node is not served any more");
-}
