@@ -121,6 +121,12 @@ fn truncated_archives_and_directories_in_use_are_refused() {
     assert_eq!(restore_onto_it(&server), 5, "a server uses the directory");
     server.stop();
     assert_eq!(restore_onto_it(&server), 2, "the directory is not empty");
+    let other = server.dir().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("photo"), "x").unwrap();
+    assert_eq!(server.run(&["restore", "archive", "--data", "other"]).code, 2);
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 1, "nothing is left in a directory that is refused");
+    assert_eq!(server.run(&["restore", "archive", "--verify"]).code, 2, "--verify is for --list");
     assert_eq!(run(&mut mortar(&["restore", "/no/such/archive", "--data", "x"])).code, 3);
 }
 

@@ -32,6 +32,8 @@ pub(crate) const LOCK_FILE: &str = "LOCK";
 /// How often a directory is locked before it counts as open elsewhere, and the pause between.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// The size of a lock file, at most.
+const MAX_LOCK_BYTES: u64 = 16;
 pub(crate) const TREE_DIR: &str = crate::engine::tree::DIR;
 /// The identity before it is complete.
 const NEW_IDENTITY_FILE: &str = "STORE.new";
@@ -84,7 +86,10 @@ impl DirectoryContents {
             return Ok(Self::Store);
         }
         names.sort();
-        let is_ours = |name: &str| [LOCK_FILE, NEW_IDENTITY_FILE, LOST_AND_FOUND].contains(&name);
+        let is_ours = |name: &str| match name {
+            LOCK_FILE => is_lock(&dir.join(name)),
+            _ => [NEW_IDENTITY_FILE, LOST_AND_FOUND].contains(&name),
+        };
         let names = names.into_iter().map(|name| name.to_string_lossy().into_owned());
         Ok(names.into_iter().find(|name| !is_ours(name)).map_or(Self::Empty, Self::Other))
     }
@@ -119,6 +124,15 @@ pub fn prepare_directory(dir: &Path, allow_loose_permissions: bool) -> Result<()
 #[must_use]
 pub fn lock_owner(dir: &Path) -> Option<u32> {
     fs::read_to_string(dir.join(LOCK_FILE)).ok()?.trim().parse().ok()
+}
+
+/// Whether a file of this name is the lock of a store: it has the number of a process, or nothing.
+fn is_lock(path: &Path) -> bool {
+    let mut content = String::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_LOCK_BYTES + 1).read_to_string(&mut content));
+    read.is_ok()
+        && content.len() as u64 <= MAX_LOCK_BYTES
+        && content.bytes().all(|byte| byte.is_ascii_digit() || byte == b'\n')
 }
 
 /// Locks the directory until the file is closed.

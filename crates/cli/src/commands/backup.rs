@@ -357,6 +357,10 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     if args.files.iter().filter(|file| is_stream(file)).count() > 1 {
         return Err(Failure::usage("only one archive can be the standard input"));
     }
+    // clap does not ask for an argument that conflicts with another one, as --list does with the default of --data.
+    if args.verify && !args.list {
+        return Err(Failure::usage("--verify needs --list").hint("A restore verifies all that it reads."));
+    }
     let directory = args.files.iter().find(|file| file.is_dir());
     if args.list {
         return list(args, output);

@@ -19,7 +19,7 @@ use node::meta::MetaServer;
 use node::purpose::Purpose;
 use serde::Serialize;
 use store::{DirectoryContents, Options, Store};
-use tracing::warn;
+use tracing::{info, warn};
 use wire::transport::Address;
 
 use super::node::open;
@@ -193,7 +193,10 @@ async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
             }
             Err(failure) => Err(failure),
         },
-        () = signals.next() => Err(Failure::interrupted("stopped during its start")),
+        () = signals.next() => {
+            info!("stopped during its start");
+            Ok(())
+        }
     };
     let end = async {
         JobRunner::stop_all(jobs).await;

@@ -128,7 +128,10 @@ async fn serve(settings: &Settings, output: &mut Output) -> Result {
     serving::on_hangup(move || auth.reload())?;
     let running = tokio::select! {
         started = RunningServer::start(settings) => started?,
-        () = signals.next() => return Err(Failure::interrupted("stopped during its start")),
+        () = signals.next() => {
+            info!("stopped during its start");
+            return Ok(());
+        }
     };
     match output.print(&running.ready_report(settings.role)).and_then(|()| output.flush()) {
         // A closed output does not end the process.

@@ -90,6 +90,10 @@ impl RestoreDirectory {
     /// Locks and marks a directory that is empty or does not exist.
     fn begin(dir: &Path, options: &Options) -> Result<Self> {
         let is_new = disk::create_new_private_dir(dir).map_err(|error| cannot_create(dir, error))?;
+        // No lock file is left in a directory of other files. Whether another process uses the directory is known when it is locked.
+        if let DirectoryContents::Other(_) = DirectoryContents::of(dir)? {
+            check_empty(dir)?;
+        }
         let lock = directory::lock(dir).inspect_err(|error| {
             // The lock of another process stays.
             if is_new && error.kind() != ErrorKind::Unavailable {

@@ -51,6 +51,22 @@ fn an_empty_directory_is_restricted_to_its_owner() {
 }
 
 #[test]
+fn a_file_of_the_user_is_not_taken_for_a_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(LOCK_FILE);
+    for (content, is_lock) in
+        [("", true), ("4711\n", true), ("the combination is 4711", false), (&"1".repeat(17), false)]
+    {
+        fs::write(&path, content).unwrap();
+        let expected = if is_lock { DirectoryContents::Empty } else { DirectoryContents::Other(LOCK_FILE.to_owned()) };
+        assert_eq!(DirectoryContents::of(dir.path()).unwrap(), expected, "{content:?}");
+    }
+    let error = Store::open(dir.path(), small_options()).err().unwrap();
+    assert!(error.message().contains("is not a store"), "{error}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "1".repeat(17), "it is not written");
+}
+
+#[test]
 fn the_contents_of_a_directory_are_recognized() {
     let dir = tempfile::tempdir().unwrap();
     let of = |name: &str| DirectoryContents::of(&dir.path().join(name)).unwrap();
