@@ -111,7 +111,7 @@ pub enum FetchReply<T> {
     Current,
     /// The version at hand is outdated, or the connection has no room for the page now.
     Stale,
-    /// The stored page is damaged and cannot be read, for this reason. A copy at hand is dropped, because it may be outdated.
+    /// The stored page is damaged and cannot be read, for this reason. A copy that was to be revalidated is dropped, because it may be outdated.
     Damaged(String),
 }
 

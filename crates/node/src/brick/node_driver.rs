@@ -358,6 +358,9 @@ impl<C: Clone> NodeDriver<C> {
                 return Ok(());
             }
         };
+        if let Some(damage) = looked_up.damage.as_ref().filter(|_| !planted(Bug::DamageIsConflict)) {
+            self.send_deferred(from.clone(), damage, request.txn());
+        }
         let versions = looked_up.with(&self.recent);
         let handled = self.machine.handle_request(from, request, seen, now, &versions);
         self.process_outputs(is_awaited, now);
@@ -586,10 +589,14 @@ impl<C: Clone> NodeDriver<C> {
         let mut pages: SmallVec<[PageId; 8]> = self.machine.pages_to_look_up(request).filter(is_unknown).collect();
         pages.sort_unstable();
         pages.dedup();
+        let mut damage = None;
         let read = |page| match rows::read_head(&self.reader, page) {
             Ok(head) => Ok((page, head.version)),
-            // A client that has read the page hears of a conflict; it hears of the damage when it fetches the page again.
-            Err(error) if is_damage(&error) => Ok((page, UNKNOWN_VERSION)),
+            // The reads conflict, and the client hears why.
+            Err(error) if is_damage(&error) => {
+                damage = Some(DeferredTransaction::for_damage(&error));
+                Ok((page, UNKNOWN_VERSION))
+            }
             Err(error) => Err(error),
         };
         let versions = pages.into_iter().map(read).collect::<Result<_>>()?;
@@ -597,7 +604,7 @@ impl<C: Clone> NodeDriver<C> {
             Request::Prepare { part, .. } | Request::Commit { part, .. } => self.look_up_unbound_keys(part)?,
             _ => BTreeSet::new(),
         };
-        Ok(LookedUp { versions, unbound })
+        Ok(LookedUp { versions, unbound, damage })
     }
 
     /// All records up to this position are durable.

@@ -14,6 +14,7 @@ model::planted_bugs! {
         "L1" TakenWithoutRoom "transactions are accepted although the store accepts no rows"
         "K4" DamageEndsNode "a logical node is not served any more when something reads a damaged row"
         "K4" GuardsReadLate "heads of pages of guards and entries of collections are read only when a transaction was accepted"
+        "K4" DamageIsConflict "who has read a page whose version is damaged hears of a conflict only, and repeats the transaction"
         "C2" DeferredIsMarked "a deferred transaction is aborted durably"
         "C5" JointDeferralDropped "why a logical node does not take its part of a joint request in is not passed on"
         "C5" DeferralQueued "why a logical node does not take its part of a joint request in is an event, which its vote overtakes"

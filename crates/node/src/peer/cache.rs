@@ -141,7 +141,7 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
         let concerns_all_pages = matches!(message, Down::Leased { .. } | Down::Closed);
         self.session.handle_down(node, holder, message, now);
         if let Some(page) = fetched {
-            if let Some(damage) = damage.filter(|_| !planted(Bug::DamagedPageFetchedAgain)) {
+            if let Some(damage) = damage.filter(|_| !planted(Bug::DamagedReadRepeated)) {
                 for read in self.waiting.remove(&page).unwrap_or_default() {
                     self.finished.push((read.reader, read.oid, Err(Error::new(ErrorKind::Corrupt, &*damage))));
                 }

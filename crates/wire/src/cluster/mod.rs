@@ -123,7 +123,7 @@ pub enum Message {
         /// The epoch under which it is not served.
         epoch: u64,
     },
-    /// A request of a transaction is deferred. If the error is [final](is_final), an answer with the refusal follows; otherwise the
+    /// A request of a transaction is deferred. If the error is [final](is_final), an answer with the refusal follows, but for a request for a lock; otherwise the
     /// request stays open.
     Deferred {
         /// The logical node.

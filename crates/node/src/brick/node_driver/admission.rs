@@ -218,7 +218,11 @@ impl<C: Clone> NodeDriver<C> {
         }
         let (mut unbound, mut bound) = (BTreeSet::new(), BTreeSet::new());
         for entry in part.entries.keys() {
-            let is_bound = entry_rows::read_target(&self.reader, entry.collection, &entry.key)?.is_some();
+            let is_bound = match entry_rows::read_target(&self.reader, entry.collection, &entry.key) {
+                // The transaction was refused for it.
+                Err(error) if is_damage(&error) => true,
+                target => target?.is_some(),
+            };
             let is_bound = is_bound && !planted(Bug::BoundKeyTakenForUnbound);
             (if is_bound { &mut bound } else { &mut unbound }).insert(entry_guard(entry));
         }
@@ -334,13 +338,14 @@ impl<C: Clone> NodeDriver<C> {
     /// # Errors
     /// If something of that cannot be read.
     fn check_guards_and_entries(&mut self, part: &Part<Object>, touches: &BTreeSet<Oid>) -> Result<()> {
-        if planted(Bug::GuardsReadLate) {
+        // Half of a one-phase commit can be written only if the other half fails after it was accepted.
+        if planted(Bug::GuardsReadLate) || planted(Bug::OnePhaseHalfCommitted) {
             return Ok(());
         }
         let of_entry = |entry: &Entry| [entry_guard(entry), collection_guard(entry.collection)];
         let guards = touches.iter().copied().chain(part.entries.keys().flat_map(of_entry));
         self.read_heads(guards.map(Oid::page))?;
-        self.entries.check_readable(&part.entries, &self.reader)
+        self.entries.check_readable(&part.entries, part.reads.contains_state(NO_STATE), &self.reader)
     }
 
     /// Reads the heads of pages that change. The first ones are kept until the change is made.

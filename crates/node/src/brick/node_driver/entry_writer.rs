@@ -81,14 +81,23 @@ impl EntryWriter {
         Ok(())
     }
 
-    /// Reads what [`EntryWriter::write`] will replace.
+    /// Reads what [`EntryWriter::write`] will replace, and with `is_unbound_read` what decides whether unique values are bound.
     ///
     /// # Errors
     /// If something of that cannot be read.
-    pub(super) fn check_readable(&self, entries: &EntryChanges, reader: &impl Rows) -> Result<()> {
+    pub(super) fn check_readable(
+        &self,
+        entries: &EntryChanges,
+        is_unbound_read: bool,
+        reader: &impl Rows,
+    ) -> Result<()> {
         let mut last = None;
-        for entry in entries.keys().filter(|entry| !is_unique_values(entry.collection)) {
-            if last.replace(entry.collection) != Some(entry.collection) {
+        for entry in entries.keys() {
+            let has_totals = !is_unique_values(entry.collection);
+            if !has_totals && !is_unbound_read {
+                continue;
+            }
+            if has_totals && last.replace(entry.collection) != Some(entry.collection) {
                 self.newest_totals(entry.collection, reader)?;
             }
             rows::read_target(reader, entry.collection, &entry.key)?;

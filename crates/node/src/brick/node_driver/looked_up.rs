@@ -7,6 +7,7 @@ use protocol::ident::Version;
 use protocol::validate::PageVersions;
 use smallvec::SmallVec;
 
+use super::admission::DeferredTransaction;
 use crate::brick::recent_pages::RecentPages;
 
 /// The version of a page whose head is damaged: later than any that a client can have read, so that no read of the page is current (V1).
@@ -19,6 +20,8 @@ pub(super) struct LookedUp {
     pub(super) versions: SmallVec<[(PageId, Version); 8]>,
     /// Guards of keys that are bound to nothing.
     pub(super) unbound: BTreeSet<Oid>,
+    /// Why the version of a page is not known that the transaction has read: its head is damaged.
+    pub(super) damage: Option<DeferredTransaction>,
 }
 
 impl LookedUp {

@@ -327,8 +327,8 @@ fn no_node_commits_in_one_phase_if_one_of_them_cannot_make_its_rows() {
             test.ask(7, [Message::Ask { node: FIRST, epoch: 1, seen: HlcTimestamp::ZERO, request }]);
             test.brick.force(1).unwrap();
             test.brick.handle_written(test.now);
-            assert!(test.brick.served_epoch(SECOND).is_some(), "the part was taken in");
-            assert_eq!((test.conclusion(txn), test.stored_parts()), (None, 0), "C1: no part is committed alone");
+            assert!(test.brick.served_epoch(SECOND).is_some(), "the node is served");
+            assert_eq!(test.stored_parts(), 0, "C1: no part is committed alone");
         }
     });
 }

@@ -556,7 +556,7 @@ fn cached_object_is_served_within_its_lease_only() {
 
 #[test]
 fn read_of_a_damaged_page_ends_with_the_reason() {
-    assert_noticed(&[Bug::DamagedPageFetchedAgain], || {
+    assert_noticed(&[Bug::DamagedReadRepeated], || {
         let mut driver = driver();
         driver.read(oid(), 3, NOW);
         let (outputs, mut is_first) = (driver.outputs().collect(), true);

@@ -142,6 +142,9 @@ const DIRECTED: &[Bug] = &[
     Bug::EmptyBeforeDecided,
     Bug::EmptyBeforeDurable,
     Bug::EntriesUnbounded,
+    Bug::DamageEndsNode,
+    Bug::GuardsReadLate,
+    Bug::DamageIsConflict,
     Bug::FullCollectionDeleted,
     Bug::TotalsKept,
 ];

@@ -2,7 +2,7 @@
 
 use model::planted_bug::assert_noticed;
 use model::{Entry, EntryKey, Kind};
-use protocol::entries::{collection_guard, entry_guard};
+use protocol::entries::{collection_guard, entry_guard, unbound_key, unique_entry};
 use protocol::locks::LockMode;
 use protocol::page_cache::FetchReply;
 use protocol::validate::ReadVersion;
@@ -129,14 +129,38 @@ fn lock_of_a_damaged_object_is_refused() {
 fn read_from_a_page_whose_version_is_damaged_is_not_current() {
     let newest = Version { moves: 9, position: 1 << 40 };
     let reads = || vec![Read { oid: oid(PERSON, 1), seen: ReadVersion::At(newest) }];
-    let mut world = world_with_damage(&[rows::head_key(page(1)).to_vec()]);
+    assert_noticed(&[Bug::DamageIsConflict], || {
+        let mut world = world_with_damage(&[rows::head_key(page(1)).to_vec()]);
+        let txn = world.next_txn();
+        world.ask(Request::Check { txn, reads: reads().into(), at: HlcTimestamp::at(world.now) });
+        let answers = world.answer_all();
+        assert!(matches!(answers[..], [Answer::Checked { verdict: Err(_), .. }]), "{answers:?}");
+        let write = put(Oid::new(ClassId::NONE, PageId { number: 98, ..page(0) }, 1), Object::blob("else".into()));
+        assert!(!world.commit_part(Part { reads: reads().into(), ..write }));
+        assert_eq!(deferred(&world), [ErrorKind::Corrupt; 2]);
+        assert!(world.driver.failure().is_none() && is_served(&mut world));
+    });
+}
+
+#[test]
+fn unique_value_whose_row_is_damaged_is_not_bound_however_often_it_is_tried() {
+    const BY_NUMBER: u32 = 9;
+    let bound = unique_entry(SPACE, &[NODE], BY_NUMBER, &key(33)).unwrap();
+    let mut world = world_with_damage(&[entry_key(bound.collection, &bound.key).to_vec()]);
+    world.set_indexes(&[by_age(BY_AGE), IndexSpec { unique: true, ..by_age(BY_NUMBER) }]);
+    world.settle();
+    let new = oid(PERSON, 4);
+    let reads = [unique_question(SPACE, NODE, BY_NUMBER), unbound_key(bound.collection, &bound.key)];
+    let writes = [(new, ObjectState::Value(person(PERSON, 33)))].into();
+    let part = Part { reads: reads.into(), writes, entries: [(bound, Some(new))].into(), ..Part::default() };
     let txn = world.next_txn();
-    world.ask(Request::Check { txn, reads: reads().into(), at: HlcTimestamp::at(world.now) });
-    let answers = world.answer_all();
-    assert!(matches!(answers[..], [Answer::Checked { verdict: Err(_), .. }]), "{answers:?}");
-    let write = put(Oid::new(ClassId::NONE, PageId { number: 98, ..page(0) }, 1), Object::blob("else".into()));
-    assert!(!world.commit_part(Part { reads: reads().into(), ..write }));
-    assert!(world.driver.failure().is_none() && is_served(&mut world));
+    for _ in 0..2 {
+        world.ask(Request::Commit { txn, part: part.clone() });
+        let answers = world.answer_all();
+        assert!(matches!(answers[..], [Answer::Refused { .. }]), "{answers:?}");
+        assert!(world.driver.failure().is_none() && is_served(&mut world));
+    }
+    assert_eq!(deferred(&world), [ErrorKind::Corrupt]);
 }
 
 #[test]
