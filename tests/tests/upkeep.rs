@@ -545,7 +545,7 @@ fn values_of_unique_indexes_that_are_lost_or_shared_are_named_and_bound_on_reque
     assert_eq!(scrub(&server, &[], 0), Vec::<String>::new());
 }
 
-/// A server whose B-tree has a damaged page with rows of the first of these objects, and none of the last one.
+/// A server with 200 objects, whose B-tree has a damaged page: with the row of `/objects/100`, and without those of the first and the last object.
 fn server_with_damaged_rows() -> Server {
     let mut server = Server::start(&[]);
     for number in 0..200 {

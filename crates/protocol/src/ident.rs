@@ -70,6 +70,8 @@ pub struct Version {
 impl Version {
     /// The version of a page that was never changed.
     pub const ZERO: Self = Self { moves: 0, position: 0 };
+    /// Later than every version of a page. It can be sent.
+    pub const MAX: Self = Self { moves: u32::MAX, position: u64::MAX >> 1 };
 }
 
 impl fmt::Debug for ClientId {

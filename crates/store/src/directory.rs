@@ -123,16 +123,19 @@ pub fn prepare_directory(dir: &Path, allow_loose_permissions: bool) -> Result<()
 /// The ID of the process that has the store open, or had it open last.
 #[must_use]
 pub fn lock_owner(dir: &Path) -> Option<u32> {
-    fs::read_to_string(dir.join(LOCK_FILE)).ok()?.trim().parse().ok()
+    read_lock(&dir.join(LOCK_FILE))?.trim().parse().ok()
+}
+
+/// The content of a lock file; `None` if it cannot be read or is longer than that of a lock.
+fn read_lock(path: &Path) -> Option<String> {
+    let mut content = String::new();
+    File::open(path).and_then(|file| file.take(MAX_LOCK_BYTES + 1).read_to_string(&mut content)).ok()?;
+    Some(content).filter(|content| content.len() as u64 <= MAX_LOCK_BYTES)
 }
 
 /// Whether a file of this name is the lock of a store: it has the number of a process, or nothing.
 fn is_lock(path: &Path) -> bool {
-    let mut content = String::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_LOCK_BYTES + 1).read_to_string(&mut content));
-    read.is_ok()
-        && content.len() as u64 <= MAX_LOCK_BYTES
-        && content.bytes().all(|byte| byte.is_ascii_digit() || byte == b'\n')
+    read_lock(path).is_some_and(|content| content.is_empty() || content.trim().parse::<u32>().is_ok())
 }
 
 /// Locks the directory until the file is closed.

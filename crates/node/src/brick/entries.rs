@@ -26,7 +26,7 @@ use super::plant::{Bug, planted};
 /// Bytes of keys after which an answer ends.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// A version after every change: of planted bugs.
-const LATER: ReadVersion = ReadVersion::At(Version { moves: u32::MAX, position: u64::MAX >> 1 });
+const LATER: ReadVersion = ReadVersion::At(Version::MAX);
 
 /// A guard with its version in a state.
 fn read_guard(state: &Snapshot, oid: Oid) -> Result<Read> {

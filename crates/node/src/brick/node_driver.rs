@@ -82,7 +82,7 @@ pub(crate) use build_paces::BuildPace;
 use entry_writer::EntryWriter;
 use index_keeper::IndexKeeper;
 pub(crate) use index_keeper::PortionLimits;
-use looked_up::{LookedUp, UNKNOWN_VERSION};
+use looked_up::LookedUp;
 pub use output::PageRead;
 pub(crate) use output::{DriverOutput, Life};
 use page_allocator::PageAllocator;
@@ -592,10 +592,10 @@ impl<C: Clone> NodeDriver<C> {
         let mut damage = None;
         let read = |page| match rows::read_head(&self.reader, page) {
             Ok(head) => Ok((page, head.version)),
-            // The reads conflict, and the client hears why.
+            // No read of the page is current (V1), and the client hears why.
             Err(error) if is_damage(&error) => {
                 damage = Some(DeferredTransaction::for_damage(&error));
-                Ok((page, UNKNOWN_VERSION))
+                Ok((page, Version::MAX))
             }
             Err(error) => Err(error),
         };
@@ -731,7 +731,6 @@ impl<C: Clone> NodeDriver<C> {
     }
 
     fn send_answer(&mut self, to: Requester<C>, answer: Answer, now: Ms) -> Result<()> {
-        self.answer_counts.count(&answer);
         let locked = match &answer {
             Answer::Locked { txn, oid, mode, .. } => {
                 let (head, value) = match rows::read_one(&self.reader, *oid) {
@@ -746,6 +745,7 @@ impl<C: Clone> NodeDriver<C> {
             }
             _ => None,
         };
+        self.answer_counts.count(&answer);
         let (node, seen) = (self.node, self.machine.clock());
         self.out.push_back(match to {
             Requester::Remote(to) => DriverOutput::Send(to, Message::Answer { node, seen, answer, locked }),

@@ -91,8 +91,9 @@ impl RestoreDirectory {
     fn begin(dir: &Path, options: &Options) -> Result<Self> {
         let is_new = disk::create_new_private_dir(dir).map_err(|error| cannot_create(dir, error))?;
         // No lock file is left in a directory of other files. Whether another process uses the directory is known when it is locked.
-        if let DirectoryContents::Other(_) = DirectoryContents::of(dir)? {
-            check_empty(dir)?;
+        let contents = DirectoryContents::of(dir)?;
+        if matches!(contents, DirectoryContents::Other(_)) {
+            check_empty(dir, contents)?;
         }
         let lock = directory::lock(dir).inspect_err(|error| {
             // The lock of another process stays.
@@ -101,7 +102,7 @@ impl RestoreDirectory {
             }
         })?;
         let begun = Self { dir: dir.to_owned(), _lock: lock, is_new };
-        check_empty(dir)?;
+        check_empty(dir, DirectoryContents::of(dir)?)?;
         directory::prepare_directory(dir, options.allow_loose_permissions)?;
         write_mark(dir).map_err(|error| {
             let _ = fs::remove_file(dir.join(RESTORING));
@@ -238,8 +239,8 @@ fn restore_into(
     Ok(summary)
 }
 
-fn check_empty(dir: &Path) -> Result<()> {
-    let name = match DirectoryContents::of(dir)? {
+fn check_empty(dir: &Path, contents: DirectoryContents) -> Result<()> {
+    let name = match contents {
         DirectoryContents::Missing | DirectoryContents::Empty => return Ok(()),
         DirectoryContents::InterruptedRestore => return Err(directory::interrupted_error(dir)),
         DirectoryContents::Store => directory::IDENTITY_FILE.to_owned(),

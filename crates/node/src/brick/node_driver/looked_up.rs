@@ -10,9 +10,6 @@ use smallvec::SmallVec;
 use super::admission::DeferredTransaction;
 use crate::brick::recent_pages::RecentPages;
 
-/// The version of a page whose head is damaged: later than any that a client can have read, so that no read of the page is current (V1).
-pub(super) const UNKNOWN_VERSION: Version = Version { moves: u32::MAX, position: u64::MAX >> 1 };
-
 /// What was read of the store for a call of the machine.
 #[derive(Default)]
 pub(super) struct LookedUp {

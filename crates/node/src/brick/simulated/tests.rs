@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use meta::catalog::{self, Epoch};
-use model::planted_bug::{assert_noticed, plant};
+use model::planted_bug::{assert_noticed, is_noticed, plant};
 use model::{ClassId, Entry, EntryKey, Oid};
 use protocol::commit::coordinator::CommitReply;
 use protocol::commit::{Answer, Outcome, Part};
@@ -308,7 +308,7 @@ fn nodes_of_a_one_phase_commit_that_is_refused_at_once_are_opened_again() {
 
 #[test]
 fn no_node_commits_in_one_phase_if_one_of_them_cannot_make_its_rows() {
-    assert_noticed(&[Bug::OnePhaseHalfCommitted], || {
+    let check = || {
         for new in [ReportTest::new, ReportTest::at_once] {
             let mut test = new();
             let collection = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: SECOND, number: 3 }, 0);
@@ -327,10 +327,16 @@ fn no_node_commits_in_one_phase_if_one_of_them_cannot_make_its_rows() {
             test.ask(7, [Message::Ask { node: FIRST, epoch: 1, seen: HlcTimestamp::ZERO, request }]);
             test.brick.force(1).unwrap();
             test.brick.handle_written(test.now);
-            assert!(test.brick.served_epoch(SECOND).is_some(), "the node is served");
-            assert_eq!(test.stored_parts(), 0, "C1: no part is committed alone");
+            assert!(test.brick.served_epoch(SECOND).is_some(), "the part was taken in");
+            assert_eq!((test.conclusion(txn), test.stored_parts()), (None, 0), "C1: no part is committed alone");
         }
-    });
+    };
+    {
+        // The damage is noticed only when the part was accepted.
+        let _late = plant(Bug::GuardsReadLate);
+        check();
+    }
+    assert!(is_noticed(Bug::OnePhaseHalfCommitted, check));
 }
 
 /// Sends a part to be committed, as a client of its own. Returns the client.
