@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -17,7 +18,13 @@ use crate::{TEST_TIMEOUT, json_lines, mortar, send, spawn, wait};
 /// If there is none.
 #[must_use]
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("there is a free port").port()
+    // Below the ports that the system gives to outgoing connections: another test's connection would take one before it is listened at.
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let ports = 12_000..32_000_u32;
+    let start = std::process::id().wrapping_mul(977).wrapping_add(ASKED.fetch_add(7, Ordering::Relaxed));
+    let candidates = (0..ports.len() as u32).map(|step| ports.start + start.wrapping_add(step) % ports.len() as u32);
+    let mut candidates = candidates.map(|port| port as u16);
+    candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("there is a free port")
 }
 
 /// A process with its arguments, which can be killed and started again. Dropping it kills it.

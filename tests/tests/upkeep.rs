@@ -599,3 +599,55 @@ fn changes_that_need_a_damaged_row_fail_and_the_rest_is_served() {
     assert_eq!(report["files"].as_u64().unwrap() + report["damaged"].as_u64().unwrap(), 200, "{report}");
     assert_eq!(fs::read(server.dir().join("out/objects/199")).unwrap(), b"again");
 }
+
+#[test]
+fn rows_of_a_damaged_page_are_given_up_when_asked_and_written_again() {
+    let mut server = server_with_damaged_rows();
+    assert_eq!(server.run(&["backup", "archive"]).code, 6, "a backup omits nothing");
+    let scrub = server.run(&["scrub", "--json"]);
+    let damaged = scrub.json()[0]["damaged"].as_array().unwrap().clone();
+    let with = |text: &str| damaged.iter().filter(|one| one.as_str().unwrap().contains(text)).count();
+    assert_eq!((scrub.code, with("the checksum of page"), with("(/objects/100)")), (6, 1, 1), "{damaged:#?}");
+    let objects = scrub.json()[0]["objects"].as_u64().unwrap();
+    assert_eq!(objects + damaged.len() as u64, 202, "a directory, 200 objects, and the page: {damaged:#?}");
+    server.stop();
+    let repair = |server: &Server, args: &[&str]| {
+        let mut command = server.command(&["repair", "--data"]);
+        run(command.arg(server.data()).args(args))
+    };
+    let report = repair(&server, &[]);
+    assert_eq!(report.code, 6);
+    assert!(report.text().contains("of the B-tree cannot be read"), "{}", report.text());
+    assert!(
+        report.stderr.contains("nothing was changed") && report.stderr.contains("--accept-loss"),
+        "{}",
+        report.stderr
+    );
+    let again = repair(&server, &["--json"]);
+    let (shown, parts) = (&again.json()[0], 1);
+    assert_eq!(
+        (&shown["usable"], &shown["repaired"], &shown["lost_row_ranges"]),
+        (&true.into(), &false.into(), &parts.into())
+    );
+    let repaired = repair(&server, &["--accept-loss", "--json"]);
+    repaired.ok();
+    let shown = &repaired.json()[0];
+    assert_eq!((&shown["repaired"], &shown["accepted"]["accepted"]), (&true.into(), &true.into()), "{shown}");
+    repair(&server, &[]).ok();
+
+    server.restart();
+    let lost = server.run(&["get", "/objects/100"]);
+    assert!(lost.code == 3 && lost.stderr.contains("which does not exist"), "{}", lost.stderr);
+    for number in [0, 199] {
+        let content = format!("content {number:03} ").repeat(60);
+        assert!(server.run(&["get", &format!("/objects/{number:03}")]).stdout == content.as_bytes(), "{number}");
+    }
+    server.run_with_input(&["put", "-", "/objects/100"], "new").ok();
+    assert_eq!(server.run(&["get", "/objects/100"]).ok(), "new");
+    let scrub = server.run(&["scrub", "--repair", "--yes", "--references"]);
+    assert!([0, 6].contains(&scrub.code), "{}", scrub.stderr);
+    let clean = server.run(&["scrub", "--references"]);
+    assert_eq!(clean.code, 0, "{} {}", clean.text(), clean.stderr);
+    server.run(&["backup", "archive"]).ok();
+    assert_eq!(server.run(&["get", "/objects/100"]).ok(), "new");
+}

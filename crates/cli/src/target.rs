@@ -108,7 +108,11 @@ impl Target {
     /// The properties of the object of a cluster.
     pub(crate) async fn stat(&self, cluster: &Client) -> Result<ObjectStat> {
         let oid = self.find(cluster).await?;
-        cluster.stat(oid).await?.ok_or_else(|| no_such_object(self))
+        cluster.stat(oid).await?.ok_or_else(|| match self {
+            Self::Path(path) => Failure::not_found(format!("the name {path} leads to {oid}, which does not exist"))
+                .hint(format!("`mortar put` gives it a new object, `mortar name unbind {path}` removes it.")),
+            Self::Oid(_) => no_such_object(self),
+        })
     }
 }
 

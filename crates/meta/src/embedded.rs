@@ -155,6 +155,9 @@ impl Embedded {
         Ok(found)
     }
 
+    /// The first key of its rows in a store, and the key behind the last one.
+    pub const ROWS: (&[u8], &[u8]) = (rows::ROW_PREFIX, rows::ROWS_END);
+
     /// A catalogue in memory. It ends when its last handle is dropped.
     ///
     /// # Errors

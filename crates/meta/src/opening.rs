@@ -19,6 +19,8 @@
 //! 3. The forced positions of an opening end where the next opening in the history begins. A witness that saw more shows that the log
 //!    lost forced changes.
 //! 4. A process that knows an opening believes no opening with a lower number, and none with the same number and another nonce.
+//! 5. A log of which a repair gave up forced changes is not opened before an operator has accepted that: it went back in time, even if its
+//!    positions are above all that were witnessed.
 
 mod codec;
 pub mod plant;
@@ -30,7 +32,7 @@ use std::fmt;
 use model::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
-pub use procedure::{OpeningProcedure, OpeningStep};
+pub use procedure::{LogState, OpeningProcedure, OpeningStep};
 pub use witnesses::{MAX_SUBJECTS, MAX_WITNESSED_OPENINGS, Subject, WitnessedPosition, Witnesses};
 
 use plant::{Bug, planted};
@@ -138,6 +140,8 @@ pub enum OpeningRefusal {
         /// The last one of the catalogue.
         latest: Option<Opening>,
     },
+    /// A repair gave up forced changes of the log, and nobody has accepted that.
+    Lost,
     /// A witness saw forced positions that the log does not have.
     Behind {
         /// What the witness saw.
@@ -168,6 +172,7 @@ impl fmt::Display for OpeningRefusal {
                 let latest = latest.map_or(0, |latest| latest.number);
                 write!(f, "its last opening is number {}, and the catalogue knows only {latest}", last.number)
             }
+            Self::Lost => f.write_str("`mortar repair` gave up changes that were forced"),
             Self::Behind { seen, position } => {
                 let (number, missing) = (seen.opening.number, seen.position.saturating_sub(*position));
                 write!(
@@ -189,6 +194,10 @@ impl OpeningRefusal {
                 "the catalogue went back in time, as {whose} shows: {self}. Start the meta-server with its newest directory"
             ),
             Self::Superseded { .. } => format!("{whose} is not served by this process any more ({witness}): {self}"),
+            Self::Lost => format!(
+                "{whose} has lost changes: {self}. Put its newer directory back; `mortar brick accept-loss --help` says what it costs to \
+                 go on without it"
+            ),
             Self::Older { .. } | Self::Behind { .. } => format!(
                 "{whose} went back in time: {self} ({witness}). Put its newer directory back; `mortar brick accept-loss --help` \
                  says what it costs to go on without it"

@@ -21,7 +21,7 @@ use crate::openings::WitnessTable;
 use crate::process::{BrickProcess, PeerProcess};
 use crate::{BrickHealth, Config, IoRuntimes, IoThreads};
 
-pub(crate) use directories::brick_directory_name;
+pub(crate) use directories::{BRICKS_ROW, brick_directory_name};
 pub use directories::{BrickDirectories, brick_directories, data_directory_of};
 
 /// The file in the data directory that authenticates processes that join.

@@ -7,6 +7,7 @@
 //! | `local_opening` | the opening of this process's brick: whether it still serves, and what must be noted while it does |
 //! | `opening_brick` | how a brick opens: claim, announce, force, confirm |
 //! | `loss` | how an operator accepts that a brick lost changes |
+//! | `lost_rows` | what a logical node needs after a repair gave up rows of it |
 //! | `catalogue` | how a meta-server compares its catalogue with what others saw of it |
 //! | `asking` | asks other processes what they saw |
 
@@ -15,6 +16,7 @@ mod catalogue;
 mod kept_rows;
 mod local_opening;
 mod loss;
+mod lost_rows;
 mod opening_brick;
 mod witness_table;
 

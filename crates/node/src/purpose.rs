@@ -5,12 +5,21 @@ use std::fmt;
 use bytes::Bytes;
 use meta::Embedded;
 use model::{Error, ErrorKind, Result};
-use store::{RowChanges, Store};
+use store::{EssentialRows, RowChanges, Store};
 
+use crate::local_cluster::BRICKS_ROW;
 use crate::member;
 
 /// The row that marks a store with a catalogue and a brick.
 const WHOLE_ROW: &[u8] = b"whole";
+
+/// Rows without which the store of a server is of no use.
+pub const ESSENTIAL_ROWS: [EssentialRows; 4] = [
+    EssentialRows { from: Embedded::ROWS.0, to: Embedded::ROWS.1, what: "the catalogue" },
+    EssentialRows { from: member::IDENTITY_ROW, to: b"member\0", what: "the number of the brick" },
+    EssentialRows { from: WHOLE_ROW, to: b"whole\0", what: "the mark of a whole cluster" },
+    EssentialRows { from: BRICKS_ROW, to: b"directories\0", what: "the list of the bricks' directories" },
+];
 
 /// The kind of server that a store belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,14 +9,14 @@
 //!    served and a witness returns that was away and saw a write which it lacks.
 //! 3. Of two processes of the brick, none has an acknowledgement believed after the other had one, except the one that opened last;
 //!    and it has one only if it has everything that was acknowledged under earlier openings and that a witness saw.
-//! 4. The directory that served last is opened again, unless a later opening got as far as its own log.
+//! 4. The directory that served last is opened again, unless a later opening got as far as its own log, or a repair gave up some of its writes.
 
 use std::collections::BTreeMap;
 
 use meta::opening::plant::Bug;
 use meta::opening::{
-    ForcedPosition, Opening, OpeningHistory, OpeningProcedure, OpeningRecord, OpeningRefusal, OpeningStep, Subject,
-    Witnesses,
+    ForcedPosition, LogState, Opening, OpeningHistory, OpeningProcedure, OpeningRecord, OpeningRefusal, OpeningStep,
+    Subject, Witnesses,
 };
 use model::planted_bug::planted;
 use rand::rngs::StdRng;
@@ -37,6 +37,8 @@ pub struct OpeningPlan {
     pub goes_back: bool,
     /// Whether copies are started beside the original.
     pub has_twins: bool,
+    /// Whether repairs give up writes.
+    pub has_repairs: bool,
 }
 
 /// What happened in a run.
@@ -60,6 +62,8 @@ struct Disk {
     log: Vec<u64>,
     /// Whether it is the only directory of the brick and was never replaced by an older one.
     is_honest: bool,
+    /// Whether a repair gave up some of its writes.
+    has_lost: bool,
 }
 
 impl Disk {
@@ -205,7 +209,8 @@ impl World {
         };
         // The first witness forgets nothing, so it knows that until the end.
         let is_behind = !state.has(self.seen[0]);
-        match OpeningProcedure::begin(&history, self.record, state.position(), self.rng.random()) {
+        let log = LogState { position: state.position(), has_lost: state.has_lost };
+        match OpeningProcedure::begin(&history, self.record, log, self.rng.random()) {
             Ok(opening) => {
                 self.processes.insert(disk, Process { disk, opening, serving: None, left: Vec::new(), is_behind });
                 Ok(())
@@ -213,7 +218,7 @@ impl World {
             Err(refusal) => {
                 let is_later = |base: Opening| self.last_served.is_some_and(|last| base.number > last.number);
                 let is_overtaken = self.record.and_then(|record| record.base).is_some_and(is_later);
-                let is_older_image = matches!(refusal, OpeningRefusal::Behind { .. });
+                let is_older_image = matches!(refusal, OpeningRefusal::Behind { .. } | OpeningRefusal::Lost);
                 let is_last = history.last().is_some() && history.last() == self.last_served;
                 if is_last && !is_overtaken && !is_older_image {
                     return Err(format!("the directory that served last was refused: {refusal}"));
@@ -476,8 +481,15 @@ impl World {
     fn disturb(&mut self) {
         let disk = self.rng.random_range(0..self.disks.len());
         let image = Disk { is_honest: false, ..self.disks[disk].clone() };
-        match self.rng.random_range(0..3) {
+        match self.rng.random_range(0..if self.plan.has_repairs { 4 } else { 3 }) {
             0 => self.images.push(image),
+            3 if self.rng.random_range(0..4) == 0 => {
+                self.processes.remove(&disk);
+                // The directory is kept before it is repaired.
+                self.images.push(image);
+                self.repair(disk);
+                self.disks.iter_mut().for_each(|disk| disk.is_honest = false);
+            }
             1 if self.plan.goes_back && !self.images.is_empty() => {
                 let last = self.images.len() - 1;
                 let oldest = if self.rng.random() { last } else { 0 };
@@ -496,6 +508,21 @@ impl World {
         }
     }
 
+    /// A repair gives up the end of a damaged log. Its next position is above all that there were.
+    fn repair(&mut self, disk: usize) {
+        let state = &mut self.disks[disk];
+        let before = state.log.len();
+        if before == 0 {
+            return;
+        }
+        state.log.truncate(self.rng.random_range(0..before));
+        while state.log.len() < before + 20 {
+            self.writes += 1;
+            state.log.push(self.writes);
+        }
+        state.has_lost = true;
+    }
+
     /// Any process, if there is one.
     fn any_process(&mut self) -> Option<usize> {
         let disks: Vec<usize> = self.processes.keys().copied().collect();
@@ -509,9 +536,10 @@ mod tests {
 
     use super::*;
 
-    const HONEST: OpeningPlan = OpeningPlan { steps: 2_000, goes_back: false, has_twins: false };
-    const BACK: OpeningPlan = OpeningPlan { steps: 1_000, goes_back: true, has_twins: false };
-    const TWINS: OpeningPlan = OpeningPlan { steps: 1_000, goes_back: true, has_twins: true };
+    const HONEST: OpeningPlan = OpeningPlan { steps: 2_000, goes_back: false, has_twins: false, has_repairs: false };
+    const BACK: OpeningPlan = OpeningPlan { steps: 1_000, goes_back: true, has_twins: false, has_repairs: false };
+    const TWINS: OpeningPlan = OpeningPlan { steps: 1_000, goes_back: true, has_twins: true, has_repairs: false };
+    const REPAIRS: OpeningPlan = OpeningPlan { steps: 500, goes_back: true, has_twins: false, has_repairs: true };
 
     fn run(plan: OpeningPlan, seeds: u64) -> OpeningCounts {
         let mut all = OpeningCounts::default();
@@ -539,6 +567,12 @@ mod tests {
     }
 
     #[test]
+    fn repaired_directory_that_lacks_what_a_witness_saw_is_refused() {
+        let counts = run(REPAIRS, 2_000);
+        assert!(counts.refused > 1_000 && counts.acknowledged > 1_000, "{counts:?}");
+    }
+
+    #[test]
     fn two_processes_of_a_brick_are_never_both_believed() {
         let counts = run(TWINS, 2_000);
         assert!(counts.refused > 1_000 && counts.acknowledged > 1_000, "{counts:?}");
@@ -552,7 +586,7 @@ mod tests {
     #[test]
     fn planted_bugs_are_noticed() {
         let test = || {
-            for plan in [HONEST, BACK, TWINS] {
+            for plan in [HONEST, BACK, TWINS, REPAIRS] {
                 run(plan, 400);
             }
         };

@@ -10,6 +10,7 @@ use crate::rows::key::{Key, hex};
 
 #[cfg(test)]
 mod conformance;
+pub(crate) mod damaged_ranges;
 pub(crate) mod memory;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod sim;
@@ -44,6 +45,8 @@ impl EngineError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DamagedRange {
     pub(crate) what: String,
+    /// The damaged page.
+    pub(crate) page: u64,
     pub(crate) from: Vec<u8>,
     pub(crate) to: Option<Vec<u8>>,
 }
@@ -61,11 +64,16 @@ impl fmt::Display for DamagedRange {
     }
 }
 
+/// Keys `first <= key < end`, all from `first` on without an end.
+pub(crate) type DamagedKeys = (Vec<u8>, Option<Vec<u8>>);
+
 /// What a check of the stored data has come to.
 pub(crate) enum Checked {
     /// This number of bytes were read.
     Bytes(u64),
     Damage(DamagedRange),
+    /// A row that was written to a damaged part and can be read.
+    Kept(Key, bytes::Bytes),
 }
 
 /// Called during a check; breaks to end it.
@@ -86,6 +94,12 @@ pub(crate) trait EngineRead {
 
     /// As [`EngineRead::range`], in reverse order.
     fn range_back(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()>;
+
+    /// The first part with keys `from <= key < to` that cannot be read: its keys `first <= key < end`, all from `first` on if `end` is
+    /// `None`. An engine without a disk has none.
+    fn first_damage(&self, _from: &[u8], _to: &[u8]) -> Option<DamagedKeys> {
+        None
+    }
 
     /// Reads everything from the disk until `observe` breaks. Reports each page and all damage, in the order of the keys. An engine without
     /// a disk has none.
@@ -127,6 +141,16 @@ pub(crate) trait Engine: Send + Sync {
     /// As [`Engine::write`], but the rows may become durable only with the next call of that. For filling a store that no process opens before: a
     /// crash meanwhile may leave no readable state.
     fn load(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
+        self.write(rows)
+    }
+
+    /// As [`Engine::write`], and gives up the rows of these parts, which a check has found: they are absent from then on, apart from those that
+    /// can be read. A part is the first key of its range and its page.
+    fn give_up(
+        &self,
+        _parts: &[(Key, u64)],
+        rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>,
+    ) -> EngineResult<()> {
         self.write(rows)
     }
 

@@ -40,6 +40,19 @@ pub(crate) fn io(what: &str, error: io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("{what}: {error}")).caused_by(error)
 }
 
+/// Whether an error says that a part of the B-tree cannot be read: a [scrub](crate::Store::scrub) names that part.
+#[must_use]
+pub fn is_unreadable_part(error: &Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if matches!(error.downcast_ref(), Some(EngineError::Damaged(_))) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Unavailable, "the store is closed")
 }

@@ -31,7 +31,12 @@ use crate::read::layers::{Layers, ReadPosition};
 use crate::read::state::ReadState;
 use crate::read::view::View;
 use crate::rows::key::{self, Key, extent_of, table};
+use crate::rows::lost::LossMark;
 use crate::rows::mob::{LogPosition, Mob, Row, Seq};
+
+mod lost_contents;
+
+pub(crate) use lost_contents::{loss_mark, lost_parts};
 
 pub(crate) fn in_memory(options: Options) -> Result<Core> {
     let state = ReadState::new(Box::new(MemoryEngine::default()), None, View::new(Mob::for_memory_store()), 0);
@@ -97,6 +102,7 @@ pub(crate) fn open_on(
     let writer = WriterState::resume_at(last + 1, crc);
     let state = ReadState::new(engine, Some(files), view, last);
     let core = Core::new(options, id, state, Some(log), writer);
+    lost_contents::mend(&core)?;
     core.load_freed_extents()?;
     if let Some(salvaged) = salvaged {
         resume_after_loss(&core, salvaged, last)?;
@@ -202,8 +208,8 @@ fn initialize(core: &Core) -> Result<()> {
 /// salvaged.
 fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
     let view = core.state.view.load_full();
-    let kept = Row::Value(Bytes::copy_from_slice(&salvaged.kept.to_be_bytes()));
-    view.active.insert(Key::system(key::SALVAGED), last, kept, last);
+    let mark = LossMark { kept: Some(salvaged.kept), ..loss_mark(&*core.state.engine)? };
+    view.active.insert(Key::system(key::SALVAGED), last, mark.encode().map_or(Row::Tombstone, Row::Value), last);
     // Swept files may contain chunks that only lost transactions named, so they are swept again.
     if !planted(RecoveryBug::LostChunksKept) {
         view.active.insert(Key::system(key::SWEPT), last, Row::Tombstone, last);

@@ -80,6 +80,9 @@ model::planted_bugs! {
         SalvageSkipsGap "a repair replays frames after a gap"
         SalvagedPositionsReused "the positions of lost transactions are assigned again"
         LostChunksKept "the chunks of lost transactions are not swept"
+        HolesLeft "a repair leaves contents of which it gave up a part"
+        LossNotKept "a repair does not keep which rows it gave up"
+        UsedExtentsForgotten "extents whose records a repair gave up are free"
         TailNotRecorded "the end of the log is not recorded"
         HistoryNotChecked "a log of another history than the B-tree's is accepted"
         BlobsOfAnyStore "blob files of another store are accepted"
@@ -154,6 +157,7 @@ model::planted_bugs! {
         LostRowsAreAbsent "rows that were lost with a damaged page are read as absent"
         UnreadableIsLost "the rows of a page are lost when the page cannot be read once"
         ScanBackEndsEarly "a backward scan omits the child in which its range ends"
+        GivenUpStaysIncomplete "a page whose lost rows were given up still says that rows are lost"
         LeakedPagesKept "a repair does not free the pages to which nothing refers"
         FaultsIgnored "pages are not checked again after the system may have read them again"
     }

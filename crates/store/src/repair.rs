@@ -1,9 +1,11 @@
 //! Repair of a store that refuses to open because acknowledged transactions cannot be read.
 //!
 //! Repair first reports what is damaged and what would be lost, and changes nothing. If the operator accepts the loss,
-//! it copies the damaged segments aside, keeps every transaction that can be read without a gap, and scrubs the store.
-//! Positions of lost transactions are never assigned again, because others may remember them.
+//! it copies the damaged segments aside, keeps every transaction that can be read without a gap, gives up the rows on damaged pages of the
+//! B-tree, and scrubs the store. Positions of lost transactions are never assigned again, because others may remember them. The store keeps
+//! what it has lost ([`Store::loss`]) until whoever serves it has accepted that.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use model::{Error, ErrorKind, Result};
+use model::{ContentId, Error, ErrorKind, Result};
 
 use crate::content::blob_file;
 use crate::directory::{self, DirectoryContents, Identity};
@@ -19,6 +21,7 @@ use crate::disk::{self, Disk, RealDisk};
 use crate::engine::Engine;
 use crate::engine::tree::{self, TreeEngine};
 use crate::error::{self, IntoModelResult, StoreError};
+use crate::log::entry::{self, Step};
 use crate::log::frame::StoreId;
 use crate::log::recover::{self, OnDamage, Salvaged};
 use crate::log::{self, LogError};
@@ -30,8 +33,24 @@ use crate::rows::mob::Mob;
 use crate::scrub::ScrubReport;
 use crate::store::Store;
 
+mod loss;
+mod lost_rows;
 #[cfg(test)]
 mod tests;
+
+pub use loss::Loss;
+use lost_rows::LostRows;
+
+/// Rows of the store's user, `from <= key < to`, without which the store is of no use. A repair does not give them up.
+#[derive(Clone, Copy, Debug)]
+pub struct EssentialRows {
+    /// The first key.
+    pub from: &'static [u8],
+    /// Behind the last key.
+    pub to: &'static [u8],
+    /// What they are: "the catalogue".
+    pub what: &'static str,
+}
 
 /// What is damaged, what would be lost, and what was repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +71,12 @@ pub struct RepairReport {
     pub repaired: bool,
     /// Where the damaged segments were copied.
     pub set_aside: Option<PathBuf>,
+    /// Damaged parts of the B-tree and their keys: their rows are lost. The first thousand.
+    pub lost_rows: Vec<String>,
+    /// The number of damaged parts of the B-tree with rows, listed or not.
+    pub lost_row_ranges: u64,
+    /// Whether what was given up, now or earlier, has not been accepted yet: see [`Store::loss`].
+    pub needs_acceptance: bool,
     /// The result of the scrub after the repair.
     pub scrub: Option<ScrubReport>,
     /// Bytes of the B-tree that were recorded as used, to which nothing referred after damage, and which are free again.
@@ -63,6 +88,12 @@ impl RepairReport {
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.damage.is_none() && !self.identity_lost
+    }
+
+    /// Whether acknowledged transactions or rows are lost, or may be.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        self.damage.is_some() || self.lost_row_ranges > 0
     }
 
     /// The first and last lost transaction, as far as is known; `None` if everything known can be kept.
@@ -81,6 +112,16 @@ impl fmt::Display for RepairReport {
         if self.reclaimed > 0 {
             writeln!(f, "{} bytes of the B-tree to which nothing refers are free again", self.reclaimed)?;
         }
+        let verb = if self.repaired { "are" } else { "would be" };
+        if self.lost_row_ranges > 0 {
+            let (parts, pages) = (self.lost_row_ranges, if self.lost_row_ranges == 1 { "part" } else { "parts" });
+            writeln!(f, "{parts} {pages} of the B-tree cannot be read; all rows there {verb} given up:")?;
+            self.lost_rows.iter().try_for_each(|lost| writeln!(f, "  {lost}"))?;
+            let unlisted = self.lost_row_ranges - self.lost_rows.len() as u64;
+            if unlisted > 0 {
+                writeln!(f, "  and {unlisted} more")?;
+            }
+        }
         let Some(damage) = &self.damage else {
             return write!(f, "the log is undamaged up to transaction {}", self.kept);
         };
@@ -90,7 +131,6 @@ impl fmt::Display for RepairReport {
             let (from, to) = (self.installed + 1, self.kept);
             writeln!(f, "transactions {from} to {to} can still be read in the log")?;
         }
-        let verb = if self.repaired { "are" } else { "would be" };
         match self.lost() {
             Some((from, to)) => write!(f, "transactions {from} to {to} {verb} lost")?,
             None => {
@@ -119,15 +159,22 @@ impl Store {
     /// Reports what prevents the store in a directory from being opened, and what a repair would lose.
     ///
     /// With `accept_loss` it repairs the store: it copies the damaged segments of the log aside, keeps every
-    /// transaction that can be read without a gap, and scrubs the store. The version of the next change is far above
-    /// all that were assigned. Without `accept_loss` nothing is changed. `progress` receives the progress of the scrub.
+    /// transaction that can be read without a gap, gives up the rows on damaged pages of the B-tree, and scrubs the store. The version of the
+    /// next change is far above all that were assigned. Without `accept_loss` nothing is changed. `progress` receives the progress of the
+    /// check of the B-tree, and of the scrub.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] without the directory; [`ErrorKind::Unavailable`] if a server has it open;
-    /// [`ErrorKind::Corrupt`] for damage that requires a backup: to the B-tree, or to every copy of the store's
-    /// identity.
-    pub fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progress) -> Result<RepairReport> {
-        repair(dir, accept_loss, options, progress)
+    /// [`ErrorKind::Corrupt`] for damage that requires a backup: to `essential` rows, to the headers of the B-tree, or to every copy of the
+    /// store's identity.
+    pub fn repair(
+        dir: &Path,
+        accept_loss: bool,
+        essential: &[EssentialRows],
+        options: Options,
+        progress: &dyn Progress,
+    ) -> Result<RepairReport> {
+        repair(dir, accept_loss, essential, options, progress)
     }
 }
 
@@ -135,7 +182,13 @@ impl Store {
 const PARTS: [&str; 3] = [directory::TREE_DIR, log::DIR, blob_file::DIR];
 
 /// Inspects the store in a directory, and repairs it if the loss is accepted.
-fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progress) -> Result<RepairReport> {
+fn repair(
+    dir: &Path,
+    accept_loss: bool,
+    essential: &[EssentialRows],
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<RepairReport> {
     match DirectoryContents::of(dir)? {
         DirectoryContents::Missing => {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no directory {}", dir.display())));
@@ -153,10 +206,14 @@ fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progre
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
     let (id, identity_lost) = identify(dir, &*disk)?;
     check_tree(dir)?;
-    let mut report = {
-        let engine = TreeEngine::open(&*disk, &id).into_model_result()?;
-        RepairReport { identity_lost, ..inspect(&disk, &engine, id)? }
-    };
+    let engine = TreeEngine::open(&*disk, &id).into_model_result()?;
+    let lost = LostRows::find(&engine, progress)?;
+    lost.check_not_essential(essential)?;
+    let mut changed = BTreeSet::new();
+    let mut report = RepairReport { identity_lost, ..inspect(&disk, &lost.without_them(&engine), id, &mut changed)? };
+    lost.check_not_changed(&engine, &changed)?;
+    (report.lost_row_ranges, report.lost_rows) = (lost.count(), lost.listed());
+    report.needs_acceptance = loss::loss_in(&lost.without_them(&engine))?.is_some();
     if !accept_loss {
         return Ok(report);
     }
@@ -168,9 +225,13 @@ fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progre
         report.set_aside = Some(copy_damaged_segments(dir, &*disk, &id, report.installed)?);
         on_damage = OnDamage::Salvage;
     }
+    // Before the log is opened, whose transactions change rows in their range.
+    lost.give_up(&engine)?;
+    drop(engine);
     let store = Store::start(open::open_locked(dir, lock, options, on_damage)?)?;
     report.next = report.damage.is_some().then(|| store.position() + 1);
-    report.repaired = !report.is_sound();
+    report.repaired = report.identity_lost || report.is_loss();
+    report.needs_acceptance = store.loss()?.is_some();
     report.scrub = Some(store.scrub(progress)?);
     match store.core().state.engine.reclaim_space().into_model_result() {
         Ok(bytes) => report.reclaimed = bytes,
@@ -206,8 +267,13 @@ fn check_tree(dir: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Corrupt, message))
 }
 
-/// Reports what is damaged and what can be kept.
-fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<RepairReport> {
+/// Reports what is damaged and what can be kept. Adds the contents that the log changes to `changed`.
+fn inspect(
+    disk: &Arc<dyn Disk>,
+    engine: &dyn Engine,
+    id: StoreId,
+    changed: &mut BTreeSet<ContentId>,
+) -> Result<RepairReport> {
     let Some(position) = open::installed_position(engine)? else {
         // Its creation was interrupted; the next opening creates it again.
         return open::check_new(&**disk, &id).map(|()| RepairReport::default());
@@ -218,6 +284,7 @@ fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<Rep
     let view = View::new(Mob::new());
     let damage = recover::inspect(&**disk, id, position, &mut |seq, payload| {
         last = seq;
+        note_changed(payload, changed);
         open::replay(&view, engine, &files, seq, payload)
     });
     let Some(damage) = damage.into_model_result()? else {
@@ -227,6 +294,20 @@ fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<Rep
     let mut replay = |seq, payload: &[u8]| open::replay(&view, engine, &files, seq, payload);
     let Salvaged { kept, seen } = recover::find_salvageable(&**disk, &id, position, &mut replay).into_model_result()?;
     Ok(RepairReport { damage: Some(describe(damage)), installed, kept, seen, ..RepairReport::default() })
+}
+
+/// Notes the contents of which a logged transaction changes a part.
+fn note_changed(payload: &[u8], changed: &mut BTreeSet<ContentId>) {
+    for step in entry::decode(bytes::Bytes::copy_from_slice(payload)).unwrap_or_default() {
+        match step {
+            Step::Write { id, .. }
+            | Step::WriteChunks { id, .. }
+            | Step::Truncate { id, .. }
+            | Step::Zero { id, .. }
+            | Step::Resize { id, .. } => drop(changed.insert(id)),
+            _ => {}
+        }
+    }
 }
 
 /// The damage without the advice in the error of opening.

@@ -17,6 +17,7 @@ use std::ops::ControlFlow;
 use model::{ContentId, Error, Result, limits};
 
 use crate::content::chunk_set::ChunkSet;
+use crate::engine::damaged_ranges::DamagedRanges;
 use crate::engine::{Checked, DamagedRange};
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
@@ -33,10 +34,6 @@ mod tests;
 
 /// Maximum number of listed damages; further ones are counted.
 const MAX_LISTED: usize = 1000;
-
-/// Maximum number of ranges of the B-tree that are known to be damaged. Of rows behind the last one, only those of the next damaged pages'
-/// ranges could be read; they are left out.
-const MAX_RANGES: usize = 100_000;
 
 /// One damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +68,8 @@ pub struct ScrubReport {
     pub damage: Vec<Damage>,
     /// The number of damages, listed or not.
     pub damaged: u64,
+    /// The number of parts of the B-tree with rows that cannot be read.
+    pub unreadable_parts: u64,
 }
 
 impl ScrubReport {
@@ -97,8 +96,7 @@ pub(crate) fn run(snapshot: &impl Readable, version: Seq, progress: &dyn Progres
             used: ChunkSet::default(),
             chunks: 0,
             unreadable_heads: 0,
-            damaged_ranges: Vec::new(),
-            damaged_ranges_are_full: false,
+            damaged_ranges: DamagedRanges::default(),
             buffer: vec![0; CHUNK],
         };
         scrub.pages()?;
@@ -127,10 +125,8 @@ struct Scrub<'a> {
     chunks: u64,
     /// Contents whose chunks are unknown because their head is damaged.
     unreadable_heads: u64,
-    /// The ranges of keys of damaged pages of the B-tree, in order.
-    damaged_ranges: Vec<(Key, Option<Key>)>,
-    /// Whether the last range stands for all others behind it, too.
-    damaged_ranges_are_full: bool,
+    /// The ranges of keys of damaged pages of the B-tree.
+    damaged_ranges: DamagedRanges,
     buffer: Vec<u8>,
 }
 
@@ -153,6 +149,7 @@ impl Scrub<'_> {
             match checked {
                 Checked::Bytes(bytes) => self.page_bytes += bytes,
                 Checked::Damage(damage) => self.note_range(damage),
+                Checked::Kept(..) => {}
             }
             result = self.report_progress();
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -167,13 +164,8 @@ impl Scrub<'_> {
         if to.as_ref().is_some_and(Vec::is_empty) {
             return;
         }
-        let to = to.map(|to| Key::from(&to[..]));
-        match self.damaged_ranges.last_mut() {
-            Some((_, end)) if self.damaged_ranges_are_full => *end = to,
-            _ => self.damaged_ranges.push((Key::from(&from[..]), to)),
-        }
-        if self.damaged_ranges.len() == MAX_RANGES && !self.damaged_ranges_are_full {
-            self.damaged_ranges_are_full = true;
+        self.report.unreadable_parts += 1;
+        if self.damaged_ranges.add(&from, to.as_deref()) {
             let from = hex(&from);
             self.report_damage(
                 None,
@@ -187,23 +179,6 @@ impl Scrub<'_> {
         !self.damaged_ranges.is_empty()
     }
 
-    /// The parts of a range of keys that can be read.
-    fn readable_parts(&self, from: &Key, to: &Key) -> Vec<(Key, Key)> {
-        let (mut parts, mut from) = (Vec::new(), Some(from.clone()));
-        let is_before =
-            |(_, behind): &(Key, Option<Key>)| matches!((behind, &from), (Some(behind), Some(from)) if behind <= from);
-        let ranges = &self.damaged_ranges[self.damaged_ranges.partition_point(is_before)..];
-        for (first, behind) in ranges.iter().take_while(|(first, _)| first < to) {
-            let Some(begin) = from.clone() else { break };
-            if *first > begin {
-                parts.push((begin, first.clone()));
-            }
-            from.clone_from(behind);
-        }
-        parts.extend(from.filter(|from| from < to).map(|from| (from, to.clone())));
-        parts
-    }
-
     /// Calls `show` with every row under a prefix. A part of the B-tree that cannot be read is damage; other parts are
     /// still read.
     fn scan_table(
@@ -213,7 +188,7 @@ impl Scrub<'_> {
         mut show: impl FnMut(&mut Self, &[u8], &FoundRow<'_>) -> Result<()>,
     ) -> Result<()> {
         let layers = self.layers;
-        for (from, to) in self.readable_parts(prefix, &prefix.prefix_end()) {
+        for (from, to) in self.damaged_ranges.readable_parts(prefix, &prefix.prefix_end()) {
             let mut stopped = None;
             let scanned = layers.scan(&from, &to, &mut |key, found| match self
                 .report_progress()

@@ -22,7 +22,7 @@ use crate::options::Options;
 use crate::plant::{CutBug, TrackingBug, planted};
 use crate::progress::Progress;
 use crate::read::layers::{Layers, ReadPosition};
-use crate::read::rows::RowValue;
+use crate::read::rows::{LostRange, RowValue};
 use crate::read::state::ReadState;
 use crate::read::view::{Pin, PinTable, View};
 use crate::read::{Pieces, Readable, contents, rows};
@@ -203,6 +203,20 @@ macro_rules! reads {
                 visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
             ) -> Result<()> {
                 rows::rows(self, (from, to), false, visit)
+            }
+
+            /// As [`Self::rows`], and goes on behind rows that cannot be read: `damaged` gets the keys among which they are, and the error.
+            ///
+            /// # Errors
+            /// As [`Self::rows`], except for damage.
+            pub fn rows_beside_damage(
+                &self,
+                from: &[u8],
+                to: &[u8],
+                visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+                damaged: impl FnMut(LostRange, &Error),
+            ) -> Result<()> {
+                rows::rows_beside_damage(self, (from, to), visit, damaged)
             }
 
             /// As [`Self::rows`], in reverse order.

@@ -45,7 +45,7 @@ fn damage_and_repair(dir: &Path) {
     let mut bytes = fs::read(&segment).unwrap();
     bytes[8000..8100].fill(0xee);
     fs::write(&segment, bytes).unwrap();
-    assert!(Store::repair(dir, true, options(), &()).unwrap().set_aside.is_some());
+    assert!(Store::repair(dir, true, &[], options(), &()).unwrap().set_aside.is_some());
 }
 
 #[test]

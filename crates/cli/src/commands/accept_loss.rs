@@ -32,6 +32,8 @@ Examples:
   mortar brick accept-loss --config brick-1.toml --yes    lose it
   mortar brick accept-loss --data mortar-data/brick-2     the same for a brick of `mortar dev`, which must not run
 
+It is needed too after `mortar repair --accept-loss` gave up transactions or rows of a brick with a process of its own.
+
 First look for the newer directory: if it is put back, nothing is lost. Otherwise every transaction that the brick forced after its
 directory was copied is gone at this brick, while its parts at other bricks remain. Names, references and index entries at other
 bricks may name objects that do not exist any more. Then `mortar node --config brick-1.toml` serves what is left.
@@ -78,7 +80,7 @@ pub(crate) struct AcceptBrickLoss {
     /// The file with the settings of the process
     #[arg(long, value_name = "FILE", required_unless_present = "data", conflicts_with = "data")]
     config: Option<PathBuf>,
-    /// The directory of a further brick of `mortar dev`, such as mortar-data/brick-2
+    /// The directory of a brick of `mortar dev`, such as mortar-data or mortar-data/brick-2
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Do it; without this, only say what it costs
@@ -88,7 +90,7 @@ pub(crate) struct AcceptBrickLoss {
 
 /// What is lost, and whether it was accepted.
 #[derive(Serialize)]
-struct BrickLossReport {
+pub(super) struct BrickLossReport {
     brick: BrickId,
     accepted: bool,
     /// The last position of the directory.
@@ -102,6 +104,11 @@ struct BrickLossReport {
     nodes: u64,
     /// Processes that saw more.
     witnesses: Vec<String>,
+    /// The last transaction that a repair kept, if it gave up those behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<u64>,
+    /// Ranges of rows that a repair gave up.
+    lost_row_ranges: u64,
 }
 
 impl BrickLossReport {
@@ -117,6 +124,8 @@ impl BrickLossReport {
             known_opening: known.max().unwrap_or(0),
             nodes: loss.nodes.len() as u64,
             witnesses: loss.witnesses.iter().map(|one| one.witness.clone()).collect(),
+            kept: loss.given_up.as_ref().and_then(|given_up| given_up.kept),
+            lost_row_ranges: loss.given_up.as_ref().map_or(0, |given_up| given_up.rows.len() as u64),
         }
     }
 }
@@ -128,22 +137,39 @@ impl Report for BrickLossReport {
         writeln!(out, "brick {brick}: the directory ends at position {position} of opening {opening}")?;
         writeln!(out, "  known elsewhere: position {known_position}, opening {known_opening}")?;
         self.witnesses.iter().try_for_each(|witness| writeln!(out, "  seen by {witness}"))?;
-        if self.accepted {
-            return writeln!(out, "Accepted. Start the brick; its {nodes} count one more move.");
+        if let Some(kept) = self.kept {
+            writeln!(out, "  a repair gave up all transactions after {kept}")?;
         }
-        writeln!(
-            out,
-            "Accepting loses everything after that position in {nodes}: at least {} changes,",
-            known_position - position
-        )?;
-        writeln!(out, "more if the last position that is known was not the last one. Add --yes to do it.")
+        if self.lost_row_ranges > 0 {
+            let ranges = pluralize(self.lost_row_ranges, "range", "ranges");
+            writeln!(out, "  a repair gave up the rows of {ranges} of keys")?;
+        }
+        if self.accepted {
+            writeln!(out, "Accepted. Start the brick; its {nodes} count one more move.")?;
+            if self.lost_row_ranges > 0 {
+                writeln!(
+                    out,
+                    "Then `mortar scrub --repair --yes --references` puts right what belonged or leads to lost rows."
+                )?;
+            }
+            return Ok(());
+        }
+        if known_position > position {
+            writeln!(
+                out,
+                "Accepting loses everything after that position in {nodes}: at least {} changes,",
+                known_position - position
+            )?;
+            return writeln!(out, "more if the last position that is known was not the last one. Add --yes to do it.");
+        }
+        writeln!(out, "Accepting makes what is left the newest state of {nodes}. Add --yes to do it.")
     }
 }
 
 pub(super) async fn accept_brick_loss(args: AcceptBrickLoss, output: &mut Output) -> Result {
     match (args.config, args.data) {
         (Some(config), _) => accept_loss_of_process(AcceptLoss { config, yes: args.yes }, output).await,
-        (None, Some(data)) => accept_loss_below(&data, args.yes, output).await,
+        (None, Some(data)) => output.print(&accept_loss_below(&data, args.yes).await?),
         (None, None) => Err(Failure::usage("the brick is not named: give --config FILE or --data DIR")),
     }
 }
@@ -164,31 +190,46 @@ async fn accept_loss_of_process(args: AcceptLoss, output: &mut Output) -> Result
     output.print(&BrickLossReport::new(&loss, args.yes))
 }
 
-/// Accepts the loss of a further brick of `mortar dev`. The catalogue is in the directory above it; other bricks do not run, but keep what
-/// they saw.
-async fn accept_loss_below(data: &Path, yes: bool, output: &mut Output) -> Result {
-    let Some(whole) = data_directory_of(data) else {
-        let what = format!("{} is not the directory of a further brick of `mortar dev`", data.display());
-        return Err(Failure::usage(what)
-            .hint("Name one such as mortar-data/brick-2; a brick with a process of its own has --config FILE."));
+/// Accepts the loss of a brick of `mortar dev`. The catalogue is in the first brick's directory; other bricks do not run, but keep what they
+/// saw.
+pub(super) async fn accept_loss_below(data: &Path, yes: bool) -> Result<BrickLossReport> {
+    let below = data_directory_of(data);
+    let first = open_for(below.as_deref().unwrap_or(data), Purpose::Whole, Options::default())?;
+    let whole = below.as_deref().unwrap_or(data);
+    let further = match &below {
+        Some(_) => Some(open_for(data, Purpose::Brick, Options::default())?),
+        None => None,
     };
-    let first = open_for(&whole, Purpose::Whole, Options::default())?;
-    let store = open_for(data, Purpose::Brick, Options::default())?;
-    let view = ClusterView::follow(Arc::new(Embedded::open(&first)?)).await?;
+    let store = further.as_ref().unwrap_or(&first);
+    let catalogue = Arc::new(Embedded::open(&first)?);
+    if yes && further.is_none() && first.loss()?.is_some_and(|loss| loss.kept.is_some()) {
+        // Its own changes were among the lost transactions.
+        CatalogEditor::new(catalogue.clone()).accept_own_loss().await.map_err(Error::from)?;
+    }
+    let view = ClusterView::follow(catalogue).await?;
     let secret = whole.join(SECRET_FILE);
     let secret = if secret.exists() { Some(Secret::load(&secret)?) } else { None };
     let credentials = ClusterCredentials { secret, ..ClusterCredentials::default() };
-    let mut loss = BrickLoss::examine(&view, &store, brick_of(&store)?, &credentials).await?;
-    loss.add_kept(&first)?;
-    for other in brick_directories(&whole).iter().filter(|other| other.file_name() != data.file_name()) {
+    let mut loss = BrickLoss::examine(&view, store, brick_of(store)?, &credentials).await?;
+    match further {
+        Some(_) => loss.add_kept(&first)?,
+        None if loss.given_up.is_none() => {
+            let what = format!("no repair gave up anything in {}, which has the catalogue, too", whole.display());
+            return Err(Failure::usage(what)
+                .hint("If it is older than the others, put the newer one back, or restore a backup."));
+        }
+        None => {}
+    }
+    for other in brick_directories(whole).iter().filter(|other| other.file_name() != data.file_name()) {
         let other = open_for(other, Purpose::Brick, Options::default())?;
         loss.add_kept(&other)?;
         other.close()?;
     }
-    accept(&loss, &view, &store, yes).await?;
-    store.close()?;
+    accept(&loss, &view, store, yes).await?;
+    drop(view);
+    further.map_or(Ok(()), Store::close)?;
     first.close()?;
-    output.print(&BrickLossReport::new(&loss, yes))
+    Ok(BrickLossReport::new(&loss, yes))
 }
 
 fn brick_of(store: &Store) -> Result<BrickId> {

@@ -138,7 +138,7 @@ pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
     let (change, t) = cluster
         .transact(|t| async move {
             let (args, content, attributes) = args_ref;
-            Ok((store(&t, args, content, attributes).await?, t))
+            Ok((store(&t, args, existing, content, attributes).await?, t))
         })
         .await?;
     let (oid, created) = match change {
@@ -195,7 +195,11 @@ async fn find_existing(args: &Put, cluster: &Client) -> Result<Option<Oid>> {
         }
         Target::Oid(oid) => *oid,
     };
-    let stat = cluster.stat(oid).await?.ok_or_else(|| no_such_object(target))?;
+    let Some(stat) = cluster.stat(oid).await? else {
+        // A name that leads nowhere gets a new object.
+        let is_name = matches!(target, Target::Path(_));
+        return if is_name && args.if_match.is_none() { Ok(None) } else { Err(no_such_object(target)) };
+    };
     match stat.kind() {
         Kind::Blob => Ok(Some(oid)),
         Kind::Record => {
@@ -224,14 +228,20 @@ pub(crate) async fn upload(
 async fn store(
     t: &Transaction,
     args: &Put,
+    existing: Option<Oid>,
     content: &Content,
     attributes: &[(String, Option<String>)],
 ) -> client::Result<Change> {
-    let found = match &args.target {
+    let mut found = match &args.target {
         Some(Target::Oid(oid)) => Some(*oid),
         Some(Target::Path(path)) => t.resolve(path.as_str()).await?,
         None => None,
     };
+    if let Some(oid) = found.filter(|oid| existing != Some(*oid) && !args.new)
+        && t.get(oid).await?.is_none()
+    {
+        found = None;
+    }
     let change = match found {
         None => Change::Created(create(t, args, content).await?),
         Some(_) if args.new => return Err(Error::new(ErrorKind::Exists, "the name is taken")),

@@ -1,17 +1,20 @@
 //! `mortar repair`: why a damaged store does not open, what a repair would lose, and the repair itself.
 //!
 //! The directory of `mortar dev` has those of further bricks below it. All are examined, but only the named one is repaired: what is
-//! given up is always named by the operator.
+//! given up is always named by the operator. A repaired brick of `mortar dev` is also entered in the catalogue as one that went back in
+//! time (K3); for a brick with a process of its own, `mortar brick accept-loss` does that.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use node::local_cluster::brick_directories;
+use node::local_cluster::{brick_directories, data_directory_of};
+use node::purpose::{ESSENTIAL_ROWS, Purpose};
 use serde::Serialize;
 use store::{Amount, Options, RepairReport, Store};
 
+use super::accept_loss::{BrickLossReport, accept_loss_below};
 use super::dev::explain_open;
 use crate::connection::DATA;
 use crate::failure::{Exit, Failure, Result};
@@ -23,6 +26,9 @@ Examples:
   mortar repair                       what is damaged in ./mortar-data, and what would be lost; changes nothing
   cp -a mortar-data mortar-data.kept  before you accept anything
   mortar repair --accept-loss         give that up and make the rest usable
+
+Transactions of a damaged log and rows on damaged pages of the B-tree are given up, and reported. What is left is the newest state from
+then on: caches drop what they have of it. For a brick with a process of its own, `mortar brick accept-loss` has to follow.
 
 The bricks below a directory of `mortar dev --bricks N` are examined too. --accept-loss repairs only the directory that is named:
 mortar repair --data mortar-data/brick-2 --accept-loss";
@@ -57,6 +63,10 @@ struct RepairSummary {
     kept: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<LostTransactions>,
+    /// Damaged parts of the B-tree, with their keys; the first thousand.
+    lost_rows: Vec<String>,
+    /// The number of damaged parts of the B-tree.
+    lost_row_ranges: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
     /// Rows and contents that are also damaged, as the scrub after the repair has found.
@@ -69,6 +79,11 @@ struct RepairSummary {
     /// Whether `--accept-loss` makes it usable, if it is not.
     #[serde(skip)]
     is_repairable: bool,
+    /// Whether the loss has to be accepted in the cluster by another command.
+    needs_acceptance: bool,
+    /// What was accepted in the cluster, if the catalogue was at hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accepted: Option<BrickLossReport>,
 }
 
 /// The transactions that are lost, or would be lost.
@@ -89,11 +104,15 @@ impl RepairSummary {
             damage: report.damage.clone(),
             kept: report.kept,
             lost: report.lost().map(|(first, last)| LostTransactions { first, last }),
+            lost_rows: report.lost_rows.clone(),
+            lost_row_ranges: report.lost_row_ranges,
             set_aside: report.set_aside.as_ref().map(|path| path.display().to_string()),
             damaged: damaged.collect(),
             text: report.to_string(),
             is_one_of_several: false,
             is_repairable: true,
+            needs_acceptance: report.needs_acceptance,
+            accepted: None,
         }
     }
 
@@ -107,11 +126,15 @@ impl RepairSummary {
             damage: Some(failure.message().to_owned()),
             kept: 0,
             lost: None,
+            lost_rows: Vec::new(),
+            lost_row_ranges: 0,
             set_aside: None,
             damaged: Vec::new(),
             text: format!("{}\nit cannot be repaired", failure.message()),
             is_one_of_several: false,
             is_repairable: false,
+            needs_acceptance: false,
+            accepted: None,
         }
     }
 }
@@ -122,31 +145,59 @@ impl Report for RepairSummary {
             writeln!(out, "{}:", self.data)?;
         }
         writeln!(out, "{}", self.text)?;
-        self.damaged.iter().try_for_each(|damage| writeln!(out, "damaged: {damage}"))
+        self.damaged.iter().try_for_each(|damage| writeln!(out, "damaged: {damage}"))?;
+        if self.needs_acceptance {
+            writeln!(
+                out,
+                "The brick is served once `mortar brick accept-loss --config FILE --yes` has accepted the loss."
+            )?;
+        }
+        self.accepted.iter().try_for_each(|accepted| accepted.write_text(out))
     }
 }
 
 pub(crate) fn run(args: &Repair, output: &mut Output) -> Result {
     let below = brick_directories(&args.data);
-    let named = examine(&args.data, args.accept_loss, output);
-    if below.is_empty() {
-        let report = named?;
-        output.print(&report)?;
-        output.flush()?;
-        return check(&[report]);
-    }
-    let named = or_beyond_repair(&args.data, named)?;
-    let mut reports = vec![named];
+    let mut named = examine(&args.data, args.accept_loss, output);
+    // What was given up is reported whether it is accepted or not.
+    let accepted = match &mut named {
+        Ok(report) if report.needs_acceptance && args.accept_loss => accept(&args.data, report),
+        _ => Ok(()),
+    };
+    let mut reports = match below.is_empty() {
+        true => vec![named?],
+        false => vec![or_beyond_repair(&args.data, named)?],
+    };
     for brick in &below {
         let examined = examine(brick, false, output);
         reports.push(or_beyond_repair(brick, examined)?);
     }
     for report in &mut reports {
-        report.is_one_of_several = true;
+        report.is_one_of_several = !below.is_empty();
         output.print(report)?;
     }
     output.flush()?;
-    check(&reports)
+    accepted?;
+    check(&reports, args.accept_loss)
+}
+
+/// Accepts in the cluster what a repair gave up, if the catalogue is at hand.
+fn accept(data: &Path, report: &mut RepairSummary) -> Result {
+    let is_local = data_directory_of(data).is_some() || {
+        let store = Store::open(data, Options::default())?;
+        let purpose = Purpose::of(&store)?;
+        store.close()?;
+        // A catalogue of its own has no logical nodes.
+        report.needs_acceptance = purpose != Some(Purpose::Catalogue);
+        purpose == Some(Purpose::Whole)
+    };
+    if is_local {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::file("cannot start", &error))?;
+        report.accepted = Some(runtime.block_on(accept_loss_below(data, true))?);
+        report.needs_acceptance = false;
+    }
+    Ok(())
 }
 
 /// Examines a store, and repairs it if the loss is accepted.
@@ -157,7 +208,7 @@ fn examine(data: &Path, accept_loss: bool, output: &Output) -> Result<RepairSumm
         progress.set_done(amount.bytes, 0);
         ControlFlow::Continue(())
     };
-    let done = Store::repair(data, accept_loss, Options::default(), &tell);
+    let done = Store::repair(data, accept_loss, &ESSENTIAL_ROWS, Options::default(), &tell);
     progress.end();
     let report = done.map_err(|error| match error.kind() {
         model::ErrorKind::Corrupt => Failure::local(error).hint(ONLY_A_BACKUP),
@@ -176,8 +227,8 @@ fn or_beyond_repair(data: &Path, examined: Result<RepairSummary>) -> Result<Repa
     }
 }
 
-/// Fails if a store cannot be opened or is damaged.
-fn check(reports: &[RepairSummary]) -> Result {
+/// Fails if a store cannot be opened or is damaged, or if a loss was not accepted and this command was not told to do that.
+fn check(reports: &[RepairSummary], accepts: bool) -> Result {
     let unusable: Vec<&RepairSummary> = reports.iter().filter(|report| !report.usable).collect();
     if let Some(first) = unusable.first() {
         let which = unusable.iter().map(|report| report.data.as_str()).collect::<Vec<_>>().join(" and ");
@@ -186,6 +237,20 @@ fn check(reports: &[RepairSummary]) -> Result {
         return Err(
             Failure::corrupt(format!("the {store} in {which} {are} damaged{changed}")).hint(remedy(&unusable, first))
         );
+    }
+    let is_unrepaired = |report: &&RepairSummary| report.lost_row_ranges > 0 && !report.repaired;
+    if let Some(damaged) = reports.iter().find(is_unrepaired) {
+        let parts = pluralize(damaged.lost_row_ranges, "part", "parts");
+        let what = format!("{} of the B-tree in {} cannot be read; nothing was changed", parts, damaged.data);
+        return Err(Failure::corrupt(what).hint(remedy(&[damaged], damaged)));
+    }
+    if let Some(lost) = reports.iter().find(|report| report.needs_acceptance && !accepts) {
+        let what = format!("what a repair gave up in {} was not accepted: the brick is not served", lost.data);
+        return Err(Failure::corrupt(what).hint(format!(
+            "`mortar repair --data {} --accept-loss` accepts it, or `mortar brick accept-loss --config FILE --yes` if the brick has a process \
+             of its own.",
+            lost.data
+        )));
     }
     match reports.iter().map(|report| report.damaged.len() as u64).sum() {
         0 => Ok(()),

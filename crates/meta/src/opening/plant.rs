@@ -10,6 +10,7 @@ model::planted_bugs! {
         "K3" RecordedPositionIgnored "the position in the record of the catalogue is not compared"
         "K3" PositionIgnored "the position that a witness saw is not compared"
         "K3" OldOpeningBelieved "a process believes an opening older than the one that it knows"
+        "K3" LossNotAccepted "a log of which a repair gave up forced changes is opened"
         "K3" WitnessForgotten "a witness keeps the last position that it saw, not the highest"
         "K3" ComparedUnseen "a witness drops what it saw of a log while that was compared with what it saw before"
         "K3" EarlierOpeningForgotten "a witness that learns of a later opening drops what it saw before"

@@ -35,6 +35,15 @@ pub enum OpeningStep {
     },
 }
 
+/// A log that is to be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogState {
+    /// The position at which it ends.
+    pub position: u64,
+    /// Whether a repair gave up forced changes, and nobody has accepted that since.
+    pub has_lost: bool,
+}
+
 /// A brick that opens. After a crash, or when it has given up, it begins anew.
 #[derive(Clone, Debug)]
 pub struct OpeningProcedure {
@@ -54,17 +63,20 @@ enum Phase {
 }
 
 impl OpeningProcedure {
-    /// Begins to open a log with this history, which ends at `position`. `record` is what the catalogue has now, and `nonce` a random
-    /// number.
+    /// Begins to open a log with this history. `record` is what the catalogue has now, and `nonce` a random number.
     ///
     /// # Errors
-    /// As [`OpeningHistory::claim`].
+    /// As [`OpeningHistory::claim`]; [`OpeningRefusal::Lost`] (rule 5).
     pub fn begin(
         history: &OpeningHistory,
         record: Option<OpeningRecord>,
-        position: u64,
+        log: LogState,
         nonce: u64,
     ) -> Result<Self, OpeningRefusal> {
+        let LogState { position, has_lost } = log;
+        if has_lost && !planted(Bug::LossNotAccepted) {
+            return Err(OpeningRefusal::Lost);
+        }
         let claim = history.claim(record, position, nonce)?;
         Ok(Self { claim, position, phase: Phase::Asking }.skip_planted())
     }
@@ -76,14 +88,13 @@ impl OpeningProcedure {
     pub fn begin_after_loss(
         history: &OpeningHistory,
         record: Option<OpeningRecord>,
-        position: u64,
+        log: LogState,
         nonce: u64,
     ) -> Result<Self, OpeningRefusal> {
-        match Self::begin(history, record, position, nonce) {
+        match Self::begin(history, record, log, nonce) {
             Err(OpeningRefusal::Unknown { last, .. }) => {
                 let known = record.unwrap_or_default();
-                let mut begun =
-                    Self::begin(history, Some(OpeningRecord { base: Some(last), ..known }), position, nonce)?;
+                let mut begun = Self::begin(history, Some(OpeningRecord { base: Some(last), ..known }), log, nonce)?;
                 begun.claim.expected = record;
                 Ok(begun)
             }

@@ -25,6 +25,10 @@ fn record(base: Option<u64>, claimed: Option<u64>, position: u64) -> Option<Open
     Some(OpeningRecord { base: base.map(opening), claimed: claimed.map(opening), position })
 }
 
+fn ends_at(position: u64) -> LogState {
+    LogState { position, has_lost: false }
+}
+
 /// The states of log and catalogue after each step of an opening: a crash may leave any of them.
 fn crash_states(
     before: &OpeningHistory,
@@ -86,13 +90,13 @@ pub(crate) fn copy_opened_under_the_same_number_is_refused() {
 fn log_that_an_older_catalogue_does_not_know_opens_once_that_loss_was_accepted() {
     let log = history(&[0, 5, 9]);
     for record in [None, record(Some(1), None, 3), record(Some(1), Some(2), 3)] {
-        let begun = OpeningProcedure::begin_after_loss(&log, record, 12, 1).unwrap();
+        let begun = OpeningProcedure::begin_after_loss(&log, record, ends_at(12), 1).unwrap();
         let mut opening = begun.clone();
         assert!(opening.handle_done(true));
         let OpeningStep::Claim { from, to } = opening.step() else { panic!("{opening:?}") };
         assert_eq!((from, to.base, to.claimed.unwrap().number), (record, Some(log.last().unwrap()), 4));
     }
-    let older = OpeningProcedure::begin_after_loss(&log, record(Some(4), None, 3), 12, 1);
+    let older = OpeningProcedure::begin_after_loss(&log, record(Some(4), None, 3), ends_at(12), 1);
     assert!(matches!(older, Err(OpeningRefusal::Older { .. })));
 }
 
@@ -101,6 +105,18 @@ fn older_catalogue_is_refused() {
     let log = history(&[0, 5]);
     for at in [None, record(Some(1), None, 3), record(None, Some(1), 0)] {
         assert!(matches!(log.claim(at, 9, 1), Err(OpeningRefusal::Unknown { .. })), "{at:?}");
+    }
+}
+
+pub(crate) fn log_with_a_loss_that_nobody_accepted_is_refused() {
+    // Its positions are above all that are known.
+    let (log, known, position) = (history(&[0, 5]), record(Some(2), None, 5), 1 << 24);
+    assert!(OpeningProcedure::begin(&log, known, LogState { position, has_lost: false }, 1).is_ok());
+    for begin in [OpeningProcedure::begin, OpeningProcedure::begin_after_loss] {
+        let refused = begin(&log, known, LogState { position, has_lost: true }, 1).unwrap_err();
+        assert_eq!(refused, OpeningRefusal::Lost);
+        let error = refused.into_error("brick 7", "the catalogue says so");
+        assert!(error.message().contains("`mortar brick accept-loss --help`"), "{error}");
     }
 }
 
@@ -282,6 +298,7 @@ tests! {
     older_copy_is_refused_in_every_state
     copy_opened_under_the_same_number_is_refused
     log_below_the_position_of_the_record_is_refused
+    log_with_a_loss_that_nobody_accepted_is_refused
     witnessed_positions_end_where_the_next_opening_begins
     process_believes_only_the_newest_opening_that_it_knows
     witness_keeps_the_highest_position
@@ -290,10 +307,11 @@ tests! {
 
 #[test]
 fn planted_bugs_in_the_rules_are_noticed() {
-    let noticed: [(Bug, fn()); 8] = [
+    let noticed: [(Bug, fn()); 9] = [
         (Bug::NonceIgnored, copy_opened_under_the_same_number_is_refused),
         (Bug::AnyBase, older_copy_is_refused_in_every_state),
         (Bug::RecordedPositionIgnored, log_below_the_position_of_the_record_is_refused),
+        (Bug::LossNotAccepted, log_with_a_loss_that_nobody_accepted_is_refused),
         (Bug::PositionIgnored, witnessed_positions_end_where_the_next_opening_begins),
         (Bug::OldOpeningBelieved, process_believes_only_the_newest_opening_that_it_knows),
         (Bug::WitnessForgotten, witness_keeps_the_highest_position),

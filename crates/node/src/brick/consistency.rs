@@ -32,7 +32,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use model::{ContentId, Error, ErrorKind, NodeId, Oid, Result, SpaceId};
-use store::{Snapshot, Store};
+use store::{Snapshot, Store, is_unreadable_part};
 
 use super::page_rows;
 use contents::ContentWalk;
@@ -250,14 +250,14 @@ impl Reading<'_> {
     /// The next rows, at most a portion of them.
     fn rows(&mut self, from: &[u8], to: &[u8]) -> Result<Vec<Row>> {
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        let read = self.state.rows(from, to, |key, value| {
+        let take = |key: &[u8], value: &[u8]| {
             bytes += key.len() + value.len();
             rows.push((key.to_vec(), Bytes::copy_from_slice(value)));
             let is_full = rows.len() >= PORTION_ROWS || bytes >= PORTION_BYTES;
             if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        // What is behind a damaged page of the table cannot be walked.
-        self.accept(read)?;
+        };
+        let (node, problems) = (self.check.node, &mut self.portion.problems);
+        self.state.rows_beside_damage(from, to, take, |_, error| problems.push(row_damaged(node, error)))?;
         self.portion.bytes += bytes as u64;
         Ok(rows)
     }
@@ -297,7 +297,7 @@ fn behind(key: &[u8]) -> Vec<u8> {
 }
 
 fn row_damaged(node: NodeId, error: &Error) -> Problem {
-    Problem::RowDamaged { node, what: error.message().to_owned() }
+    Problem::RowDamaged { node, what: error.message().to_owned(), is_unreadable_part: is_unreadable_part(error) }
 }
 
 /// Whether an error says that stored bytes are wrong.
@@ -326,7 +326,11 @@ mod tests {
     #[test]
     fn damaged_page_is_one_problem_of_a_logical_node() {
         let mut walk = Walk::from(Place::first());
-        let damaged = |page: u32| Problem::RowDamaged { node: NodeId(3), what: format!("page {page} is damaged") };
+        let damaged = |page: u32| Problem::RowDamaged {
+            node: NodeId(3),
+            what: format!("page {page} is damaged"),
+            is_unreadable_part: true,
+        };
         let is_new: Vec<bool> = [1, 1, 2, 1, 2].map(|page| walk.is_new(&damaged(page))).to_vec();
         assert_eq!(is_new, [true, false, true, false, false]);
     }

@@ -192,6 +192,16 @@ pub(crate) enum IndexTask {
     Remove(IndexId),
 }
 
+impl IndexTask {
+    /// The number of the index.
+    pub(crate) fn index(&self) -> u32 {
+        match self {
+            Self::Enter(index, ..) => index.id.index,
+            Self::Remove(id) => id.index,
+        }
+    }
+}
+
 /// The indexes of a logical node.
 #[derive(Debug, Default)]
 pub(crate) struct Indexes {
@@ -501,12 +511,12 @@ impl Indexes {
     // ------------------------------------------------------------------------------------------ maintenance
 
     /// The next task when positions up to `durable` and `durable_count` flushed rows are durable and `prepared` are the prepared
-    /// transactions. Objects are entered only if the store has room, and into indexes for which `may_enter` allows it.
+    /// transactions. Nothing is done about indexes for which `is_due` says no, and objects are entered into those for which `may_enter` allows it.
     pub(crate) fn next_task(
         &mut self,
         (durable, durable_count): (u64, u64),
         prepared: &BTreeSet<TxnId>,
-        has_room: bool,
+        is_due: &dyn Fn(u32) -> bool,
         may_enter: &mut dyn FnMut(u32) -> bool,
     ) -> Option<IndexTask> {
         if self.recent.len() > MAX_RECENT {
@@ -520,17 +530,18 @@ impl Indexes {
                         *stage = IndexStage::Entering(None);
                     }
                 }
+                let index = known.index.id.index;
                 if let IndexStage::Entering(after) = stage
-                    && has_room
-                    && may_enter(known.index.id.index)
+                    && is_due(index)
+                    && may_enter(index)
                 {
                     return Some(IndexTask::Enter(known.index.clone(), *class, *after));
                 }
             }
         }
-        let is_due =
-            |(_, flushed): &(&IndexId, &u64)| **flushed <= durable_count || planted(Bug::RemovalOvertakesEntries);
-        self.removing.iter().find(is_due).map(|(id, _)| IndexTask::Remove(*id))
+        let is_durable = |flushed: u64| flushed <= durable_count || planted(Bug::RemovalOvertakesEntries);
+        let mut removing = self.removing.iter().filter(|(id, flushed)| is_durable(**flushed) && is_due(id.index));
+        removing.next().map(|(id, _)| IndexTask::Remove(*id))
     }
 
     /// Enters an object, unless its last change is not durable yet: that change makes the entry.

@@ -791,7 +791,7 @@ fn recover_records(
 ///
 /// # Errors
 /// If a row cannot be read, or is damaged.
-pub(super) fn recover_transactions(
+pub(crate) fn recover_transactions(
     node: NodeId,
     state: &impl Rows,
     mut recover: impl FnMut(Version, Record<Object>, u16),

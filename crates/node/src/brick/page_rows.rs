@@ -27,7 +27,7 @@ use model::{ClassId, ContentId, Error, ErrorKind, Kind, NodeId, Object, Oid, Pag
 use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use protocol::page_cache::PageImage;
 use smallvec::SmallVec;
-use store::{Snapshot, Store};
+use store::{LostRange, Snapshot, Store};
 use wire::cluster::{ListNodeObjects, ListedObject, NodeObjects};
 
 use super::plant::{Bug, planted};
@@ -126,8 +126,13 @@ pub(crate) fn parse_key(key: &[u8]) -> Option<(PageId, Option<u16>)> {
     }
 }
 
+/// The page of which this is a key, or behind whose first key it is before the next page's.
+pub(crate) fn page_at(key: &[u8]) -> Option<PageId> {
+    parse_key(key.get(..HEAD_KEY)?).map(|(page, _)| page)
+}
+
 /// The end of the keys of a page.
-fn page_end(page: PageId) -> Key {
+pub(crate) fn page_end(page: PageId) -> Key {
     let mut key = head_key(page);
     key.extend_from_slice(&[0xff; 3]);
     key
@@ -581,26 +586,29 @@ pub(crate) fn list_objects(store: &impl Rows, wanted: &ListNodeObjects) -> Resul
 }
 
 /// Calls `visit` with each object of all logical nodes, or with what is wrong with it: a row that is no object, or whose bytes have another
-/// checksum. The class in the identifier of a damaged object may be wrong. `visit` may end it.
+/// checksum. The class in the identifier of a damaged object may be wrong. `visit` may end it. `damaged` gets keys among which rows cannot be
+/// read.
 ///
 /// # Errors
-/// If rows cannot be read.
+/// If rows cannot be read for another reason than damage.
 pub(crate) fn each_object(
-    store: &impl Rows,
+    state: &Snapshot,
     mut visit: impl FnMut(Oid, usize, Result<Summary>) -> ControlFlow<()>,
+    mut damaged: impl FnMut(LostRange),
 ) -> Result<()> {
-    store.each(b"P", b"Q", |key, row| {
+    let visit = |key: &[u8], row: &[u8]| {
         let Some((page, Some(slot))) = parse_key(key) else { return ControlFlow::Continue(()) };
         let stored = StoredObject::decode(page, row);
         let class = stored.as_ref().map_or(ClassId::NONE, |stored| stored.class);
         let checked = stored.and_then(|stored| {
             if crc32c_parts(&[stored.bytes]) != stored.checksum {
-                return Err(damaged(page, &format!("the object in slot {slot} has another checksum")));
+                return Err(self::damaged(page, &format!("the object in slot {slot} has another checksum")));
             }
             stored.summary(page)
         });
         visit(Oid::new(class, page, slot), row.len(), checked)
-    })
+    };
+    state.rows_beside_damage(b"P", b"Q", visit, |range, _| damaged(range))
 }
 
 /// The object in a row, if its bytes have their checksum.

@@ -13,7 +13,7 @@ use model::{ContentId, Entry, EntryKey, Error, ErrorKind, NodeId, Oid, Result, S
 use protocol::commit::coordinator::MixedOutcome;
 use protocol::entries::root_directory;
 use protocol::ident::TxnId;
-use store::{Amount, Progress, Snapshot, Store};
+use store::{Amount, LostRange, Progress, Snapshot, Store};
 use tracing::error;
 
 use super::consistency::{NodeCheck, Place, Problem, Severity, is_damage};
@@ -37,6 +37,8 @@ pub(crate) struct ScrubReport {
     pub(crate) damage: Vec<Damage>,
     /// The number of damages, listed or not.
     pub(crate) damaged: u64,
+    /// Whether the scrub of the store has found parts of the B-tree that cannot be read: look-ups of their rows are no further damage.
+    pub(crate) has_unreadable_parts: bool,
     /// Logical nodes whose objects are counted wrongly.
     pub(crate) miscounts: Vec<Miscount>,
     /// The first problems between rows.
@@ -167,7 +169,9 @@ pub(crate) fn check_objects(
     let state = store.snapshot()?;
     // A node that is served at both times under one epoch is complete in the snapshot.
     let complete: BTreeSet<NodeId> = served_before.intersection(&(serving.served)()).map(|(node, _)| *node).collect();
-    let mut report = ScrubReport { bytes: below.bytes, damaged: below.damaged, ..ScrubReport::default() };
+    let has_unreadable_parts = below.unreadable_parts > 0;
+    let (bytes, damaged) = (below.bytes, below.damaged);
+    let mut report = ScrubReport { bytes, damaged, has_unreadable_parts, ..ScrubReport::default() };
     // The damages of contents, by position in the list, until their objects are found.
     let mut contents: HashMap<ContentId, Vec<usize>> = HashMap::new();
     for (at, store::Damage { content, what }) in below.damage.into_iter().enumerate() {
@@ -178,7 +182,8 @@ pub(crate) fn check_objects(
     }
     let (mut found_usage, mut damaged) = (BTreeMap::<NodeId, NodeUsage>::new(), Vec::new());
     let (mut is_stopped, mut bytes) = (false, 0);
-    let walked = page_rows::each_object(&state, |oid, row_bytes, found| {
+    let mut unreadable = Vec::new();
+    let visit = |oid: Oid, row_bytes: usize, found: Result<page_rows::Summary>| {
         report.objects += 1;
         bytes += row_bytes as u64;
         let usage = found_usage.entry(oid.page().node).or_default();
@@ -195,20 +200,24 @@ pub(crate) fn check_objects(
         let next = progress(report.objects, bytes);
         is_stopped = next.is_break();
         next
-    });
-    // What is behind a damaged page, which the scrub of the store names, cannot be walked, nor counted.
-    let is_whole = readable(walked.map(|()| true))?;
+    };
+    page_rows::each_object(&state, visit, |range| unreadable.push(range))?;
     if is_stopped {
         return Err(Error::new(ErrorKind::Unavailable, "the scrub was stopped"));
+    }
+    for oid in lost_objects(&state, &unreadable)? {
+        damaged.push((oid, "it is on a part of the B-tree that cannot be read".to_owned()));
     }
     report.damaged += damaged.len() as u64;
     let room = MAX_LISTED.saturating_sub(report.damage.len());
     let listed = damaged.into_iter().take(room);
     report.damage.extend(listed.map(|(oid, what)| Damage { object: Some(oid), what, ..Damage::default() }));
-    let unreadable: BTreeSet<NodeId> = damaged_nodes(&report);
-    if is_whole {
-        report.miscounts = find_miscounts(&state, &found_usage, complete.difference(&unreadable).copied())?;
-    }
+    let mut uncounted = damaged_nodes(&report);
+    uncounted.extend(complete.iter().filter(|node| {
+        let (from, to) = page_rows::table_range(b'P', **node);
+        unreadable.iter().any(|range| range.overlaps(&from, &to))
+    }));
+    report.miscounts = find_miscounts(&state, &found_usage, complete.difference(&uncounted).copied())?;
     let mut nodes: BTreeSet<NodeId> = found_usage.into_keys().collect();
     nodes.extend(readable(entry_rows::nodes_with_entries(&state))?);
     for damage in &mut report.damage {
@@ -245,7 +254,10 @@ pub(crate) fn compare_rows(
                 return ControlFlow::Break(());
             }
             read += portion.bytes;
-            for problem in portion.problems.into_iter().filter(|problem| !is_known(problem)) {
+            let is_known = |problem: &Problem| is_known(problem, report.has_unreadable_parts);
+            let problems_of_portion: Vec<Problem> =
+                portion.problems.into_iter().filter(|problem| !is_known(problem)).collect();
+            for problem in problems_of_portion {
                 let (count, listed) = match problem.severity() {
                     Severity::Damage => (&mut report.contradictions, &mut problems),
                     Severity::Dangling => (&mut report.dangling, &mut dangling),
@@ -280,8 +292,41 @@ pub(crate) fn compare_rows(
 }
 
 /// Whether a problem is reported as damage below.
-fn is_known(problem: &Problem) -> bool {
-    matches!(problem, Problem::ObjectDamaged { .. })
+fn is_known(problem: &Problem, has_unreadable_parts: bool) -> bool {
+    match problem {
+        Problem::ObjectDamaged { .. } => true,
+        Problem::RowDamaged { is_unreadable_part, .. } => *is_unreadable_part && has_unreadable_parts,
+        _ => false,
+    }
+}
+
+/// The objects whose rows are in these ranges, as extents and entries of collections tell: at most as many as are listed.
+fn lost_objects(state: &Snapshot, ranges: &[LostRange]) -> Result<BTreeSet<Oid>> {
+    let mut lost = BTreeSet::new();
+    if ranges.is_empty() {
+        return Ok(lost);
+    }
+    let mut add = |oid: Oid| {
+        let key = page_rows::object_key(oid.page(), oid.slot());
+        // A row that was changed since can be read.
+        if ranges.iter().any(|range| range.contains(&key)) && state.row(&key).is_err() {
+            lost.insert(oid);
+        }
+        if lost.len() < MAX_LISTED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let of_extent = |key: &[u8], _: &[u8]| match key.get(1..5).and_then(|node| node.try_into().ok()) {
+        Some(node) => {
+            page_rows::parse_extent(NodeId(u32::from_be_bytes(node)), key).map_or(ControlFlow::Continue(()), &mut add)
+        }
+        None => ControlFlow::Continue(()),
+    };
+    state.rows_beside_damage(b"E", b"F", of_extent, |_, _| ())?;
+    let of_entry = |key: &[u8], value: &[u8]| match entry_rows::is_totals(key) {
+        true => ControlFlow::Continue(()),
+        false => entry_rows::decode_target(key, value).map_or(ControlFlow::Continue(()), &mut add),
+    };
+    state.rows_beside_damage(b"C", b"D", of_entry, |_, _| ())?;
+    Ok(lost)
 }
 
 /// What was read; nothing if that is on a damaged page, which is reported by itself.
@@ -302,7 +347,9 @@ fn find_miscounts(
 ) -> Result<Vec<Miscount>> {
     let mut miscounts = Vec::new();
     for node in nodes {
-        let (counted, found) = (NodeUsage::read(state, node)?, found.get(&node).copied().unwrap_or_default());
+        let found = found.get(&node).copied().unwrap_or_default();
+        // Damage of the row is reported by itself.
+        let Some(counted) = readable(NodeUsage::read(state, node).map(Some))? else { continue };
         if counted != found {
             miscounts.push(Miscount { node, counted, found });
         }

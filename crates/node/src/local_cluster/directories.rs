@@ -22,7 +22,7 @@ use crate::member;
 
 /// The row of the first store that records the bricks of the directories: `CLUSTER 1 FIRST 2 SECOND`, the cluster, and pairs of a
 /// directory's number and a brick's. A restored cluster has another number, and its directories may have other bricks.
-const BRICKS_ROW: &[u8] = b"directories";
+pub(crate) const BRICKS_ROW: &[u8] = b"directories";
 
 /// The name of the directory of a brick, within the data directory: from 2 on, as the data directory is that of the first one.
 pub(crate) fn brick_directory_name(number: u16) -> String {

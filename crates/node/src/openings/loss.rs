@@ -6,19 +6,25 @@
 //! 2. Page numbers are skipped, so no identifier that was given after the position is given again.
 //! 3. The horizon rises to the time of the cluster: a transaction that began before is refused as too old if nothing is known of it.
 //! 4. The history begins with a new opening that is not compared with earlier witnesses.
+//! 5. The bound of promises (V4) rises above that time: what was promised shortly before may be lost, too.
+//!
+//! The same holds for a brick of which a repair gave up rows or transactions; see [`lost_rows`](super::lost_rows) for the former.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use meta::catalog::{BrickId, CatalogEditor};
 use meta::opening::{Opening, OpeningHistory, OpeningRecord, Subject, WitnessedPosition};
-use model::{Error, ErrorKind, NodeId, Result};
+use model::{Error, ErrorKind, NodeId, Result, SpaceId};
+use protocol::clock::LEAD_MS;
 use protocol::commit::Record;
 use protocol::ident::{HlcTimestamp, Version};
-use store::{RowChanges, Store};
+use store::{Loss, RowChanges, Store};
 use wire::cluster::{decode_record, encode_record};
 
 use super::asking::{Asked, ask_all, members};
+use super::lost_rows::DamagedNode;
 use super::{WitnessTable, kept_rows, witnessed_of};
 use crate::auth::ClusterCredentials;
 use crate::brick::page_rows;
@@ -50,8 +56,10 @@ pub struct BrickLoss {
     pub known: Option<OpeningRecord>,
     /// What other processes saw, as far as they answer.
     pub witnesses: Vec<WitnessReport>,
-    /// The logical nodes that the brick serves.
-    pub nodes: Vec<NodeId>,
+    /// The logical nodes that the brick serves, and their spaces.
+    pub nodes: Vec<(NodeId, Option<SpaceId>)>,
+    /// What a repair gave up.
+    pub given_up: Option<Loss>,
     history: OpeningHistory,
     /// The time of the cluster in milliseconds since 1970; `None` if the store was restored from an archive.
     time_ms: Option<u64>,
@@ -98,9 +106,11 @@ impl BrickLoss {
                 format!("logical nodes move from or to brick {brick}: end that with `mortar remap --cancel` first");
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        let nodes = placed().filter(|(_, placed)| placed.brick == brick).map(|(node, _)| node).collect();
-        let (position, last) = (store.position(), history.last());
-        Ok(Self { brick, position, last, known, witnesses, nodes, history, time_ms })
+        let of_brick = placed().filter(|(_, placed)| placed.brick == brick);
+        let space = |node| catalog.space_of(node).map(|space| space.id);
+        let nodes = of_brick.map(|(node, _)| (node, space(node))).collect();
+        let (position, last, given_up) = (store.position(), history.last(), store.loss()?);
+        Ok(Self { brick, position, last, known, witnesses, nodes, given_up, history, time_ms })
     }
 
     /// Adds what another brick, which does not run, keeps in its store of the brick's log.
@@ -123,8 +133,9 @@ impl BrickLoss {
     pub async fn of_copy(editor: &CatalogEditor, store: &Store, brick: BrickId, nodes: Vec<NodeId>) -> Result<Self> {
         let history = kept_rows::history(store)?;
         let (known, position) = (editor.opening(brick).await?, store.position());
-        let (last, witnesses, time_ms) = (history.last(), Vec::new(), None);
-        Ok(Self { brick, position, last, known, witnesses, nodes, history, time_ms })
+        let (last, witnesses, given_up, time_ms) = (history.last(), Vec::new(), None, None);
+        let nodes = nodes.into_iter().map(|node| (node, None)).collect();
+        Ok(Self { brick, position, last, known, witnesses, nodes, given_up, history, time_ms })
     }
 
     /// The highest position of the log that is known under an opening that the directory has or lacks.
@@ -140,7 +151,7 @@ impl BrickLoss {
         let base = self.known.and_then(|known| known.base);
         let is_last =
             self.last == base || self.last.is_some() && self.last == self.known.and_then(|known| known.claimed);
-        !is_last || self.highest_position() > self.position
+        !is_last || self.highest_position() > self.position || self.given_up.is_some()
     }
 
     /// Accepts the loss: the next start of the brick serves what the directory has.
@@ -155,8 +166,9 @@ impl BrickLoss {
         let openings: Vec<Opening> = others.chain(seen).collect();
         let history = self.history.accept_loss(&openings, self.position, rand::random());
         let opening = history.last().ok_or_else(|| Error::new(ErrorKind::Internal, "a history without an opening"))?;
-        for node in &self.nodes {
-            editor.count_loss(*node, self.brick).await?;
+        let mut moves = Vec::with_capacity(self.nodes.len());
+        for (node, _) in &self.nodes {
+            moves.push(editor.count_loss(*node, self.brick).await?.value.moves);
         }
         let claimed = OpeningRecord { base: self.last, claimed: Some(opening), position: 0 };
         if !editor.replace_opening(self.brick, self.known, claimed).await?.value {
@@ -165,44 +177,88 @@ impl BrickLoss {
                 "the brick was opened elsewhere meanwhile: examine it again",
             ));
         }
-        self.commit_rows(store, &history)?;
+        let damaged = self.mend_nodes(store, &moves)?;
+        self.commit_rows(store, &history, &damaged)?;
+        store.accept_loss()?;
         Ok(opening)
+    }
+
+    /// Writes what the logical nodes need of which rows are lost; returns these.
+    fn mend_nodes(&self, store: &Store, moves: &[u32]) -> Result<Vec<DamagedNode>> {
+        let Some(lost) = self.given_up.as_ref().filter(|given_up| !given_up.rows.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let time = HlcTimestamp::at(self.time_ms.unwrap_or(0));
+        let nodes = self.nodes.iter().zip(moves);
+        let nodes = nodes.filter_map(|((node, space), moves)| {
+            Some(DamagedNode { node: *node, space: (*space)?, moves: *moves, time })
+        });
+        let nodes: Vec<DamagedNode> = nodes.collect();
+        nodes.iter().try_for_each(|node| node.mend(store, &lost.rows))?;
+        Ok(nodes)
+    }
+
+    /// The bound of promises of a logical node; `None` if it need not change.
+    fn bound(&self, store: &Store, node: NodeId) -> Result<Option<HlcTimestamp>> {
+        let Some(time_ms) = self.time_ms else { return Ok(None) };
+        let known = time_of(store, &page_rows::bound_key(node))?;
+        // A brick raises it at most so far ahead (L2).
+        Ok(Some(HlcTimestamp::at(time_ms + LEAD_MS).max(known)))
     }
 
     /// The horizon of a logical node, which only rises. Of a restored store it is the time up to which its log promised something: no clock is needed
     /// to know that, and what began later in the former cluster is new to this one.
     fn horizon(&self, store: &Store, node: NodeId) -> Result<HlcTimestamp> {
-        let time_of = |key: &[u8]| -> Result<HlcTimestamp> {
-            let Some(row) = store.row(key)? else { return Ok(HlcTimestamp::ZERO) };
-            match decode_record(&row)? {
-                (_, Record::Horizon(time) | Record::Bound(time)) => Ok(time),
-                _ => Ok(HlcTimestamp::ZERO),
-            }
-        };
-        let known = time_of(&page_rows::horizon_key(node))?;
+        let known = time_of(store, &page_rows::horizon_key(node))?;
         match self.time_ms {
             Some(time_ms) => Ok(known.max(HlcTimestamp::at(time_ms))),
-            None => Ok(known.max(time_of(&page_rows::bound_key(node))?)),
+            None => Ok(known.max(time_of(store, &page_rows::bound_key(node))?)),
         }
     }
 
-    fn commit_rows(&self, store: &Store, history: &OpeningHistory) -> Result<()> {
+    fn commit_rows(&self, store: &Store, history: &OpeningHistory, damaged: &[DamagedNode]) -> Result<()> {
         let mut changes = RowChanges::new();
-        for node in &self.nodes {
+        for (node, _) in &self.nodes {
+            // No positions of the logical node: one above its limit would not be the last one that its writer knows (L1).
             let horizon = self.horizon(store, *node)?;
-            // No position of the logical node: one above its limit would not be the last one that its writer knows (L1).
-            let row = encode_record(&Record::Horizon(horizon), Version::ZERO);
-            changes.put(&page_rows::horizon_key(*node), row);
-            let (from, to) = page_rows::free_range(*node);
-            store.rows(&from, &to, |key, value| {
-                if let Ok(next) = <[u8; 8]>::try_from(value) {
-                    let next = u64::from_be_bytes(next).saturating_add(SKIPPED_PAGES);
-                    changes.put(key, page_rows::encode_number(next));
-                }
-                ControlFlow::Continue(())
-            })?;
+            changes.put(&page_rows::horizon_key(*node), encode_record(&Record::Horizon(horizon), Version::ZERO));
+            if let Some(bound) = self.bound(store, *node)? {
+                changes.put(&page_rows::bound_key(*node), encode_record(&Record::Bound(bound), Version::ZERO));
+            }
+            for (space, next) in free_pages(store, *node, damaged)? {
+                changes.put(
+                    &page_rows::free_key(*node, space),
+                    page_rows::encode_number(next.saturating_add(SKIPPED_PAGES)),
+                );
+            }
         }
         kept_rows::put_history(&mut changes, history);
         store.commit_rows(changes).map(drop)
     }
+}
+
+/// The time in the row of a bound or a horizon.
+fn time_of(store: &Store, key: &[u8]) -> Result<HlcTimestamp> {
+    let Some(row) = store.row(key)? else { return Ok(HlcTimestamp::ZERO) };
+    match decode_record(&row)? {
+        (_, Record::Horizon(time) | Record::Bound(time)) => Ok(time),
+        _ => Ok(HlcTimestamp::ZERO),
+    }
+}
+
+/// The first page number of each space that was never reserved at a logical node, as far as rows tell.
+fn free_pages(store: &Store, node: NodeId, damaged: &[DamagedNode]) -> Result<BTreeMap<SpaceId, u64>> {
+    let mut free = BTreeMap::new();
+    let (from, to) = page_rows::free_range(node);
+    store.rows(&from, &to, |key, value| {
+        if let (Ok(next), Some(space)) = (<[u8; 8]>::try_from(value), key.last_chunk()) {
+            free.insert(SpaceId(u16::from_be_bytes(*space)), u64::from_be_bytes(next));
+        }
+        ControlFlow::Continue(())
+    })?;
+    if let Some(damaged) = damaged.iter().find(|damaged| damaged.node == node) {
+        let next = free.entry(damaged.space).or_default();
+        *next = damaged.free_page(store)?.max(*next);
+    }
+    Ok(free)
 }

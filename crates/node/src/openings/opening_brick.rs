@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use meta::catalog::{BrickId, CatalogEditor};
-use meta::opening::{Opening, OpeningHistory, OpeningProcedure, OpeningRefusal, OpeningStep, Subject};
+use meta::opening::{LogState, Opening, OpeningHistory, OpeningProcedure, OpeningRefusal, OpeningStep, Subject};
 use model::{Error, ErrorKind, Result};
 use store::{RowChanges, Store};
 use tokio::time::{self, Instant};
@@ -79,7 +79,10 @@ impl Opener<'_> {
             true => OpeningProcedure::begin_after_loss,
             false => OpeningProcedure::begin,
         };
-        let mut opening = begin(&history, known, position, rand::random()).map_err(by_catalogue)?;
+        let store = self.store.clone();
+        let has_lost = blocking::wait(move || store.loss()).await?.is_some();
+        let log = LogState { position, has_lost };
+        let mut opening = begin(&history, known, log, rand::random()).map_err(by_catalogue)?;
         loop {
             let is_replaced = match opening.step() {
                 OpeningStep::Ask => {

@@ -10,7 +10,7 @@ use model::Result;
 use parking_lot::MutexGuard;
 
 use super::{Core, DurableFiles};
-use crate::engine::{Engine, EngineRead};
+use crate::engine::{Engine, EngineRead, EngineRow};
 use crate::error::{self, IntoModelResult};
 use crate::log::entry::Step;
 use crate::plant::{ContentBug, FaultBug, planted};
@@ -196,8 +196,13 @@ impl Core {
         }
         let last = durable.files.first().saturating_sub(1);
         let row = (Key::system(key::SWEPT), Some(Bytes::copy_from_slice(&last.to_be_bytes())));
+        self.write_to_tree(vec![row])
+    }
+
+    /// Writes rows of the store itself, which are not in the buffer, to the B-tree.
+    pub(crate) fn write_to_tree(&self, rows: Vec<EngineRow>) -> Result<()> {
         let _one_at_a_time = self.installer.install_lock.lock();
-        self.state.engine.write(&mut [Ok(row)].into_iter()).into_model_result()
+        self.state.engine.write(&mut rows.into_iter().map(Ok)).into_model_result()
     }
 
     /// Loads the extents whose storage earlier openings did not free. If they cannot all be read, none is freed: the space stays in use.

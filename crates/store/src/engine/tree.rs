@@ -7,7 +7,7 @@
 //! 1. No byte of the file is used without a check of its bounds, even if its checksum matches.
 //! 2. A page of a state is not written while that state can be read (`space`).
 //! 3. A damaged page in the path of a change does not stop a batch. It is replaced by a leaf that has the changed rows and says that
-//!    all others in its range are lost, so reads of these still fail.
+//!    all others in its range are lost, so reads of these still fail, until a repair gives them up.
 //!
 //! | module | contains |
 //! | --- | --- |
@@ -44,6 +44,7 @@ use parking_lot::Mutex;
 use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow};
 use crate::disk::{self, Disk};
 use crate::plant::{TreeBug, planted};
+use crate::rows::key::{self, Key};
 use batch::Batch;
 use damage::FileDamage;
 use file::{MAX_PAGES, TreeFile};
@@ -369,6 +370,23 @@ impl Engine for TreeEngine {
 
     fn load(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()> {
         self.write_batch(Durability::Later, |batch| batch.apply(rows))
+    }
+
+    fn give_up(
+        &self,
+        parts: &[(Key, u64)],
+        rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>,
+    ) -> EngineResult<()> {
+        // A change of a key leads to its page. System rows are not changed: they are in the meta page, too.
+        let leading = |first: &Key| match first.is_empty() || key::system_row(first).is_some() {
+            true => first.successor(),
+            false => first.clone(),
+        };
+        let mut rows = parts.iter().map(|(first, _)| Ok((leading(first), None))).chain(rows);
+        self.write_batch(Durability::Now, |batch| {
+            batch.given_up = parts.iter().map(|(_, page)| *page).collect();
+            batch.apply(&mut rows)
+        })
     }
 
     fn reclaim_space(&self) -> EngineResult<u64> {

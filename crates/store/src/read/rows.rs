@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use model::{Error, Result};
+use model::{Error, ErrorKind, Result};
 
 use crate::checksum::crc32c_parts;
 use crate::error::corrupt_row;
@@ -12,6 +12,29 @@ use crate::read::layers::{FoundRow, RowRef};
 use crate::rows::key::{Key, hex};
 use crate::rows::mob::Row;
 use crate::rows::row::{self, RowError};
+
+/// Rows of the store's user: `from <= key < to`, all from `from` on if `to` is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostRange {
+    /// The first key.
+    pub from: Vec<u8>,
+    /// Behind the last key.
+    pub to: Option<Vec<u8>>,
+}
+
+impl LostRange {
+    /// Whether it has a part of `from <= key < to`.
+    #[must_use]
+    pub fn overlaps(&self, from: &[u8], to: &[u8]) -> bool {
+        self.from[..] < *to && self.to.as_deref().is_none_or(|end| *from < *end)
+    }
+
+    /// Whether it has a key.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.from[..] <= *key && self.to.as_deref().is_none_or(|end| *key < *end)
+    }
+}
 
 /// The error for a damaged row with this whole key.
 pub(crate) fn damaged(key: &[u8], error: RowError) -> Error {
@@ -119,4 +142,65 @@ pub(crate) fn rows(
         }
         failed.map_or(Ok(()), Err)
     })
+}
+
+/// As [`rows`], and goes on behind rows that cannot be read, of which it tells `damaged` the keys and the error.
+pub(crate) fn rows_beside_damage(
+    this: &impl Readable,
+    (from, to): (&[u8], &[u8]),
+    mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    mut damaged: impl FnMut(LostRange, &Error),
+) -> Result<()> {
+    let (mut from, to) = (Key::row(from), Key::row(to));
+    let own = |key: &[u8]| key.get(1..).unwrap_or_default().to_vec();
+    let mut flow = ControlFlow::Continue(());
+    while from < to {
+        // The rows before the first damaged page, also those in the buffer, and then the page.
+        let (mut behind, mut error) = (from.clone(), None);
+        let mut scan = |from: &mut Key, to: &Key| {
+            let scanned = rows(this, (&from.clone()[1..], &to[1..]), false, |key, value| {
+                *from = Key::row(key).successor();
+                flow = visit(key, value);
+                flow
+            });
+            match scanned {
+                Err(damage) if damage.kind() == ErrorKind::Corrupt => error = Some(damage),
+                scanned => return scanned.map(|()| true),
+            }
+            Ok(false)
+        };
+        if scan(&mut behind, &to)? {
+            return Ok(());
+        }
+        let part = this.read_state(|layers| Ok(layers.engine.first_damage(&behind, &to)))?;
+        let first = part.as_ref().map_or_else(|| to.clone(), |(first, _)| Key::from(&first[..]).min(to.clone()));
+        let is_whole = first <= behind || scan(&mut behind, &first)?;
+        let (first, end) = match part {
+            // It can be read again.
+            None if is_whole => (to.clone(), None),
+            Some((_, end)) if is_whole => (first.max(from.clone()), end.map(|end| Key::from(&end[..]))),
+            // The checksum of a row is wrong: the one behind all that were visited.
+            _ => {
+                let mut next = None;
+                this.read_state(|layers| {
+                    layers.scan(&behind, &to, &mut |key, _| {
+                        next = Some(Key::from(key));
+                        ControlFlow::Break(())
+                    })
+                })?;
+                let row = next.unwrap_or_else(|| behind.clone());
+                let end = row.successor();
+                (row, Some(end))
+            }
+        };
+        if flow.is_break() || first >= to {
+            return Ok(());
+        }
+        let end = end.filter(|end| *end > first && *end < to).unwrap_or_else(|| to.clone());
+        if let Some(error) = &error {
+            damaged(LostRange { from: own(&first), to: Some(own(&end)) }, error);
+        }
+        from = end;
+    }
+    Ok(())
 }

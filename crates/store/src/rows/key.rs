@@ -5,6 +5,7 @@
 //! 'c' data index              a further chunk of a content          'd' file offset         extent to be freed
 //! 'k' ...                     a row of the store's user,            'g' data                bytes to be removed
 //!                             with the user's key                   's' ...                 system rows
+//! 'l' number                  a range of rows that a repair gave up
 //! ```
 //!
 //! All numbers are big-endian, so keys order as their parts do.
@@ -35,6 +36,7 @@ pub(crate) mod table {
     pub(crate) const GARBAGE: u8 = b'g';
     pub(crate) const SYSTEM: u8 = b's';
     pub(crate) const ROW: u8 = b'k';
+    pub(crate) const LOST: u8 = b'l';
 }
 
 /// The system row with the last frame of the log that is in the B-tree.
@@ -135,6 +137,10 @@ impl Key {
 
     pub(crate) fn chunks_of(data: DataId) -> Self {
         Self::concat(&[&[table::CHUNK], &data.0.to_be_bytes()])
+    }
+
+    pub(crate) fn lost(number: u32) -> Self {
+        Self::concat(&[&[table::LOST], &number.to_be_bytes()])
     }
 
     pub(crate) fn system(name: &str) -> Self {

@@ -71,7 +71,7 @@ impl AuditedRows {
             }
             table::FREED => drop(self.freed.insert(key::extent_of(key).unwrap())),
             table::GARBAGE => drop(self.garbage.insert(data_of(key).unwrap().0)),
-            table::SYSTEM | table::ROW => {}
+            table::SYSTEM | table::ROW | table::LOST => {}
             other => panic!("a row of table {other}"),
         }
     }

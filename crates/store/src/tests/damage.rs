@@ -240,7 +240,7 @@ fn round(world: &World, seed: u64, outcomes: &mut Outcomes) {
             damaged.push(mutate(world, dir.path(), &mut random));
         }
     }
-    let report = Store::repair(dir.path(), false, small_options(), &());
+    let report = Store::repair(dir.path(), false, &[], small_options(), &());
     let store = match Store::open(dir.path(), small_options()) {
         Ok(store) => store,
         Err(error) => {

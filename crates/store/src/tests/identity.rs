@@ -263,15 +263,15 @@ fn a_repair_accepts_each_of_these_losses_and_says_what_is_kept() {
     world.work(1, 50, true);
     let installed = world.rows.len();
     world.take("log", &older);
-    let report = Store::repair(world.dir.path(), false, options(), &()).unwrap();
+    let report = Store::repair(world.dir.path(), false, &[], options(), &()).unwrap();
     assert!(report.damage.as_ref().unwrap().contains("the log ends before frame"), "{report:?}");
-    let report = Store::repair(world.dir.path(), true, options(), &()).unwrap();
+    let report = Store::repair(world.dir.path(), true, &[], options(), &()).unwrap();
     assert!(report.repaired && report.kept == report.installed, "{report:?}");
     assert_eq!(world.rows.len(), installed);
     world.check();
     let path = world.last_segment();
     fs::remove_file(path).unwrap();
     world.assert_refused(&["has no frame"]);
-    assert!(Store::repair(world.dir.path(), true, options(), &()).unwrap().repaired);
+    assert!(Store::repair(world.dir.path(), true, &[], options(), &()).unwrap().repaired);
     world.check();
 }

@@ -29,7 +29,7 @@ pub(super) fn check_objects(reading: &mut Reading<'_>, from: Vec<u8>, to: &[u8])
     reading.each(&from, to, |reading, key, value| {
         let Some((page, slot)) = rows::parse_key(key) else {
             let what = format!("row {key:02x?} is neither the head of a page nor an object");
-            reading.report(Problem::RowDamaged { node, what });
+            reading.report(Problem::RowDamaged { node, what, is_unreadable_part: false });
             return Ok(());
         };
         if current.as_ref().is_none_or(|known| known.page != page) {

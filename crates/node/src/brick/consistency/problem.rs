@@ -32,7 +32,12 @@ pub(crate) enum Remedy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
     /// A row cannot be read or decoded.
-    RowDamaged { node: NodeId, what: String },
+    RowDamaged {
+        node: NodeId,
+        what: String,
+        /// Whether a part of the B-tree cannot be read, which a scrub of the store names, too.
+        is_unreadable_part: bool,
+    },
     /// An object cannot be decoded, or has another checksum.
     ObjectDamaged { oid: Oid, what: String },
     /// A page has objects and no head, so its slots count as free.
@@ -210,7 +215,7 @@ fn key(entry: &Entry) -> String {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RowDamaged { node, what } => write!(f, "logical node {:x}: {what}", node.0),
+            Self::RowDamaged { node, what, .. } => write!(f, "logical node {:x}: {what}", node.0),
             Self::ObjectDamaged { what, .. } => f.write_str(what),
             Self::HeadMissing { .. } => f.write_str("its page has no head, so its slot counts as free"),
             Self::PositionNotReserved { page, position, limit } => write!(

@@ -1,7 +1,7 @@
 //! Keeps the indexes of a logical node: enters the objects that were there before an index was known, in portions, and removes the
 //! entries of indexes that were dropped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -27,6 +27,9 @@ const MAX_BYTES: usize = 1 << 20;
 /// The pause after a portion, and after there was nothing to be done yet, in milliseconds.
 const PAUSE_MS: Ms = 1;
 const RETRY_DELAY_MS: Ms = 50;
+/// How long an index waits that needs a damaged row, and the pause while one waits and there is nothing else to be done.
+const DAMAGE_RETRY_MS: Ms = 60_000;
+const DAMAGED_DELAY_MS: Ms = 1_000;
 
 /// How much is done about an index at a time.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +60,8 @@ pub(super) struct IndexKeeper {
     schema: Option<Arc<Schema>>,
     /// How fast indexes are built.
     pub(super) paces: BuildPaces,
+    /// Indexes that need damaged rows, and when they are tried again.
+    damaged: BTreeMap<u32, Ms>,
 }
 
 impl IndexKeeper {
@@ -73,7 +78,7 @@ impl IndexKeeper {
     ) -> Result<Self> {
         let indexes = Indexes::open(reader, node, prepared)?;
         let due = if indexes.is_busy() { now } else { Ms::MAX };
-        Ok(Self { node, indexes, portion, due, schema: None, paces: BuildPaces::default() })
+        Ok(Self { node, indexes, portion, due, schema: None, paces: BuildPaces::default(), damaged: BTreeMap::new() })
     }
 
     /// When the next portion is due.
@@ -122,16 +127,18 @@ impl IndexKeeper {
         self.indexes.compute_touches(objects, self.schema.as_deref(), part)
     }
 
-    /// Does nothing before this time.
-    pub(super) fn postpone(&mut self, until: Ms) {
-        self.due = until;
+    /// A task needs a damaged row: its index waits. Others go on.
+    pub(super) fn postpone(&mut self, task: &IndexTask, now: Ms) {
+        self.damaged.insert(task.index(), now + DAMAGE_RETRY_MS);
     }
 
     /// A task was done, or there was none: sets when the next portion is due.
     pub(super) fn schedule(&mut self, has_entered: bool, now: Ms) {
         self.due = match self.indexes.is_busy() {
             false => Ms::MAX,
-            true => now + if has_entered { PAUSE_MS } else { RETRY_DELAY_MS },
+            true if has_entered => now + PAUSE_MS,
+            true if self.damaged.is_empty() => now + RETRY_DELAY_MS,
+            true => now + DAMAGED_DELAY_MS,
         };
     }
 
@@ -143,8 +150,11 @@ impl IndexKeeper {
         has_room: bool,
         now: Ms,
     ) -> Option<IndexTask> {
-        let Self { indexes, paces, .. } = self;
-        indexes.next_task(durable, prepared, has_room, &mut |index| paces.may_enter(index, now))
+        let Self { indexes, paces, damaged, .. } = self;
+        damaged.retain(|_, retry_at| *retry_at > now);
+        indexes.next_task(durable, prepared, &|index| !damaged.contains_key(&index), &mut |index| {
+            has_room && paces.may_enter(index, now)
+        })
     }
 
     /// Does a portion of a task. Returns the specs that can be followed once its changes are submitted, if there are such.

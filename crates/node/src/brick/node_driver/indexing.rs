@@ -23,8 +23,6 @@ use crate::brick::plant::{Bug, planted};
 
 /// Submissions with the store beyond which no portion of an index is done.
 const MAX_IN_FLIGHT: usize = 256;
-/// When a portion of an index is tried again whose objects cannot be read because they are damaged.
-const DAMAGE_RETRY_MS: Ms = 60_000;
 
 impl<C: Clone> NodeDriver<C> {
     /// The catalogue was asked for classes, and those that it has are known here.
@@ -127,14 +125,16 @@ impl<C: Clone> NodeDriver<C> {
         };
         // What was removed is read until that is durable.
         let has_entered = matches!(task, Some(IndexTask::Enter(..)));
-        let done = task.map(|task| self.index.run_task(&task, &self.reader, durable, self.writer.rows(), now));
+        let done = task.as_ref().map(|task| self.index.run_task(task, &self.reader, durable, self.writer.rows(), now));
         let specs = match done.transpose() {
             Ok(specs) => specs.flatten(),
             Err(error) if is_damage(&error) && !planted(Bug::DamageEndsNode) => {
                 warn!(node = %self.node, %error, "an index cannot be completed: it is tried again in a minute");
-                self.writer.flush_rows();
-                self.index.postpone(now + DAMAGE_RETRY_MS);
-                return self.process_outputs(true, now);
+                match task {
+                    Some(task) if !planted(Bug::IndexWaitsForDamaged) => self.index.postpone(&task, now),
+                    _ => {}
+                }
+                None
             }
             Err(error) => return self.fail(error),
         };

@@ -4,10 +4,11 @@
 //! changes become new pages; pages without changes are kept. A page that becomes small takes in its neighbour.
 //!
 //! A damaged page that has changes in its range becomes a leaf that is incomplete: it has the changed rows, removed ones too, and
-//! stands for all other rows in the range, which are lost.
+//! stands for all other rows in the range, which are lost. A batch that gives them up leaves the changed rows only.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::io::IoSlice;
 
 use bytes::Bytes;
@@ -52,6 +53,8 @@ pub(super) struct Batch<'a> {
     pub(super) system: SystemRows,
     /// Batches in a row that failed because a page could not be read.
     failed_reads: &'a mut u32,
+    /// Damaged pages whose lost rows are absent from now on.
+    pub(super) given_up: BTreeSet<u64>,
 }
 
 /// Copies of the children of a branch, to which entries refer while the branch is rewritten. One is for a child that was just written.
@@ -135,7 +138,8 @@ impl<'a> Batch<'a> {
         failed_reads: &'a mut u32,
     ) -> Self {
         let (pages, spare) = (Vec::new(), Vec::new());
-        Self { file, space, before, room, pages, spare, system: before.system.clone(), failed_reads }
+        let system = before.system.clone();
+        Self { file, space, before, room, pages, spare, system, failed_reads, given_up: BTreeSet::new() }
     }
 
     /// A page with fewer bytes takes in its neighbour.
@@ -274,6 +278,7 @@ impl<'a> Batch<'a> {
         changes: &'e [Change],
         copy: &'e OnceCell<PageBytes>,
     ) -> EngineResult<Rewritten<'e>> {
+        let gives_up = self.given_up.contains(&at.page);
         let contents = match self.copy(at, level, copy) {
             Ok(node) => match self.rewrite_leaf(&node, level, changes)? {
                 Some(page) => return Ok(Rewritten::Page(page)),
@@ -284,7 +289,7 @@ impl<'a> Batch<'a> {
         let contents = match contents {
             Ok(contents) => contents,
             Err(EngineError::Failed(error))
-                if *self.failed_reads < FAILED_READS && !planted(TreeBug::UnreadableIsLost) =>
+                if !gives_up && *self.failed_reads < FAILED_READS && !planted(TreeBug::UnreadableIsLost) =>
             {
                 *self.failed_reads += 1;
                 return Err(EngineError::Failed(error));
@@ -293,14 +298,23 @@ impl<'a> Batch<'a> {
                 // The page stays in use, so it is not overwritten.
                 let error = error.cause();
                 tracing::error!(error, "changing rows of a damaged page of the B-tree: its other rows are lost");
-                return self.replace_damaged(level, first, changes).map(Rewritten::Contents);
+                return self.replace_damaged(level, first, changes, gives_up).map(Rewritten::Contents);
             }
         };
         self.space.free(at.page, 1);
-        let (is_incomplete, mut replaced) = (contents.is_incomplete, Vec::new());
+        let Contents { entries: mut before, mut is_incomplete } = contents;
+        if gives_up && !planted(TreeBug::GivenUpStaysIncomplete) {
+            before.retain(|entry| match entry.value {
+                NewValue::Absent => false,
+                NewValue::Outside(run, len) => self.file.value(run, len, self.before.pages).is_ok(),
+                _ => true,
+            });
+            is_incomplete = false;
+        }
+        let mut replaced = Vec::new();
         let entries = match level {
-            0 => merge(contents.entries, changes, is_incomplete, &mut replaced),
-            _ => self.rewrite_children(level, contents.entries, changes)?,
+            0 => merge(before, changes, is_incomplete, &mut replaced),
+            _ => self.rewrite_children(level, before, changes)?,
         };
         replaced.into_iter().for_each(|value| self.free_value(value));
         Ok(Rewritten::Contents(Contents { entries, is_incomplete }))
@@ -528,14 +542,16 @@ impl<'a> Batch<'a> {
         level: u8,
         first: &Cow<'e, [u8]>,
         changes: &'e [Change],
+        gives_up: bool,
     ) -> EngineResult<Contents<'e>> {
-        let mut entries = merge(Vec::new(), changes, true, &mut Vec::new());
+        let is_incomplete = !gives_up || planted(TreeBug::GivenUpStaysIncomplete);
+        let mut entries = merge(Vec::new(), changes, is_incomplete, &mut Vec::new());
         for below in 0..level {
             let mut above = Vec::new();
-            self.pack(below, Some(Gathered::new(first.clone(), entries, below == 0)), &mut above)?;
+            self.pack(below, Some(Gathered::new(first.clone(), entries, is_incomplete && below == 0)), &mut above)?;
             entries = above;
         }
-        Ok(Contents { entries, is_incomplete: level == 0 })
+        Ok(Contents { entries, is_incomplete: is_incomplete && level == 0 })
     }
 
     /// Adds levels until one page is left.

@@ -2,14 +2,16 @@
 
 use std::ops::ControlFlow;
 
-use super::super::{CheckObserver, Checked, DamagedRange, EngineRead, EngineResult, RowVisitor};
+use bytes::Bytes;
+
+use super::super::{CheckObserver, Checked, DamagedKeys, DamagedRange, EngineRead, EngineResult, RowVisitor};
 use super::damage::{PageDamage, PageFault};
 use super::file::TreeFile;
 use super::meta::{FoundMeta, TreeState};
 use super::page::{Node, PAGE, PageRef, Value};
 use super::{io_error, meta_place, read_map};
 use crate::plant::{TreeBug, planted};
-use crate::rows::key;
+use crate::rows::key::{self, Key};
 
 /// A state of the tree that is being read.
 pub(super) struct TreeRead<'a> {
@@ -90,6 +92,39 @@ impl TreeRead<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// The first part of a page and of those below, with keys `from <= key < to`, that cannot be read. The keys of the page are
+    /// `first <= key < end`.
+    fn damage_below(
+        &self,
+        (at, level): (PageRef, u8),
+        (from, to): (&[u8], &[u8]),
+        (first, end): (&[u8], Option<&[u8]>),
+    ) -> Option<DamagedKeys> {
+        let all = || Some((first.to_vec(), end.map(<[u8]>::to_vec)));
+        let node = match self.node(at, level) {
+            Ok(node) if !node.is_incomplete() => node,
+            _ => return all(),
+        };
+        if level == 0 {
+            let Ok((start, _)) = node.find(from) else { return all() };
+            return (start..node.count()).find_map(|index| {
+                let Ok((key, value)) = node.row(index) else { return all() };
+                (key < to && self.value(value).is_err()).then(|| (key.to_vec(), Some([key, &[0]].concat())))
+            });
+        }
+        let Ok(start) = node.child_of(from) else { return all() };
+        (start..node.count()).find_map(|index| {
+            let Ok((key, child)) = node.child(index) else { return all() };
+            let next = (index + 1 < node.count()).then(|| node.child(index + 1).map(|(key, _)| key));
+            let Ok(next) = next.transpose() else { return all() };
+            let first = if index == 0 { first } else { key };
+            if first >= to {
+                return None;
+            }
+            self.damage_below((child, level - 1), (from, to), (first, next.or(end)))
+        })
+    }
+
     /// Whether the meta page of this state can be read. A later batch may have overwritten it.
     fn check_header(&self) -> EngineResult<()> {
         let page = meta_place(self.state.batch);
@@ -115,7 +150,7 @@ impl TreeRead<'_> {
         observe: &mut CheckObserver<'_>,
     ) -> ControlFlow<()> {
         let damage = |what: String, from: &[u8], to: Option<&[u8]>| {
-            Checked::Damage(DamagedRange { what, from: from.to_vec(), to: to.map(<[u8]>::to_vec) })
+            Checked::Damage(DamagedRange { what, page: at.page, from: from.to_vec(), to: to.map(<[u8]>::to_vec) })
         };
         observe(Checked::Bytes(PAGE as u64))?;
         let checked = match at.page < self.state.pages {
@@ -124,7 +159,8 @@ impl TreeRead<'_> {
         };
         let node = match checked.and_then(|()| self.node(at, level)) {
             Ok(node) if node.is_incomplete() => {
-                return observe(damage(PageDamage { page: at.page, fault: PageFault::Lost }.to_string(), from, to));
+                observe(damage(PageDamage { page: at.page, fault: PageFault::Lost }.to_string(), from, to))?;
+                return self.show_kept(&node, observe);
             }
             Ok(node) => node,
             Err(error) => return observe(damage(error.cause(), from, to)),
@@ -136,11 +172,24 @@ impl TreeRead<'_> {
                 _ => self.check_child(&node, index, level, (&mut last, to), observe)?,
             };
             if !is_valid {
+                // All of the page: who gives up its rows gives up all.
                 return observe(damage(
                     PageDamage { page: at.page, fault: PageFault::Structure }.to_string(),
-                    &last,
+                    from,
                     to,
                 ));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Shows the rows of a leaf that is incomplete.
+    fn show_kept(&self, leaf: &Node<'_>, observe: &mut CheckObserver<'_>) -> ControlFlow<()> {
+        for index in 0..leaf.count() {
+            if let Ok((key, value)) = leaf.row(index)
+                && let Ok(Some(value)) = self.value(value)
+            {
+                observe(Checked::Kept(Key::from(key), Bytes::copy_from_slice(value)))?;
             }
         }
         ControlFlow::Continue(())
@@ -185,7 +234,7 @@ impl TreeRead<'_> {
             observe(Checked::Bytes(len as u64))?;
             if let Err(error) = self.value(value).and_then(|_| self.file.check(run, len, PageFault::Value)) {
                 let (what, behind) = (error.cause(), [key, &[0]].concat());
-                observe(Checked::Damage(DamagedRange { what, from: key.to_vec(), to: Some(behind) }))?;
+                observe(Checked::Damage(DamagedRange { what, page: run.page, from: key.to_vec(), to: Some(behind) }))?;
             }
         }
         ControlFlow::Continue(true)
@@ -225,6 +274,10 @@ impl EngineRead for TreeRead<'_> {
         }
     }
 
+    fn first_damage(&self, from: &[u8], to: &[u8]) -> Option<DamagedKeys> {
+        self.damage_below(self.state.root?, (from, to), (&[], None))
+    }
+
     fn check(&self, observe: &mut CheckObserver<'_>) -> ControlFlow<()> {
         let mut found = Vec::new();
         if let Err(error) = self.check_header() {
@@ -233,7 +286,7 @@ impl EngineRead for TreeRead<'_> {
         read_map(self.file, &self.state.index, self.state.pages, &mut |_, _, _| {}, &mut |what| found.push(what));
         for what in found {
             // No rows are on these pages.
-            observe(Checked::Damage(DamagedRange { what, from: Vec::new(), to: Some(Vec::new()) }))?;
+            observe(Checked::Damage(DamagedRange { what, page: 0, from: Vec::new(), to: Some(Vec::new()) }))?;
         }
         match self.state.root {
             Some((root, level)) => self.check_node(root, level, &[], None, observe),

@@ -17,6 +17,7 @@ mod changes;
 mod crash;
 mod faults;
 mod fuzz;
+mod give_up;
 mod opening;
 mod planted;
 mod shape;

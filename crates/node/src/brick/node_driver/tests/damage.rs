@@ -165,14 +165,20 @@ fn unique_value_whose_row_is_damaged_is_not_bound_however_often_it_is_tried() {
 
 #[test]
 fn index_over_a_damaged_object_is_completed_when_the_object_was_written_again() {
-    assert_noticed(&[Bug::DamageEndsNode], || {
+    assert_noticed(&[Bug::DamageEndsNode, Bug::IndexWaitsForDamaged], || {
         let damaged = rows::object_key(page(1), 1).to_vec();
         let mut world = world_with_damage(std::slice::from_ref(&damaged));
-        world.set_indexes(&[by_age(BY_AGE), by_age(8)]);
+        world.set_indexes(&[by_age(BY_AGE), by_age(8), IndexSpec { classes: vec![STUDENT], ..by_age(9) }]);
         for _ in 0..20 {
             world.answer_all();
             world.poll();
         }
+        let is_complete = |index| {
+            let (done, total) =
+                world.driver.index_progress(IndexId { node: NODE, space: SPACE, index }).unwrap().unwrap();
+            done == total
+        };
+        assert_eq!([8, 9].map(is_complete), [false, true], "only the index over the damaged object waits");
         assert!(world.driver.failure().is_none() && is_served(&mut world));
         assert_ne!(world.driver.index.due(), Ms::MAX, "it is not complete");
         let mut changes = RowChanges::new();

@@ -40,6 +40,7 @@ fn test_of(bug: TreeBug) -> fn() {
             faults::a_page_that_cannot_be_read_stops_batches_for_a_while_and_then_counts_as_damaged
         }
         TreeBug::DamagedMapIsFree => a_damaged_map_of_used_pages_overwrites_nothing,
+        TreeBug::GivenUpStaysIncomplete => || (0..8).for_each(give_up::give_up_damaged_pages),
         TreeBug::LeakedPagesKept => space::leaked_pages_come_back,
     }
 }

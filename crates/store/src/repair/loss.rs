@@ -1,0 +1,93 @@
+//! What a store has lost, as it is kept until that is accepted.
+
+use model::Result;
+
+use crate::commit::Core;
+use crate::engine::damaged_ranges::DamagedRanges;
+use crate::engine::{Engine, EngineRow};
+use crate::open::{loss_mark, lost_parts};
+use crate::plant::{RecoveryBug, planted};
+use crate::read::rows::LostRange;
+use crate::rows::key::{self, Key, table};
+use crate::rows::lost::{LossMark, LostPart};
+use crate::store::Store;
+
+/// Maximum number of parts that are kept. If there are more, several become one.
+const MAX_KEPT: usize = 4096;
+
+/// What a repair has given up, and what nobody has accepted since. Lost contents are no part of it: their identifiers are never used again,
+/// so nobody can take another state for the newest one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// The last transaction that a repair of the log kept: those behind it are lost.
+    pub kept: Option<u64>,
+    /// Rows that may be lost, in order.
+    pub rows: Vec<LostRange>,
+}
+
+impl Store {
+    /// What repairs have given up since that was last accepted; `None` if that is nothing.
+    ///
+    /// Whoever serves the store has to see to it that nobody takes what is left for the newest state.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn loss(&self) -> Result<Option<Loss>> {
+        loss_in(&*self.core().state.engine)
+    }
+
+    /// Forgets what repairs have given up: it is accepted.
+    ///
+    /// # Errors
+    /// If the B-tree cannot be written.
+    pub fn accept_loss(&self) -> Result<()> {
+        let core: &Core = self.core();
+        let listed = lost_parts(&*core.state.engine)?.into_iter().map(|(key, _)| (key, None));
+        core.write_to_tree(listed.chain([(Key::system(key::SALVAGED), None)]).collect())
+    }
+}
+
+/// What is lost, by the B-tree. The rows about it are written there only.
+pub(super) fn loss_in(engine: &dyn Engine) -> Result<Option<Loss>> {
+    let kept = loss_mark(engine)?.kept;
+    let of_user = |part: LostPart| {
+        let own = |key: Vec<u8>| key.get(1..).unwrap_or_default().to_vec();
+        let LostPart { from, to } = part.of_table(table::ROW)?;
+        // An end behind the table has the key of another one.
+        let to = to.filter(|to| Key::table_of(to) == table::ROW);
+        Some(LostRange { from: own(from), to: to.map(own) })
+    };
+    let rows: Vec<LostRange> = lost_parts(engine)?.into_iter().filter_map(|(_, part)| of_user(part)).collect();
+    let is_any = kept.is_some() || !rows.is_empty();
+    Ok(is_any.then_some(Loss { kept, rows }))
+}
+
+/// The rows that list these ranges, in place of those of earlier repairs, which become a part of them.
+pub(super) fn listing(engine: &dyn Engine, ranges: &DamagedRanges) -> Result<Vec<EngineRow>> {
+    if planted(RecoveryBug::LossNotKept) {
+        return Ok(Vec::new());
+    }
+    let mark = loss_mark(engine)?;
+    let mut known: Vec<LostPart> =
+        ranges.iter().map(|(from, to)| LostPart { from: from.to_vec(), to: to.map(<[u8]>::to_vec) }).collect();
+    let (from, to) = (Key::table(table::LOST), Key::table(table::LOST).prefix_end());
+    if mark.has_list && ranges.within(&from, &to).next().is_some() {
+        // Earlier losses are among the lost rows.
+        known = vec![LostPart::ALL];
+    }
+    let earlier = lost_parts(engine)?;
+    known.extend(earlier.iter().map(|(_, part)| part.clone()));
+    known.sort_by(|a, b| a.from.cmp(&b.from));
+    let together = known.len().div_ceil(MAX_KEPT).max(1);
+    let joined = known.chunks(together).filter_map(|chunk| {
+        let first = chunk.first()?;
+        // `None` is the largest end.
+        let is_open = chunk.iter().any(|part| part.to.is_none());
+        let to = if is_open { None } else { chunk.iter().filter_map(|part| part.to.clone()).max() };
+        Some(LostPart { from: first.from.clone(), to })
+    });
+    let mut rows: Vec<EngineRow> = earlier.iter().map(|(key, _)| (key.clone(), None)).collect();
+    rows.extend((0..).zip(joined).map(|(number, part)| (Key::lost(number), Some(part.encode()))));
+    rows.push((Key::system(key::SALVAGED), LossMark { has_list: true, ..mark }.encode()));
+    Ok(rows)
+}
