@@ -140,7 +140,7 @@ pub enum OpeningRefusal {
         /// The last one of the catalogue.
         latest: Option<Opening>,
     },
-    /// A repair gave up forced changes of the log, and nobody has accepted that.
+    /// A repair gave up forced changes of the log, and no operator has run `mortar brick accept-loss` since.
     Lost,
     /// A witness saw forced positions that the log does not have.
     Behind {

@@ -68,16 +68,16 @@ impl fmt::Display for DamagedRange {
 pub(crate) type DamagedKeys = (Vec<u8>, Option<Vec<u8>>);
 
 /// What a check of the stored data has come to.
-pub(crate) enum Checked {
+pub(crate) enum Checked<'a> {
     /// This number of bytes were read.
     Bytes(u64),
     Damage(DamagedRange),
-    /// A row that was written to a damaged part and can be read.
-    Kept(Key, bytes::Bytes),
+    /// A row that was written to a damaged part and can be read: its key and its value.
+    Kept(&'a [u8], &'a [u8]),
 }
 
 /// Called during a check; breaks to end it.
-pub(crate) type CheckObserver<'a> = dyn FnMut(Checked) -> ControlFlow<()> + 'a;
+pub(crate) type CheckObserver<'a> = dyn FnMut(Checked<'_>) -> ControlFlow<()> + 'a;
 
 pub(crate) type EngineResult<T> = Result<T, EngineError>;
 
@@ -125,6 +125,20 @@ pub(crate) trait EnginePin: Send + Sync {
 pub(crate) trait Engine: Send + Sync {
     /// Calls `read` with the newest state. This must be cheap: every small read uses it.
     fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()>;
+
+    /// A copy of the value of `key` in the newest state.
+    fn get(&self, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
+        let mut found = Ok(None);
+        self.read(&mut |state| found = state.get(key).map(|row| row.map(<[u8]>::to_vec)))?;
+        found
+    }
+
+    /// [`EngineRead::range`] of the newest state.
+    fn range(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()> {
+        let mut scanned = Ok(());
+        self.read(&mut |state| scanned = state.range(from, to, show))?;
+        scanned
+    }
 
     /// The newest state, pinned until it is dropped.
     fn pin(&self) -> EngineResult<Box<dyn EnginePin>>;

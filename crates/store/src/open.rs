@@ -17,9 +17,9 @@ use crate::content::blob_file::{self, BlobFiles};
 use crate::content::chunk_set::is_chunk_position;
 use crate::directory;
 use crate::disk::{Disk, RealDisk};
+use crate::engine::Engine;
 use crate::engine::memory::MemoryEngine;
 use crate::engine::tree::{self, TreeEngine};
-use crate::engine::{Engine, EngineRead};
 use crate::error::{self, IntoModelResult};
 use crate::log::entry::{self, Step};
 use crate::log::frame::StoreId;
@@ -160,14 +160,13 @@ fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
         let mut file = Some(swept);
         // One look-up for each file instead of one for each chunk.
         while let Some(next) = file.and_then(|file: u32| file.checked_add(1)) {
-            let (from, mut result) = (behind(next), Ok(()));
+            let from = behind(next);
             file = None;
             let mut show = |key: &[u8], _: &[u8]| {
                 file = extent_of(key).map(|(file, _)| file).filter(|file| is_chunk_position(*file, 0));
                 ControlFlow::Break(())
             };
-            engine.read(&mut |engine| result = engine.range(&from, &end, &mut show)).into_model_result()?;
-            if let Err(error) = result {
+            if let Err(error) = engine.range(&from, &end, &mut show) {
                 tracing::warn!(error = error.cause(), "the B-tree does not say which blob files it uses");
             }
             last = last.max(file.unwrap_or(0));
@@ -242,11 +241,7 @@ pub(crate) fn replay(
 
 /// The position up to which everything is in the B-tree; `None` if the creation of the store did not complete.
 pub(crate) fn installed_position(engine: &dyn Engine) -> Result<Option<LogPosition>> {
-    let mut row = None;
-    let key = Key::system(key::INSTALLED);
-    let mut read = |engine: &dyn EngineRead| row = Some(engine.get(&key).map(|row| row.map(<[u8]>::to_vec)));
-    engine.read(&mut read).into_model_result()?;
-    let Some(row) = row.transpose().into_model_result()?.flatten() else { return Ok(None) };
+    let Some(row) = engine.get(&Key::system(key::INSTALLED)).into_model_result()? else { return Ok(None) };
     let position = LogPosition::from_row(&row).ok_or_else(|| {
         Error::new(ErrorKind::Corrupt, "the installed position in the B-tree is damaged; restore from a backup")
     })?;

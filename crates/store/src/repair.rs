@@ -2,8 +2,8 @@
 //!
 //! Repair first reports what is damaged and what would be lost, and changes nothing. If the operator accepts the loss,
 //! it copies the damaged segments aside, keeps every transaction that can be read without a gap, gives up the rows on damaged pages of the
-//! B-tree, and scrubs the store. Positions of lost transactions are never assigned again, because others may remember them. The store keeps
-//! what it has lost ([`Store::loss`]) until whoever serves it has accepted that.
+//! B-tree, and scrubs the store. Positions of lost transactions are never assigned again, because others may remember them. The store records
+//! what is lost ([`Store::loss`]) until the brick that uses the store calls [`Store::accept_loss`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -174,73 +174,64 @@ impl Store {
         options: Options,
         progress: &dyn Progress,
     ) -> Result<RepairReport> {
-        repair(dir, accept_loss, essential, options, progress)
+        match DirectoryContents::of(dir)? {
+            DirectoryContents::Missing => {
+                return Err(Error::new(ErrorKind::NotFound, format!("there is no directory {}", dir.display())));
+            }
+            DirectoryContents::Empty => {
+                return Err(Error::new(ErrorKind::NotFound, format!("there is no store in {}", dir.display())));
+            }
+            DirectoryContents::Other(name) if !PARTS.contains(&name.as_str()) => {
+                let what =
+                    format!("{} contains {name}, which is no part of a store: name a data directory", dir.display());
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+            DirectoryContents::Store | DirectoryContents::InterruptedRestore | DirectoryContents::Other(_) => {}
+        }
+        let lock = directory::lock(dir)?;
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
+        let (id, identity_lost) = identify(dir, &*disk)?;
+        check_tree(dir)?;
+        let engine = TreeEngine::open(&*disk, &id).into_model_result()?;
+        let lost = LostRows::find(&engine, progress)?;
+        lost.check_not_essential(essential)?;
+        let mut changed = BTreeSet::new();
+        let mut report =
+            RepairReport { identity_lost, ..inspect(&disk, &lost.without_them(&engine), id, &mut changed)? };
+        lost.check_not_changed(&engine, &changed)?;
+        (report.lost_row_ranges, report.lost_rows) = (lost.count(), lost.listed());
+        report.needs_acceptance = loss::loss_in(&lost.without_them(&engine))?.is_some();
+        if !accept_loss {
+            return Ok(report);
+        }
+        if identity_lost {
+            directory::write_identity(dir, &id).map_err(|e| error::io("writing the store's identity", e))?;
+        }
+        let mut on_damage = OnDamage::Refuse;
+        if report.damage.is_some() {
+            report.set_aside = Some(copy_damaged_segments(dir, &*disk, &id, report.installed)?);
+            on_damage = OnDamage::Salvage;
+        }
+        // Before the log is opened, whose transactions change rows in their range.
+        lost.give_up(&engine)?;
+        drop(engine);
+        let store = Store::start(open::open_locked(dir, lock, options, on_damage)?)?;
+        report.next = report.damage.is_some().then(|| store.position() + 1);
+        report.repaired = report.identity_lost || report.is_loss();
+        report.needs_acceptance = store.loss()?.is_some();
+        report.scrub = Some(store.scrub(progress)?);
+        match store.core().state.engine.reclaim_space().into_model_result() {
+            Ok(bytes) => report.reclaimed = bytes,
+            // The store is repaired; its file is only larger than it needs to be.
+            Err(error) => tracing::warn!(%error, "cannot free the space of the B-tree to which nothing refers"),
+        }
+        store.close()?;
+        Ok(report)
     }
 }
 
 /// Directories of a store, which are left if its identity is lost.
 const PARTS: [&str; 3] = [directory::TREE_DIR, log::DIR, blob_file::DIR];
-
-/// Inspects the store in a directory, and repairs it if the loss is accepted.
-fn repair(
-    dir: &Path,
-    accept_loss: bool,
-    essential: &[EssentialRows],
-    options: Options,
-    progress: &dyn Progress,
-) -> Result<RepairReport> {
-    match DirectoryContents::of(dir)? {
-        DirectoryContents::Missing => {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no directory {}", dir.display())));
-        }
-        DirectoryContents::Empty => {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no store in {}", dir.display())));
-        }
-        DirectoryContents::Other(name) if !PARTS.contains(&name.as_str()) => {
-            let what = format!("{} contains {name}, which is no part of a store: name a data directory", dir.display());
-            return Err(Error::new(ErrorKind::Invalid, what));
-        }
-        DirectoryContents::Store | DirectoryContents::InterruptedRestore | DirectoryContents::Other(_) => {}
-    }
-    let lock = directory::lock(dir)?;
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
-    let (id, identity_lost) = identify(dir, &*disk)?;
-    check_tree(dir)?;
-    let engine = TreeEngine::open(&*disk, &id).into_model_result()?;
-    let lost = LostRows::find(&engine, progress)?;
-    lost.check_not_essential(essential)?;
-    let mut changed = BTreeSet::new();
-    let mut report = RepairReport { identity_lost, ..inspect(&disk, &lost.without_them(&engine), id, &mut changed)? };
-    lost.check_not_changed(&engine, &changed)?;
-    (report.lost_row_ranges, report.lost_rows) = (lost.count(), lost.listed());
-    report.needs_acceptance = loss::loss_in(&lost.without_them(&engine))?.is_some();
-    if !accept_loss {
-        return Ok(report);
-    }
-    if identity_lost {
-        directory::write_identity(dir, &id).map_err(|e| error::io("writing the store's identity", e))?;
-    }
-    let mut on_damage = OnDamage::Refuse;
-    if report.damage.is_some() {
-        report.set_aside = Some(copy_damaged_segments(dir, &*disk, &id, report.installed)?);
-        on_damage = OnDamage::Salvage;
-    }
-    // Before the log is opened, whose transactions change rows in their range.
-    lost.give_up(&engine)?;
-    drop(engine);
-    let store = Store::start(open::open_locked(dir, lock, options, on_damage)?)?;
-    report.next = report.damage.is_some().then(|| store.position() + 1);
-    report.repaired = report.identity_lost || report.is_loss();
-    report.needs_acceptance = store.loss()?.is_some();
-    report.scrub = Some(store.scrub(progress)?);
-    match store.core().state.engine.reclaim_space().into_model_result() {
-        Ok(bytes) => report.reclaimed = bytes,
-        // The store is repaired; its file is only larger than it needs to be.
-        Err(error) => tracing::warn!(%error, "cannot free the space of the B-tree to which nothing refers"),
-    }
-    store.close()?;
-    Ok(report)
-}
 
 fn identify(dir: &Path, disk: &dyn Disk) -> Result<(StoreId, bool)> {
     match directory::read_identity(dir)? {

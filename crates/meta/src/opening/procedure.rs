@@ -40,7 +40,7 @@ pub enum OpeningStep {
 pub struct LogState {
     /// The position at which it ends.
     pub position: u64,
-    /// Whether a repair gave up forced changes, and nobody has accepted that since.
+    /// Whether a repair gave up forced changes of the log, and no operator has run `mortar brick accept-loss` since.
     pub has_lost: bool,
 }
 

@@ -10,7 +10,7 @@ use model::Result;
 use parking_lot::MutexGuard;
 
 use super::{Core, DurableFiles};
-use crate::engine::{Engine, EngineRead, EngineRow};
+use crate::engine::{Engine, EngineRow};
 use crate::error::{self, IntoModelResult};
 use crate::log::entry::Step;
 use crate::plant::{ContentBug, FaultBug, planted};
@@ -214,9 +214,7 @@ impl Core {
             freed.extend(key::extent_of(key).zip(len.ok()).map(|((file, offset), len)| (0, file, offset, len)));
             ControlFlow::Continue(())
         };
-        let mut result = Ok(());
-        self.state.engine.read(&mut |engine| result = engine.range(&from, &to, &mut show)).into_model_result()?;
-        if let Err(error) = result {
+        if let Err(error) = self.state.engine.range(&from, &to, &mut show) {
             let error = error.cause();
             tracing::warn!(error, "space of removed contents is not freed: the B-tree does not say where it is");
             return Ok(());
@@ -246,11 +244,8 @@ impl Core {
 
 /// The number of the last swept blob file. Files up to it contain only named extents and do not grow.
 pub(crate) fn swept_up_to(engine: &dyn Engine) -> Result<u32> {
-    let (mut row, key) = (None, Key::system(key::SWEPT));
-    let mut read =
-        |engine: &dyn EngineRead| row = Some(engine.get(&key).map(|row| row.and_then(|row| row.try_into().ok())));
-    engine.read(&mut read).into_model_result()?;
-    Ok(row.transpose().into_model_result()?.flatten().map_or(0, u32::from_be_bytes))
+    let row = engine.get(&Key::system(key::SWEPT)).into_model_result()?;
+    Ok(row.and_then(|row| row.try_into().ok()).map_or(0, u32::from_be_bytes))
 }
 
 /// The step that removes the next chunks with a number that no content uses, within the limit of this round.

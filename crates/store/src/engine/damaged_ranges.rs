@@ -53,29 +53,28 @@ impl DamagedRanges {
         to: &'a [u8],
     ) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
         let is_empty = from >= to;
-        let is_before = |(_, behind): &(Key, Option<Key>)| behind.as_ref().is_some_and(|behind| behind[..] <= *from);
-        let ranges = &self.ranges[self.ranges.partition_point(is_before)..];
-        let ranges = ranges.iter().take_while(move |(first, _)| !is_empty && first[..] < *to);
+        let ranges = self.ranges[self.first_behind(from)..].iter();
+        let ranges = ranges.take_while(move |(first, _)| !is_empty && first[..] < *to);
         ranges.map(|(first, behind)| (&first[..], behind.as_deref()))
     }
 
+    /// The place of the first range that does not end at or before a key.
+    fn first_behind(&self, key: &[u8]) -> usize {
+        self.ranges.partition_point(|(_, behind)| behind.as_ref().is_some_and(|behind| behind[..] <= *key))
+    }
+
     fn has(&self, key: &[u8]) -> bool {
-        let behind = |(_, behind): &(Key, Option<Key>)| behind.as_ref().is_some_and(|behind| behind[..] <= *key);
-        self.ranges.get(self.ranges.partition_point(behind)).is_some_and(|(first, _)| first[..] <= *key)
+        self.ranges.get(self.first_behind(key)).is_some_and(|(first, _)| first[..] <= *key)
     }
 
     /// The parts of a range of keys that can be read.
     pub(crate) fn readable_parts(&self, from: &[u8], to: &[u8]) -> Vec<(Key, Key)> {
-        let (mut parts, mut from) = (Vec::new(), Some(Key::from(from)));
-        let start = from.clone().unwrap_or_else(|| Key::from(&[][..]));
-        for (first, behind) in self.within(&start, to) {
-            let Some(begin) = from.take() else { break };
-            if *first > begin[..] {
-                parts.push((begin, Key::from(first)));
-            }
-            from = behind.map(Key::from);
+        let (mut parts, mut rest) = (Vec::new(), Some(from));
+        for (first, behind) in self.within(from, to) {
+            parts.extend(rest.filter(|rest| *rest < first).map(|rest| (Key::from(rest), Key::from(first))));
+            rest = behind;
         }
-        parts.extend(from.filter(|from| from[..] < *to).map(|from| (from, Key::from(to))));
+        parts.extend(rest.filter(|rest| *rest < to).map(|rest| (Key::from(rest), Key::from(to))));
         parts
     }
 }
@@ -111,10 +110,31 @@ impl ReadWithoutRows<'_> {
         parts
     }
 
-    fn kept(&self, from: &Key, to: &Key) -> impl DoubleEndedIterator<Item = (&Key, &Bytes)> {
-        // A map panics if a range begins behind its end.
-        let to = to.max(from);
-        self.kept.range::<Key, _>(from..to)
+    /// Calls `show` with the rows of these parts, of each in reverse order if `back`.
+    fn show(&self, parts: impl IntoIterator<Item = Part>, back: bool, show: &mut RowVisitor<'_>) -> EngineResult<()> {
+        let mut shown = ControlFlow::Continue(());
+        for part in parts {
+            let mut show = |key: &[u8], value: &[u8]| {
+                shown = show(key, value);
+                shown
+            };
+            match part {
+                Part::Readable(from, to) if back => self.state.range_back(&from, &to, &mut show)?,
+                Part::Readable(from, to) => self.state.range(&from, &to, &mut show)?,
+                Part::Kept(from, to) => {
+                    // A map panics if a range begins behind its end.
+                    let mut kept = self.kept.range::<Key, _>(&from..(&to).max(&from));
+                    let mut next = || if back { kept.next_back() } else { kept.next() };
+                    while let Some((key, value)) = next()
+                        && show(key, value).is_continue()
+                    {}
+                }
+            }
+            if shown.is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -128,43 +148,11 @@ impl EngineRead for ReadWithoutRows<'_> {
     }
 
     fn range(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()> {
-        let mut shown = ControlFlow::Continue(());
-        for part in self.parts(from, to) {
-            let mut show = |key: &[u8], value: &[u8]| {
-                shown = show(key, value);
-                shown
-            };
-            match part {
-                Part::Readable(from, to) => self.state.range(&from, &to, &mut show)?,
-                Part::Kept(from, to) => {
-                    let _ = self.kept(&from, &to).try_for_each(|(key, value)| show(key, value));
-                }
-            }
-            if shown.is_break() {
-                break;
-            }
-        }
-        Ok(())
+        self.show(self.parts(from, to), false, show)
     }
 
     fn range_back(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()> {
-        let mut shown = ControlFlow::Continue(());
-        for part in self.parts(from, to).into_iter().rev() {
-            let mut show = |key: &[u8], value: &[u8]| {
-                shown = show(key, value);
-                shown
-            };
-            match part {
-                Part::Readable(from, to) => self.state.range_back(&from, &to, &mut show)?,
-                Part::Kept(from, to) => {
-                    let _ = self.kept(&from, &to).rev().try_for_each(|(key, value)| show(key, value));
-                }
-            }
-            if shown.is_break() {
-                break;
-            }
-        }
-        Ok(())
+        self.show(self.parts(from, to).into_iter().rev(), true, show)
     }
 }
 

@@ -23,15 +23,13 @@ use crate::rows::row::{CHUNK, Chunk, ContentHead, HEAD, decode_extent_len, encod
 
 /// What is known of a loss that was not accepted yet: it is in the meta page of the B-tree, which is always readable.
 pub(crate) fn loss_mark(engine: &dyn Engine) -> Result<LossMark> {
-    let (mut mark, key) = (Ok(LossMark::default()), Key::system(key::SALVAGED));
-    let mut read = |state: &dyn EngineRead| mark = state.get(&key).map(LossMark::decode);
-    engine.read(&mut read).into_model_result()?;
-    mark.into_model_result()
+    let row = engine.get(&Key::system(key::SALVAGED)).into_model_result()?;
+    Ok(LossMark::decode(row.as_deref()))
 }
 
 /// What is listed as lost.
 pub(crate) fn lost_parts(engine: &dyn Engine) -> Result<Vec<(Key, LostPart)>> {
-    let (mut parts, mut scanned) = (Vec::new(), Ok(()));
+    let mut parts = Vec::new();
     if !loss_mark(engine)?.has_list {
         return Ok(parts);
     }
@@ -40,8 +38,7 @@ pub(crate) fn lost_parts(engine: &dyn Engine) -> Result<Vec<(Key, LostPart)>> {
         parts.push((Key::from(key), LostPart::decode(row)));
         ControlFlow::Continue(())
     };
-    engine.read(&mut |state| scanned = state.range(&from, &to, &mut show)).into_model_result()?;
-    match scanned.into_model_result() {
+    match engine.range(&from, &to, &mut show).into_model_result() {
         // The list is on a damaged page: it does not say any more what is lost.
         Err(error) if error.kind() == ErrorKind::Corrupt => parts.push((Key::lost(0), LostPart::ALL)),
         scanned => scanned?,
@@ -58,15 +55,12 @@ pub(super) fn mend(core: &Core) -> Result<()> {
     // Then the B-tree has all there is.
     core.install_all()?;
     let mut found = Contents::new(parts.iter().filter_map(|(_, part)| part.of_table(table::CHUNK)).collect());
-    let mut read = Ok(());
-    core.state.engine.read(&mut |state| read = found.read(state)).into_model_result()?;
-    read?;
+    core.state.read_engine(|state| found.read(state))?;
     if found.removed > 0 {
         tracing::warn!(contents = found.removed, "contents of which a part was lost are given up");
     }
     let mut rows = found.into_rows();
-    let of_user = parts.iter().map(|(key, part)| (key.clone(), part.of_table(table::ROW).map(|part| part.encode())));
-    rows.extend(of_user);
+    rows.extend(parts.into_iter().map(|(key, part)| (key, part.of_table(table::ROW).map(|part| part.encode()))));
     if !rows.iter().any(|(key, row)| Key::table_of(key) == table::LOST && row.is_some()) {
         let mark = LossMark { has_list: false, ..loss_mark(&*core.state.engine)? };
         rows.push((Key::system(key::SALVAGED), mark.encode()));

@@ -15,8 +15,8 @@ use crate::store::Store;
 /// Maximum number of parts that are kept. If there are more, several become one.
 const MAX_KEPT: usize = 4096;
 
-/// What a repair has given up, and what nobody has accepted since. Lost contents are no part of it: their identifiers are never used again,
-/// so nobody can take another state for the newest one.
+/// What repairs have given up since the last call of [`Store::accept_loss`]. It does not list contents: an identifier of a content is used
+/// once, so a cached chunk of a lost content is never read as part of another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
     /// The last transaction that a repair of the log kept: those behind it are lost.
@@ -26,9 +26,10 @@ pub struct Loss {
 }
 
 impl Store {
-    /// What repairs have given up since that was last accepted; `None` if that is nothing.
+    /// What repairs have given up since the last call of [`Store::accept_loss`]; `None` if that is nothing.
     ///
-    /// Whoever serves the store has to see to it that nobody takes what is left for the newest state.
+    /// Caches may still have lost rows. Before a brick serves the store, its page versions and its horizon must rise, so that validation refuses
+    /// reads of these rows (K3).
     ///
     /// # Errors
     /// If it cannot be read.
@@ -36,7 +37,7 @@ impl Store {
         loss_in(&*self.core().state.engine)
     }
 
-    /// Forgets what repairs have given up: it is accepted.
+    /// Removes the record of what repairs have given up.
     ///
     /// # Errors
     /// If the B-tree cannot be written.

@@ -36,12 +36,14 @@ impl LostRows {
     pub(super) fn find(engine: &dyn Engine, progress: &dyn Progress) -> Result<Self> {
         let (mut found, mut bytes, mut told) = (Self::default(), 0, Ok(()));
         let total_bytes = engine.size();
-        let mut observe = |checked: Checked| {
+        let mut observe = |checked: Checked<'_>| {
             match checked {
                 Checked::Bytes(read) => bytes += read,
                 Checked::Damage(damage) => found.add(&damage),
-                Checked::Kept(key, _) if Key::table_of(&key) == table::ROW => {}
-                Checked::Kept(key, value) => drop(found.kept.insert(key, value)),
+                Checked::Kept(key, _) if Key::table_of(key) == table::ROW => {}
+                Checked::Kept(key, value) => {
+                    found.kept.insert(Key::from(key), Bytes::copy_from_slice(value));
+                }
             }
             told = progress::report(progress, "check", Amount { items: 0, bytes, total_bytes });
             if told.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -101,14 +103,8 @@ impl LostRows {
     /// Refuses to give up a part of a content that the log changes: its changes cannot be applied to what is left.
     pub(super) fn check_not_changed(&self, engine: &dyn Engine, changed: &BTreeSet<ContentId>) -> Result<()> {
         for id in changed {
-            let (mut head, key) = (None, Key::content(*id));
-            let without = self.without_them(engine);
-            without
-                .read(&mut |state| {
-                    let row = state.get(&key).ok().flatten();
-                    head = row.and_then(|row| ContentHead::decode(*id, row).ok());
-                })
-                .into_model_result()?;
+            let row = self.without_them(engine).get(&Key::content(*id)).into_model_result()?;
+            let head = row.and_then(|row| ContentHead::decode(*id, &row).ok());
             let Some(head) = head else { continue };
             let (from, to) = (Key::chunk(head.data, 1), Key::chunk(head.data, head.size.div_ceil(CHUNK as u64)));
             if self.ranges.within(&from, &to).next().is_some() {

@@ -2,8 +2,6 @@
 
 use std::ops::ControlFlow;
 
-use bytes::Bytes;
-
 use super::super::{CheckObserver, Checked, DamagedKeys, DamagedRange, EngineRead, EngineResult, RowVisitor};
 use super::damage::{PageDamage, PageFault};
 use super::file::TreeFile;
@@ -11,7 +9,7 @@ use super::meta::{FoundMeta, TreeState};
 use super::page::{Node, PAGE, PageRef, Value};
 use super::{io_error, meta_place, read_map};
 use crate::plant::{TreeBug, planted};
-use crate::rows::key::{self, Key};
+use crate::rows::key;
 
 /// A state of the tree that is being read.
 pub(super) struct TreeRead<'a> {
@@ -189,7 +187,7 @@ impl TreeRead<'_> {
             if let Ok((key, value)) = leaf.row(index)
                 && let Ok(Some(value)) = self.value(value)
             {
-                observe(Checked::Kept(Key::from(key), Bytes::copy_from_slice(value)))?;
+                observe(Checked::Kept(key, value))?;
             }
         }
         ControlFlow::Continue(())

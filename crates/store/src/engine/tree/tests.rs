@@ -51,7 +51,7 @@ fn all_rows(engine: &TreeEngine) -> EngineResult<Rows> {
 
 fn damage(engine: &TreeEngine) -> Vec<DamagedRange> {
     let mut found = Vec::new();
-    let mut observe = |checked| {
+    let mut observe = |checked: Checked<'_>| {
         if let Checked::Damage(range) = checked {
             found.push(range);
         }

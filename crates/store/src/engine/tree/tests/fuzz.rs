@@ -158,7 +158,7 @@ impl Fuzz {
                 }
                 if operation == 39 {
                     let mut left = 10_000;
-                    let mut observe = |checked| {
+                    let mut observe = |checked: Checked<'_>| {
                         if let (Checked::Damage(damage), true) = (checked, this.is_checked) {
                             this.check_error(&EngineError::Damaged(damage.what.into()), number);
                         }

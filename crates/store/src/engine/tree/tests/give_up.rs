@@ -28,13 +28,13 @@ pub(super) fn give_up_damaged_pages(seed: u64) {
         world.write(changes);
     }
     let (mut ranges, mut parts, mut kept) = (DamagedRanges::default(), Vec::new(), BTreeMap::new());
-    let mut observe = |checked| {
+    let mut observe = |checked: Checked<'_>| {
         match checked {
             Checked::Damage(damage) => {
                 ranges.add(&damage.from, damage.to.as_deref());
                 parts.push((Key::from(&damage.from[..]), damage.page));
             }
-            Checked::Kept(key, value) => drop(kept.insert(key, value)),
+            Checked::Kept(key, value) => drop(kept.insert(Key::from(key), Bytes::copy_from_slice(value))),
             Checked::Bytes(_) => {}
         }
         ControlFlow::Continue(())
@@ -77,7 +77,7 @@ fn rows_of(engine: &dyn Engine, from: &[u8], to: &[u8]) -> Rows {
         rows.insert(key.to_vec(), value.to_vec());
         ControlFlow::Continue(())
     };
-    engine.read(&mut |read| read.range(from, to, &mut show).unwrap()).unwrap();
+    engine.range(from, to, &mut show).unwrap();
     rows
 }
 
