@@ -113,7 +113,7 @@ fn name_damage(error: Error, layers: &Layers<'_>) -> Error {
     // Whether the check went to its end does not matter.
     let _ = layers.engine.check(&mut |checked| {
         if let Checked::Damage(damage) = checked
-            && damage.to.as_ref().is_none_or(|to| !to.is_empty())
+            && damage.range.is_some()
         {
             pages.push(damage.to_string());
         }

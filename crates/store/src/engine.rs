@@ -7,6 +7,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use crate::rows::key::{Key, hex};
+use crate::rows::key_range::KeyRange;
 
 #[cfg(test)]
 mod conformance;
@@ -40,38 +41,34 @@ impl EngineError {
     }
 }
 
-/// Damage of the B-tree, and the rows `from <= key < to` that cannot all be read; none if `to` is empty, and all from `from` on if it
-/// is `None`.
+/// Damage of the B-tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DamagedRange {
+pub(crate) struct TreeDamage {
     pub(crate) what: String,
     /// The damaged page.
     pub(crate) page: u64,
-    pub(crate) from: Vec<u8>,
-    pub(crate) to: Option<Vec<u8>>,
+    /// The keys whose rows cannot all be read; `None` if the page has no rows.
+    pub(crate) range: Option<KeyRange>,
 }
 
-impl fmt::Display for DamagedRange {
+impl fmt::Display for TreeDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
-        match &self.to {
-            Some(to) if to.is_empty() => Ok(()),
-            Some(to) if self.from.is_empty() => write!(f, "; it has the keys from the first to {}", hex(to)),
-            None if self.from.is_empty() => f.write_str("; it has the keys from the first on, which is all of them"),
-            Some(to) => write!(f, "; it has the keys from {} to {}", hex(&self.from), hex(to)),
-            None => write!(f, "; it has the keys from {} on", hex(&self.from)),
+        let Some(KeyRange { from, to }) = &self.range else { return Ok(()) };
+        match to {
+            Some(to) if from.is_empty() => write!(f, "; it has the keys from the first to {}", hex(to)),
+            None if from.is_empty() => f.write_str("; it has the keys from the first on, which is all of them"),
+            Some(to) => write!(f, "; it has the keys from {} to {}", hex(from), hex(to)),
+            None => write!(f, "; it has the keys from {} on", hex(from)),
         }
     }
 }
-
-/// Keys `first <= key < end`, all from `first` on without an end.
-pub(crate) type DamagedKeys = (Vec<u8>, Option<Vec<u8>>);
 
 /// What a check of the stored data has come to.
 pub(crate) enum Checked<'a> {
     /// This number of bytes were read.
     Bytes(u64),
-    Damage(DamagedRange),
+    Damage(TreeDamage),
     /// A row that was written to a damaged part and can be read: its key and its value.
     Kept(&'a [u8], &'a [u8]),
 }
@@ -95,9 +92,8 @@ pub(crate) trait EngineRead {
     /// As [`EngineRead::range`], in reverse order.
     fn range_back(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()>;
 
-    /// The first part with keys `from <= key < to` that cannot be read: its keys `first <= key < end`, all from `first` on if `end` is
-    /// `None`. An engine without a disk has none.
-    fn first_damage(&self, _from: &[u8], _to: &[u8]) -> Option<DamagedKeys> {
+    /// The keys of the first part with keys `from <= key < to` that cannot be read. An engine without a disk has none.
+    fn first_damage(&self, _from: &[u8], _to: &[u8]) -> Option<KeyRange> {
         None
     }
 

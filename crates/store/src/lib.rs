@@ -62,10 +62,11 @@ pub use error::is_unreadable_part;
 pub use open::check_log_payload;
 pub use options::{Options, machine_memory, share_of_memory};
 pub use progress::{Amount, Progress};
-pub use read::rows::{LostRange, RowValue};
+pub use read::rows::RowValue;
 pub use read::{Piece, Pieces};
 pub use repair::{EssentialRows, Loss, RepairReport};
 pub use roll_forward::{RollForward, check_changes};
+pub use rows::key_range::KeyRange;
 
 pub use scrub::{Damage, ScrubReport};
 pub use status::Status;

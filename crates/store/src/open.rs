@@ -36,7 +36,7 @@ use crate::rows::mob::{LogPosition, Mob, Row, Seq};
 
 mod lost_contents;
 
-pub(crate) use lost_contents::{loss_mark, lost_parts};
+pub(crate) use lost_contents::{loss_mark, lost_ranges};
 
 pub(crate) fn in_memory(options: Options) -> Result<Core> {
     let state = ReadState::new(Box::new(MemoryEngine::default()), None, View::new(Mob::for_memory_store()), 0);

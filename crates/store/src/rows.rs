@@ -3,6 +3,7 @@
 pub(crate) mod changes;
 pub(crate) mod key;
 mod key_index;
+pub(crate) mod key_range;
 pub(crate) mod lost;
 pub(crate) mod mob;
 pub(crate) mod patch;

@@ -18,7 +18,7 @@ use model::{ContentId, Error, Result, limits};
 
 use crate::content::chunk_set::ChunkSet;
 use crate::engine::damaged_ranges::DamagedRanges;
-use crate::engine::{Checked, DamagedRange};
+use crate::engine::{Checked, TreeDamage};
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
 use crate::read::layers::{FoundRow, Layers};
@@ -158,15 +158,12 @@ impl Scrub<'_> {
     }
 
     /// Reports a damaged page, and notes its rows.
-    fn note_range(&mut self, damage: DamagedRange) {
+    fn note_range(&mut self, damage: TreeDamage) {
         self.report_damage(None, damage.to_string());
-        let DamagedRange { from, to, .. } = damage;
-        if to.as_ref().is_some_and(Vec::is_empty) {
-            return;
-        }
+        let Some(range) = damage.range else { return };
         self.report.unreadable_parts += 1;
-        if self.damaged_ranges.add(&from, to.as_deref()) {
-            let from = hex(&from);
+        let from = hex(&range.from);
+        if self.damaged_ranges.add(range) {
             self.report_damage(
                 None,
                 format!("the B-tree has too many damaged pages: not all rows behind the key {from} are read"),

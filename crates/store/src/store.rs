@@ -22,11 +22,12 @@ use crate::options::Options;
 use crate::plant::{CutBug, TrackingBug, planted};
 use crate::progress::Progress;
 use crate::read::layers::{Layers, ReadPosition};
-use crate::read::rows::{LostRange, RowValue};
+use crate::read::rows::RowValue;
 use crate::read::state::ReadState;
 use crate::read::view::{Pin, PinTable, View};
 use crate::read::{Pieces, Readable, contents, rows};
 use crate::rows::key::Key;
+use crate::rows::key_range::KeyRange;
 use crate::rows::row::ContentHead;
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
@@ -214,7 +215,7 @@ macro_rules! reads {
                 from: &[u8],
                 to: &[u8],
                 visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-                damaged: impl FnMut(LostRange, &Error),
+                damaged: impl FnMut(KeyRange, &Error),
             ) -> Result<()> {
                 rows::rows_beside_damage(self, (from, to), visit, damaged)
             }

@@ -194,8 +194,8 @@ async fn accept_loss_of_process(args: AcceptLoss, output: &mut Output) -> Result
 /// saw.
 pub(super) async fn accept_loss_below(data: &Path, yes: bool) -> Result<BrickLossReport> {
     let below = data_directory_of(data);
-    let first = open_for(below.as_deref().unwrap_or(data), Purpose::Whole, Options::default())?;
     let whole = below.as_deref().unwrap_or(data);
+    let first = open_for(whole, Purpose::Whole, Options::default())?;
     let further = match &below {
         Some(_) => Some(open_for(data, Purpose::Brick, Options::default())?),
         None => None,

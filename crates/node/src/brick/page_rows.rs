@@ -27,7 +27,7 @@ use model::{ClassId, ContentId, Error, ErrorKind, Kind, NodeId, Object, Oid, Pag
 use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use protocol::page_cache::PageImage;
 use smallvec::SmallVec;
-use store::{LostRange, Snapshot, Store};
+use store::{KeyRange, Snapshot, Store};
 use wire::cluster::{ListNodeObjects, ListedObject, NodeObjects};
 
 use super::plant::{Bug, planted};
@@ -594,7 +594,7 @@ pub(crate) fn list_objects(store: &impl Rows, wanted: &ListNodeObjects) -> Resul
 pub(crate) fn each_object(
     state: &Snapshot,
     mut visit: impl FnMut(Oid, usize, Result<Summary>) -> ControlFlow<()>,
-    mut damaged: impl FnMut(LostRange),
+    mut damaged: impl FnMut(KeyRange),
 ) -> Result<()> {
     let visit = |key: &[u8], row: &[u8]| {
         let Some((page, Some(slot))) = parse_key(key) else { return ControlFlow::Continue(()) };

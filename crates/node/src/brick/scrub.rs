@@ -13,7 +13,7 @@ use model::{ContentId, Entry, EntryKey, Error, ErrorKind, NodeId, Oid, Result, S
 use protocol::commit::coordinator::MixedOutcome;
 use protocol::entries::root_directory;
 use protocol::ident::TxnId;
-use store::{Amount, LostRange, Progress, Snapshot, Store};
+use store::{Amount, KeyRange, Progress, Snapshot, Store};
 use tracing::error;
 
 use super::consistency::{NodeCheck, Place, Problem, Severity, is_damage};
@@ -246,6 +246,7 @@ pub(crate) fn compare_rows(
     report: &mut ScrubReport,
 ) -> Result<()> {
     let (mut read, mut problems, mut dangling) = (0, Vec::new(), Vec::new());
+    let has_unreadable_parts = report.has_unreadable_parts;
     for (node, epoch) in (serving.served)() {
         let check = NodeCheck { store, node, is_unique: serving.is_unique, reads_contents: false };
         let mut is_stopped = false;
@@ -254,10 +255,7 @@ pub(crate) fn compare_rows(
                 return ControlFlow::Break(());
             }
             read += portion.bytes;
-            let is_known = |problem: &Problem| is_known(problem, report.has_unreadable_parts);
-            let problems_of_portion: Vec<Problem> =
-                portion.problems.into_iter().filter(|problem| !is_known(problem)).collect();
-            for problem in problems_of_portion {
+            for problem in portion.problems.into_iter().filter(|problem| !is_known(problem, has_unreadable_parts)) {
                 let (count, listed) = match problem.severity() {
                     Severity::Damage => (&mut report.contradictions, &mut problems),
                     Severity::Dangling => (&mut report.dangling, &mut dangling),
@@ -301,7 +299,7 @@ fn is_known(problem: &Problem, has_unreadable_parts: bool) -> bool {
 }
 
 /// The objects whose rows are in these ranges, as extents and entries of collections tell: at most as many as are listed.
-fn lost_objects(state: &Snapshot, ranges: &[LostRange]) -> Result<BTreeSet<Oid>> {
+fn lost_objects(state: &Snapshot, ranges: &[KeyRange]) -> Result<BTreeSet<Oid>> {
     let mut lost = BTreeSet::new();
     if ranges.is_empty() {
         return Ok(lost);

@@ -20,11 +20,11 @@ use model::{Error, ErrorKind, NodeId, Result, SpaceId};
 use protocol::clock::LEAD_MS;
 use protocol::commit::Record;
 use protocol::ident::{HlcTimestamp, Version};
-use store::{Loss, RowChanges, Store};
+use store::{KeyRange, Loss, RowChanges, Store};
 use wire::cluster::{decode_record, encode_record};
 
 use super::asking::{Asked, ask_all, members};
-use super::lost_rows::DamagedNode;
+use super::lost_rows::{DamagedNode, free_page};
 use super::{WitnessTable, kept_rows, witnessed_of};
 use crate::auth::ClusterCredentials;
 use crate::brick::page_rows;
@@ -177,25 +177,28 @@ impl BrickLoss {
                 "the brick was opened elsewhere meanwhile: examine it again",
             ));
         }
-        let damaged = self.mend_nodes(store, &moves)?;
-        self.commit_rows(store, &history, &damaged)?;
+        self.mend_nodes(store, &moves)?;
+        self.commit_rows(store, &history)?;
         store.accept_loss()?;
         Ok(opening)
     }
 
-    /// Writes what the logical nodes need of which rows are lost; returns these.
-    fn mend_nodes(&self, store: &Store, moves: &[u32]) -> Result<Vec<DamagedNode>> {
-        let Some(lost) = self.given_up.as_ref().filter(|given_up| !given_up.rows.is_empty()) else {
-            return Ok(Vec::new());
-        };
+    /// The keys of rows that a repair gave up.
+    fn lost_rows(&self) -> &[KeyRange] {
+        self.given_up.as_ref().map_or(&[], |given_up| &given_up.rows)
+    }
+
+    /// Writes what the logical nodes need if rows are lost, apart from the page numbers.
+    fn mend_nodes(&self, store: &Store, moves: &[u32]) -> Result<()> {
+        let lost = self.lost_rows();
+        if lost.is_empty() {
+            return Ok(());
+        }
         let time = HlcTimestamp::at(self.time_ms.unwrap_or(0));
-        let nodes = self.nodes.iter().zip(moves);
-        let nodes = nodes.filter_map(|((node, space), moves)| {
-            Some(DamagedNode { node: *node, space: (*space)?, moves: *moves, time })
-        });
-        let nodes: Vec<DamagedNode> = nodes.collect();
-        nodes.iter().try_for_each(|node| node.mend(store, &lost.rows))?;
-        Ok(nodes)
+        for ((node, _), moves) in self.nodes.iter().zip(moves) {
+            DamagedNode { node: *node, moves: *moves, time }.mend(store, lost)?;
+        }
+        Ok(())
     }
 
     /// The bound of promises of a logical node; `None` if it need not change.
@@ -216,16 +219,17 @@ impl BrickLoss {
         }
     }
 
-    fn commit_rows(&self, store: &Store, history: &OpeningHistory, damaged: &[DamagedNode]) -> Result<()> {
+    fn commit_rows(&self, store: &Store, history: &OpeningHistory) -> Result<()> {
         let mut changes = RowChanges::new();
-        for (node, _) in &self.nodes {
+        let has_lost_rows = !self.lost_rows().is_empty();
+        for (node, space) in &self.nodes {
             // No positions of the logical node: one above its limit would not be the last one that its writer knows (L1).
             let horizon = self.horizon(store, *node)?;
             changes.put(&page_rows::horizon_key(*node), encode_record(&Record::Horizon(horizon), Version::ZERO));
             if let Some(bound) = self.bound(store, *node)? {
                 changes.put(&page_rows::bound_key(*node), encode_record(&Record::Bound(bound), Version::ZERO));
             }
-            for (space, next) in free_pages(store, *node, damaged)? {
+            for (space, next) in free_pages(store, *node, space.filter(|_| has_lost_rows))? {
                 changes.put(
                     &page_rows::free_key(*node, space),
                     page_rows::encode_number(next.saturating_add(SKIPPED_PAGES)),
@@ -246,8 +250,9 @@ fn time_of(store: &Store, key: &[u8]) -> Result<HlcTimestamp> {
     }
 }
 
-/// The first page number of each space that was never reserved at a logical node, as far as rows tell.
-fn free_pages(store: &Store, node: NodeId, damaged: &[DamagedNode]) -> Result<BTreeMap<SpaceId, u64>> {
+/// The first page number of each space that was never reserved at a logical node, as far as rows tell. If the node has lost
+/// rows, `damaged` is its space: the pages that are left count, too, because the row with the number may be lost.
+fn free_pages(store: &Store, node: NodeId, damaged: Option<SpaceId>) -> Result<BTreeMap<SpaceId, u64>> {
     let mut free = BTreeMap::new();
     let (from, to) = page_rows::free_range(node);
     store.rows(&from, &to, |key, value| {
@@ -256,9 +261,44 @@ fn free_pages(store: &Store, node: NodeId, damaged: &[DamagedNode]) -> Result<BT
         }
         ControlFlow::Continue(())
     })?;
-    if let Some(damaged) = damaged.iter().find(|damaged| damaged.node == node) {
-        let next = free.entry(damaged.space).or_default();
-        *next = damaged.free_page(store)?.max(*next);
+    if let Some(space) = damaged {
+        let next = free.entry(space).or_default();
+        *next = free_page(store, node, space)?.max(*next);
     }
     Ok(free)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::PageId;
+    use store::Options;
+
+    use super::*;
+
+    #[test]
+    fn pages_of_a_node_whose_space_is_unknown_are_mended() {
+        let node = NodeId(3);
+        let page = PageId { space: SpaceId(1), node, number: 1 };
+        let head = page_rows::Head { version: Version { moves: 7, position: 5 }, timestamp: HlcTimestamp(5) };
+        let store = Store::in_memory(Options::default()).unwrap();
+        let mut changes = RowChanges::new();
+        changes.put(&page_rows::head_key(page), head.encode());
+        store.commit_rows(changes).unwrap();
+        let object = page_rows::object_key(page, 2);
+        let given_up = Loss { kept: None, rows: vec![KeyRange::new(&object, Some(&page_rows::page_end(page)))] };
+        let loss = BrickLoss {
+            brick: BrickId(1),
+            position: 0,
+            last: None,
+            known: None,
+            witnesses: Vec::new(),
+            nodes: vec![(node, None)],
+            given_up: Some(given_up),
+            history: OpeningHistory::default(),
+            time_ms: Some(9),
+        };
+        loss.mend_nodes(&store, &[8]).unwrap();
+        let row = store.row(&page_rows::head_key(page)).unwrap().unwrap();
+        assert_eq!(page_rows::Head::decode(page, &row).unwrap().version, Version { moves: 8, position: 0 });
+    }
 }

@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use model::planted_bug::planted;
 use model::{NodeId, PageId, Result, SpaceId};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
-use store::{LostRange, RowChanges, Store};
+use store::{KeyRange, RowChanges, Store};
 use wire::cluster::decode_record;
 
 use crate::brick::plant::Bug;
@@ -27,7 +27,6 @@ const BATCH: usize = 10_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DamagedNode {
     pub(super) node: NodeId,
-    pub(super) space: SpaceId,
     /// How often it has moved, the acceptance of the loss included.
     pub(super) moves: u32,
     /// The time of the loss: no copy is older.
@@ -39,7 +38,7 @@ impl DamagedNode {
     ///
     /// # Errors
     /// Those of the store.
-    pub(super) fn mend(&self, store: &Store, lost: &[LostRange]) -> Result<()> {
+    pub(super) fn mend(&self, store: &Store, lost: &[KeyRange]) -> Result<()> {
         let mut changes = RowChanges::new();
         let pages = if planted(Bug::VersionsKept) { BTreeSet::new() } else { self.pages(store, lost)? };
         for page in pages {
@@ -61,7 +60,7 @@ impl DamagedNode {
     }
 
     /// The pages with rows that are left and perhaps others that are lost.
-    fn pages(&self, store: &Store, lost: &[LostRange]) -> Result<BTreeSet<PageId>> {
+    fn pages(&self, store: &Store, lost: &[KeyRange]) -> Result<BTreeSet<PageId>> {
         let (first, behind) = page_rows::table_range(b'P', self.node);
         let mut pages = BTreeSet::new();
         for range in lost.iter().filter(|range| range.overlaps(&first, &behind)) {
@@ -79,7 +78,7 @@ impl DamagedNode {
     }
 
     /// Removes the rows of records of transactions that are not whole.
-    fn remove_broken_records(&self, store: &Store, lost: &[LostRange], changes: &mut RowChanges) -> Result<()> {
+    fn remove_broken_records(&self, store: &Store, lost: &[KeyRange], changes: &mut RowChanges) -> Result<()> {
         let (from, to) = page_rows::txn_range(self.node);
         if !lost.iter().any(|range| range.overlaps(&from, &to)) || planted(Bug::BrokenRecordsKept) {
             return Ok(());
@@ -131,18 +130,18 @@ impl DamagedNode {
         })?;
         Ok(last)
     }
+}
 
-    /// The first page number of its space above all pages that are left.
-    pub(super) fn free_page(&self, store: &Store) -> Result<u64> {
-        let page = |number| PageId { space: self.space, node: self.node, number };
-        let (from, to) = (page_rows::head_key(page(0)), page_rows::head_key(page(RESERVABLE)));
-        let mut free = 0;
-        store.rows_back(&from, &to, |key, _| {
-            free = page_rows::page_at(key).map_or(0, |page| page.number + 1);
-            ControlFlow::Break(())
-        })?;
-        Ok(free)
-    }
+/// The first page number of a space at a logical node above all pages that are left.
+pub(super) fn free_page(store: &Store, node: NodeId, space: SpaceId) -> Result<u64> {
+    let page = |number| PageId { space, node, number };
+    let (from, to) = (page_rows::head_key(page(0)), page_rows::head_key(page(RESERVABLE)));
+    let mut free = 0;
+    store.rows_back(&from, &to, |key, _| {
+        free = page_rows::page_at(key).map_or(0, |page| page.number + 1);
+        ControlFlow::Break(())
+    })?;
+    Ok(free)
 }
 
 /// The rows of the record of a transaction.
@@ -185,7 +184,7 @@ mod tests {
 
     const NODE: NodeId = NodeId(3);
     const SPACE: SpaceId = SpaceId(1);
-    const DAMAGED: DamagedNode = DamagedNode { node: NODE, space: SPACE, moves: 8, time: HlcTimestamp(77) };
+    const DAMAGED: DamagedNode = DamagedNode { node: NODE, moves: 8, time: HlcTimestamp(77) };
 
     fn page(number: u64) -> PageId {
         PageId { space: SPACE, node: NODE, number }
@@ -224,7 +223,7 @@ mod tests {
     }
 
     /// Loses the rows from one key to another.
-    fn lose(store: &Store, from: &[u8], to: &[u8]) -> Vec<LostRange> {
+    fn lose(store: &Store, from: &[u8], to: &[u8]) -> Vec<KeyRange> {
         let mut changes = RowChanges::new();
         store
             .rows(from, to, |key, _| {
@@ -233,7 +232,7 @@ mod tests {
             })
             .unwrap();
         store.commit_rows(changes).unwrap();
-        vec![LostRange { from: from.to_vec(), to: Some(to.to_vec()) }]
+        vec![KeyRange::new(from, Some(to))]
     }
 
     fn pages_that_lost_objects_have_no_version_of_before() {
@@ -244,16 +243,16 @@ mod tests {
         let lost = lose(&store, &page_rows::object_key(page(1), 2), &page_rows::object_key(page(3), 1));
         DAMAGED.mend(&store, &lost).unwrap();
         assert_eq!(heads(&store), [new, None, new, before(4)]);
-        assert_eq!(DAMAGED.free_page(&store).unwrap(), 5);
+        assert_eq!(free_page(&store, NODE, SPACE).unwrap(), 5);
         // A page whose rows begin the range, and rows behind the pages.
         let store = self::store();
         let lost = lose(&store, &page_rows::head_key(page(4)), b"Q");
         DAMAGED.mend(&store, &lost).unwrap();
         assert_eq!(heads(&store), [before(1), before(2), before(3), None]);
-        assert_eq!(DAMAGED.free_page(&store).unwrap(), 4);
+        assert_eq!(free_page(&store, NODE, SPACE).unwrap(), 4);
         // Rows of another table.
         let store = self::store();
-        DAMAGED.mend(&store, &[LostRange { from: b"R".to_vec(), to: None }]).unwrap();
+        DAMAGED.mend(&store, &[KeyRange::new(b"R", None)]).unwrap();
         assert_eq!(heads(&store), [before(1), before(2), before(3), before(4)]);
     }
 

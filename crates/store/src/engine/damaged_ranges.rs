@@ -7,33 +7,34 @@ use bytes::Bytes;
 
 use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, RowVisitor};
 use crate::rows::key::{self, Key};
+use crate::rows::key_range::KeyRange;
 
 /// Maximum number of ranges. Those behind the last one become a part of it.
 pub(crate) const MAX_RANGES: usize = 100_000;
 
-/// Ranges `from <= key < to` in order, without overlap; `to` is `None` if a range has no end.
+/// Ranges in order, without overlap.
 #[derive(Debug, Default)]
 pub(crate) struct DamagedRanges {
-    ranges: Vec<(Key, Option<Key>)>,
+    ranges: Vec<KeyRange>,
 }
 
 impl DamagedRanges {
     /// Adds a range that ends at or behind all others, with those of them that are within it. Returns whether it is the last one for which
     /// there is room.
-    pub(crate) fn add(&mut self, from: &[u8], to: Option<&[u8]>) -> bool {
-        while let Some((first, behind)) = self.ranges.last_mut()
-            && behind.as_deref().is_none_or(|behind| behind > from)
+    pub(crate) fn add(&mut self, range: KeyRange) -> bool {
+        while let Some(last) = self.ranges.last_mut()
+            && last.to.as_ref().is_none_or(|to| *to > range.from)
         {
-            if first[..] < *from {
-                *behind = Some(Key::from(from));
+            if last.from < range.from {
+                last.to = Some(range.from.clone());
                 break;
             }
             self.ranges.pop();
         }
-        let (is_full, to) = (self.ranges.len() == MAX_RANGES, to.map(Key::from));
+        let is_full = self.ranges.len() == MAX_RANGES;
         match self.ranges.last_mut().filter(|_| is_full) {
-            Some((_, end)) => *end = to,
-            None => self.ranges.push((Key::from(from), to)),
+            Some(last) => last.to = range.to,
+            None => self.ranges.push(range),
         }
         !is_full && self.ranges.len() == MAX_RANGES
     }
@@ -42,37 +43,32 @@ impl DamagedRanges {
         self.ranges.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        self.ranges.iter().map(|(from, to)| (&from[..], to.as_deref()))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &KeyRange> {
+        self.ranges.iter()
     }
 
     /// Those of which a part is in `from <= key < to`.
-    pub(crate) fn within<'a>(
-        &'a self,
-        from: &[u8],
-        to: &'a [u8],
-    ) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
+    pub(crate) fn within<'a>(&'a self, from: &[u8], to: &'a [u8]) -> impl Iterator<Item = &'a KeyRange> {
         let is_empty = from >= to;
-        let ranges = self.ranges[self.first_behind(from)..].iter();
-        let ranges = ranges.take_while(move |(first, _)| !is_empty && first[..] < *to);
-        ranges.map(|(first, behind)| (&first[..], behind.as_deref()))
+        self.ranges[self.first_behind(from)..].iter().take_while(move |range| !is_empty && range.from[..] < *to)
     }
 
     /// The place of the first range that does not end at or before a key.
     fn first_behind(&self, key: &[u8]) -> usize {
-        self.ranges.partition_point(|(_, behind)| behind.as_ref().is_some_and(|behind| behind[..] <= *key))
+        self.ranges.partition_point(|range| range.to.as_ref().is_some_and(|to| to[..] <= *key))
     }
 
     fn has(&self, key: &[u8]) -> bool {
-        self.ranges.get(self.first_behind(key)).is_some_and(|(first, _)| first[..] <= *key)
+        self.ranges.get(self.first_behind(key)).is_some_and(|range| range.contains(key))
     }
 
     /// The parts of a range of keys that can be read.
     pub(crate) fn readable_parts(&self, from: &[u8], to: &[u8]) -> Vec<(Key, Key)> {
         let (mut parts, mut rest) = (Vec::new(), Some(from));
-        for (first, behind) in self.within(from, to) {
+        for range in self.within(from, to) {
+            let first = &range.from[..];
             parts.extend(rest.filter(|rest| *rest < first).map(|rest| (Key::from(rest), Key::from(first))));
-            rest = behind;
+            rest = range.to.as_deref();
         }
         parts.extend(rest.filter(|rest| *rest < to).map(|rest| (Key::from(rest), Key::from(to))));
         parts
@@ -182,7 +178,7 @@ mod tests {
     fn ranges(all: &[(&str, Option<&str>)]) -> DamagedRanges {
         let mut ranges = DamagedRanges::default();
         for (from, to) in all {
-            ranges.add(from.as_bytes(), to.map(str::as_bytes));
+            ranges.add(KeyRange::new(from.as_bytes(), to.map(str::as_bytes)));
         }
         ranges
     }
@@ -221,7 +217,7 @@ mod tests {
         let mut damaged = DamagedRanges::default();
         let key = |number: usize| number.to_be_bytes();
         for number in 0..MAX_RANGES + 5 {
-            let is_last = damaged.add(&key(2 * number), Some(&key(2 * number + 1)));
+            let is_last = damaged.add(KeyRange::new(&key(2 * number), Some(&key(2 * number + 1))));
             assert_eq!(is_last, number + 1 == MAX_RANGES);
         }
         assert_eq!(damaged.iter().count(), MAX_RANGES);

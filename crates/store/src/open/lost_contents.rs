@@ -18,7 +18,8 @@ use crate::engine::{Engine, EngineRead, EngineRow};
 use crate::error::IntoModelResult;
 use crate::plant::{RecoveryBug, planted};
 use crate::rows::key::{self, DataId, Key, content_of, data_of, extent_of, index_of, table};
-use crate::rows::lost::{LossMark, LostPart};
+use crate::rows::key_range::KeyRange;
+use crate::rows::lost::{LossMark, decode_range, encode_range};
 use crate::rows::row::{CHUNK, Chunk, ContentHead, HEAD, decode_extent_len, encode_extent_len};
 
 /// What is known of a loss that was not accepted yet: it is in the meta page of the B-tree, which is always readable.
@@ -27,40 +28,47 @@ pub(crate) fn loss_mark(engine: &dyn Engine) -> Result<LossMark> {
     Ok(LossMark::decode(row.as_deref()))
 }
 
-/// What is listed as lost.
-pub(crate) fn lost_parts(engine: &dyn Engine) -> Result<Vec<(Key, LostPart)>> {
-    let mut parts = Vec::new();
+/// What is listed as lost: rows of the list, and the ranges of keys in them.
+pub(crate) fn lost_ranges(engine: &dyn Engine) -> Result<Vec<(Key, KeyRange)>> {
+    let mut ranges = Vec::new();
     if !loss_mark(engine)?.has_list {
-        return Ok(parts);
+        return Ok(ranges);
     }
     let (from, to) = (Key::table(table::LOST), Key::table(table::LOST).prefix_end());
     let mut show = |key: &[u8], row: &[u8]| {
-        parts.push((Key::from(key), LostPart::decode(row)));
+        ranges.push((Key::from(key), decode_range(row)));
         ControlFlow::Continue(())
     };
     match engine.range(&from, &to, &mut show).into_model_result() {
         // The list is on a damaged page: it does not say any more what is lost.
-        Err(error) if error.kind() == ErrorKind::Corrupt => parts.push((Key::lost(0), LostPart::ALL)),
+        Err(error) if error.kind() == ErrorKind::Corrupt => ranges.push((Key::lost(0), KeyRange::ALL)),
         scanned => scanned?,
     }
-    Ok(parts)
+    Ok(ranges)
+}
+
+/// Whether a range has rows of contents.
+fn has_contents(range: &KeyRange) -> bool {
+    let tables = [table::CONTENT, table::CHUNK, table::EXTENT, table::FREED, table::GARBAGE];
+    tables.into_iter().any(|table| range.of_table(table).is_some())
 }
 
 /// Mends the contents of a store whose list says that rows of them are lost.
 pub(super) fn mend(core: &Core) -> Result<()> {
-    let parts = lost_parts(&*core.state.engine)?;
-    if !parts.iter().any(|(_, part)| part.concerns_contents()) {
+    let lost = lost_ranges(&*core.state.engine)?;
+    if !lost.iter().any(|(_, range)| has_contents(range)) {
         return Ok(());
     }
     // Then the B-tree has all there is.
     core.install_all()?;
-    let mut found = Contents::new(parts.iter().filter_map(|(_, part)| part.of_table(table::CHUNK)).collect());
+    let mut found = Contents::new(lost.iter().filter_map(|(_, range)| range.of_table(table::CHUNK)).collect());
     core.state.read_engine(|state| found.read(state))?;
     if found.removed > 0 {
         tracing::warn!(contents = found.removed, "contents of which a part was lost are given up");
     }
     let mut rows = found.into_rows();
-    rows.extend(parts.into_iter().map(|(key, part)| (key, part.of_table(table::ROW).map(|part| part.encode()))));
+    let rest = |range: &KeyRange| range.of_table(table::ROW).map(|range| encode_range(&range));
+    rows.extend(lost.into_iter().map(|(key, range)| (key, rest(&range))));
     if !rows.iter().any(|(key, row)| Key::table_of(key) == table::LOST && row.is_some()) {
         let mark = LossMark { has_list: false, ..loss_mark(&*core.state.engine)? };
         rows.push((Key::system(key::SALVAGED), mark.encode()));
@@ -71,7 +79,7 @@ pub(super) fn mend(core: &Core) -> Result<()> {
 /// The contents of a store, and what must be written.
 struct Contents {
     /// Ranges of chunks that may be lost.
-    lost: Vec<LostPart>,
+    lost: Vec<KeyRange>,
     /// The numbers of chunks that a content has, or that are recorded as garbage.
     owned: HashSet<DataId>,
     /// Whether a content's head cannot be decoded: then it is unknown which chunks it has.
@@ -83,7 +91,7 @@ struct Contents {
 }
 
 impl Contents {
-    fn new(lost: Vec<LostPart>) -> Self {
+    fn new(lost: Vec<KeyRange>) -> Self {
         let (owned, used, rows) = (HashSet::new(), ChunkSet::default(), Vec::new());
         Self { lost, owned, has_unreadable_heads: false, used, removed: 0, rows }
     }
@@ -141,9 +149,9 @@ impl Contents {
     /// Whether a chunk of a content that may be lost does not exist.
     fn is_lost(&self, state: &dyn EngineRead, head: &ContentHead) -> Result<bool> {
         let end = head.size.div_ceil(CHUNK as u64);
-        for part in &self.lost {
+        for range in &self.lost {
             let (from, to) =
-                (first_index(&part.from, head.data), part.to.as_ref().map(|to| first_index(to, head.data)));
+                (first_index(&range.from, head.data), range.to.as_ref().map(|to| first_index(to, head.data)));
             let (from, to) = (from.max(1), to.unwrap_or(end).min(end));
             if from >= to {
                 continue;
@@ -213,6 +221,12 @@ fn first_index(bound: &[u8], data: DataId) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn range_of_rows_of_the_user_has_no_contents() {
+        assert!(has_contents(&KeyRange::new(b"gx", Some(b"ka"))));
+        assert!(!has_contents(&KeyRange::new(b"ka", Some(b"lb"))));
+    }
 
     #[test]
     fn first_index_is_that_of_the_first_key_behind_a_bound() {

@@ -10,31 +10,9 @@ use crate::error::corrupt_row;
 use crate::read::Readable;
 use crate::read::layers::{FoundRow, RowRef};
 use crate::rows::key::{Key, hex};
+use crate::rows::key_range::KeyRange;
 use crate::rows::mob::Row;
 use crate::rows::row::{self, RowError};
-
-/// Rows of the store's user: `from <= key < to`, all from `from` on if `to` is `None`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostRange {
-    /// The first key.
-    pub from: Vec<u8>,
-    /// Behind the last key.
-    pub to: Option<Vec<u8>>,
-}
-
-impl LostRange {
-    /// Whether it has a part of `from <= key < to`.
-    #[must_use]
-    pub fn overlaps(&self, from: &[u8], to: &[u8]) -> bool {
-        self.from[..] < *to && self.to.as_deref().is_none_or(|end| *from < *end)
-    }
-
-    /// Whether it has a key.
-    #[must_use]
-    pub fn contains(&self, key: &[u8]) -> bool {
-        self.from[..] <= *key && self.to.as_deref().is_none_or(|end| *key < *end)
-    }
-}
 
 /// The error for a damaged row with this whole key.
 pub(crate) fn damaged(key: &[u8], error: RowError) -> Error {
@@ -149,58 +127,81 @@ pub(crate) fn rows_beside_damage(
     this: &impl Readable,
     (from, to): (&[u8], &[u8]),
     mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    mut damaged: impl FnMut(LostRange, &Error),
+    mut damaged: impl FnMut(KeyRange, &Error),
 ) -> Result<()> {
-    let (mut from, to) = (Key::row(from), Key::row(to));
-    let own = |key: &[u8]| key.get(1..).unwrap_or_default().to_vec();
-    let mut flow = ControlFlow::Continue(());
-    while from < to {
-        // The rows before the first damaged page, also those in the buffer, and then the page.
-        let (mut behind, mut error) = (from.clone(), None);
-        let mut scan = |from: &mut Key, to: &Key| {
-            let scanned = rows(this, (&from.clone()[1..], &to[1..]), false, |key, value| {
-                *from = Key::row(key).successor();
-                flow = visit(key, value);
-                flow
-            });
-            match scanned {
-                Err(damage) if damage.kind() == ErrorKind::Corrupt => error = Some(damage),
-                scanned => return scanned.map(|()| true),
-            }
-            Ok(false)
-        };
-        if scan(&mut behind, &to)? {
-            return Ok(());
-        }
-        let part = this.read_state(|layers| Ok(layers.engine.first_damage(&behind, &to)))?;
-        let first = part.as_ref().map_or_else(|| to.clone(), |(first, _)| Key::from(&first[..]).min(to.clone()));
-        let is_whole = first <= behind || scan(&mut behind, &first)?;
-        let (first, end) = match part {
-            // It can be read again.
-            None if is_whole => (to.clone(), None),
-            Some((_, end)) if is_whole => (first.max(from.clone()), end.map(|end| Key::from(&end[..]))),
+    let mut from = from.to_vec();
+    while from[..] < *to {
+        let mut next = from.clone();
+        let ScanEnd::Damage(error) = scan_to_damage(this, &mut next, to, &mut visit)? else { return Ok(()) };
+        let page = first_unreadable_page(this, &next, to)?;
+        // The scan may have ended before rows that are in the buffer and before the page.
+        let before_page = page.as_ref().map_or(to, |page| to.min(&page.from));
+        let (range, error) = match (scan_to_damage(this, &mut next, before_page, &mut visit)?, page) {
+            // It was ended, or the page can be read again.
+            (ScanEnd::Stopped, _) | (ScanEnd::Complete, None) => return Ok(()),
+            (ScanEnd::Complete, Some(page)) => (page, error),
             // The checksum of a row is wrong: the one behind all that were visited.
-            _ => {
-                let mut next = None;
-                this.read_state(|layers| {
-                    layers.scan(&behind, &to, &mut |key, _| {
-                        next = Some(Key::from(key));
-                        ControlFlow::Break(())
-                    })
-                })?;
-                let row = next.unwrap_or_else(|| behind.clone());
-                let end = row.successor();
-                (row, Some(end))
-            }
+            (ScanEnd::Damage(error), _) => (KeyRange::of_key(&first_key(this, &next, to)?.unwrap_or(next)), error),
         };
-        if flow.is_break() || first >= to {
+        let first = range.from.max(from);
+        if first[..] >= *to {
             return Ok(());
         }
-        let end = end.filter(|end| *end > first && *end < to).unwrap_or_else(|| to.clone());
-        if let Some(error) = &error {
-            damaged(LostRange { from: own(&first), to: Some(own(&end)) }, error);
-        }
+        let end = range.to.filter(|end| *end > first && end[..] < *to).unwrap_or_else(|| to.to_vec());
+        damaged(KeyRange { from: first, to: Some(end.clone()) }, &error);
         from = end;
     }
     Ok(())
+}
+
+/// How a scan ended.
+enum ScanEnd {
+    /// It has come to the end of its range.
+    Complete,
+    /// Its visitor has ended it.
+    Stopped,
+    /// A row or a page of the B-tree cannot be read.
+    Damage(Error),
+}
+
+/// Calls `visit` with the rows from `next` to `to`. Then `next` is behind the last of them.
+fn scan_to_damage(
+    this: &impl Readable,
+    next: &mut Vec<u8>,
+    to: &[u8],
+    visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> Result<ScanEnd> {
+    let from = next.clone();
+    let mut flow = ControlFlow::Continue(());
+    let scanned = rows(this, (&from, to), false, |key, value| {
+        next.clear();
+        next.extend_from_slice(key);
+        next.push(0);
+        flow = visit(key, value);
+        flow
+    });
+    match scanned {
+        Ok(()) if flow.is_break() => Ok(ScanEnd::Stopped),
+        Ok(()) => Ok(ScanEnd::Complete),
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(ScanEnd::Damage(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The keys of the first page of the B-tree with rows `from <= key < to` that cannot be read.
+fn first_unreadable_page(this: &impl Readable, from: &[u8], to: &[u8]) -> Result<Option<KeyRange>> {
+    let page = this.read_state(|layers| Ok(layers.engine.first_damage(&Key::row(from), &Key::row(to))))?;
+    Ok(page.and_then(|keys| keys.of_user()))
+}
+
+/// The key of the first row `from <= key < to`, whether its value can be read or not.
+fn first_key(this: &impl Readable, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut first = None;
+    this.read_state(|layers| {
+        layers.scan(&Key::row(from), &Key::row(to), &mut |key, _| {
+            first = Some(key[1..].to_vec());
+            ControlFlow::Break(())
+        })
+    })?;
+    Ok(first)
 }

@@ -5,14 +5,14 @@ use model::Result;
 use crate::commit::Core;
 use crate::engine::damaged_ranges::DamagedRanges;
 use crate::engine::{Engine, EngineRow};
-use crate::open::{loss_mark, lost_parts};
+use crate::open::{loss_mark, lost_ranges};
 use crate::plant::{RecoveryBug, planted};
-use crate::read::rows::LostRange;
 use crate::rows::key::{self, Key, table};
-use crate::rows::lost::{LossMark, LostPart};
+use crate::rows::key_range::KeyRange;
+use crate::rows::lost::{LossMark, encode_range};
 use crate::store::Store;
 
-/// Maximum number of parts that are kept. If there are more, several become one.
+/// Maximum number of ranges that are kept. If there are more, several become one.
 const MAX_KEPT: usize = 4096;
 
 /// What repairs have given up since the last call of [`Store::accept_loss`]. It does not list contents: an identifier of a content is used
@@ -21,8 +21,8 @@ const MAX_KEPT: usize = 4096;
 pub struct Loss {
     /// The last transaction that a repair of the log kept: those behind it are lost.
     pub kept: Option<u64>,
-    /// Rows that may be lost, in order.
-    pub rows: Vec<LostRange>,
+    /// The keys of rows that may be lost, in order.
+    pub rows: Vec<KeyRange>,
 }
 
 impl Store {
@@ -43,7 +43,7 @@ impl Store {
     /// If the B-tree cannot be written.
     pub fn accept_loss(&self) -> Result<()> {
         let core: &Core = self.core();
-        let listed = lost_parts(&*core.state.engine)?.into_iter().map(|(key, _)| (key, None));
+        let listed = lost_ranges(&*core.state.engine)?.into_iter().map(|(key, _)| (key, None));
         core.write_to_tree(listed.chain([(Key::system(key::SALVAGED), None)]).collect())
     }
 }
@@ -51,14 +51,7 @@ impl Store {
 /// What is lost, by the B-tree. The rows about it are written there only.
 pub(super) fn loss_in(engine: &dyn Engine) -> Result<Option<Loss>> {
     let kept = loss_mark(engine)?.kept;
-    let of_user = |part: LostPart| {
-        let own = |key: Vec<u8>| key.get(1..).unwrap_or_default().to_vec();
-        let LostPart { from, to } = part.of_table(table::ROW)?;
-        // An end behind the table has the key of another one.
-        let to = to.filter(|to| Key::table_of(to) == table::ROW);
-        Some(LostRange { from: own(from), to: to.map(own) })
-    };
-    let rows: Vec<LostRange> = lost_parts(engine)?.into_iter().filter_map(|(_, part)| of_user(part)).collect();
+    let rows: Vec<KeyRange> = lost_ranges(engine)?.iter().filter_map(|(_, range)| range.of_user()).collect();
     let is_any = kept.is_some() || !rows.is_empty();
     Ok(is_any.then_some(Loss { kept, rows }))
 }
@@ -69,26 +62,25 @@ pub(super) fn listing(engine: &dyn Engine, ranges: &DamagedRanges) -> Result<Vec
         return Ok(Vec::new());
     }
     let mark = loss_mark(engine)?;
-    let mut known: Vec<LostPart> =
-        ranges.iter().map(|(from, to)| LostPart { from: from.to_vec(), to: to.map(<[u8]>::to_vec) }).collect();
+    let mut known: Vec<KeyRange> = ranges.iter().cloned().collect();
     let (from, to) = (Key::table(table::LOST), Key::table(table::LOST).prefix_end());
     if mark.has_list && ranges.within(&from, &to).next().is_some() {
         // Earlier losses are among the lost rows.
-        known = vec![LostPart::ALL];
+        known = vec![KeyRange::ALL];
     }
-    let earlier = lost_parts(engine)?;
-    known.extend(earlier.iter().map(|(_, part)| part.clone()));
+    let earlier = lost_ranges(engine)?;
+    known.extend(earlier.iter().map(|(_, range)| range.clone()));
     known.sort_by(|a, b| a.from.cmp(&b.from));
     let together = known.len().div_ceil(MAX_KEPT).max(1);
     let joined = known.chunks(together).filter_map(|chunk| {
         let first = chunk.first()?;
         // `None` is the largest end.
-        let is_open = chunk.iter().any(|part| part.to.is_none());
-        let to = if is_open { None } else { chunk.iter().filter_map(|part| part.to.clone()).max() };
-        Some(LostPart { from: first.from.clone(), to })
+        let is_open = chunk.iter().any(|range| range.to.is_none());
+        let to = if is_open { None } else { chunk.iter().filter_map(|range| range.to.clone()).max() };
+        Some(KeyRange { from: first.from.clone(), to })
     });
     let mut rows: Vec<EngineRow> = earlier.iter().map(|(key, _)| (key.clone(), None)).collect();
-    rows.extend((0..).zip(joined).map(|(number, part)| (Key::lost(number), Some(part.encode()))));
+    rows.extend((0..).zip(joined).map(|(number, range)| (Key::lost(number), Some(encode_range(&range)))));
     rows.push((Key::system(key::SALVAGED), LossMark { has_list: true, ..mark }.encode()));
     Ok(rows)
 }

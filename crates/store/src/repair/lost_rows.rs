@@ -8,7 +8,7 @@ use model::{ContentId, Error, ErrorKind, Result};
 
 use super::{EssentialRows, loss};
 use crate::engine::damaged_ranges::{DamagedRanges, MAX_RANGES, WithoutRows};
-use crate::engine::{Checked, DamagedRange, Engine};
+use crate::engine::{Checked, Engine, TreeDamage};
 use crate::error::IntoModelResult;
 use crate::progress::{self, Amount, Progress};
 use crate::rows::key::{Key, table};
@@ -62,13 +62,11 @@ impl LostRows {
         Ok(found)
     }
 
-    fn add(&mut self, damage: &DamagedRange) {
-        if damage.to.as_ref().is_some_and(Vec::is_empty) {
-            // A page without rows. The writer replaces it.
-            return;
-        }
-        self.ranges.add(&damage.from, damage.to.as_deref());
-        self.parts.push((Key::from(&damage.from[..]), damage.page));
+    fn add(&mut self, damage: &TreeDamage) {
+        // The writer replaces a page without rows.
+        let Some(range) = &damage.range else { return };
+        self.ranges.add(range.clone());
+        self.parts.push((Key::from(&range.from[..]), damage.page));
         if self.listed.len() < MAX_LISTED {
             self.listed.push(damage.to_string());
         }

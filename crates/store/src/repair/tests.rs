@@ -19,7 +19,7 @@ use crate::rows::row::CHUNK;
 use crate::tests::audit::check_leaks;
 use crate::tests::world::{SimulatedStore, small_options};
 use crate::tests::{bytes, commit, content, create, ids, new_id, of_contents, pattern};
-use crate::{ContentChange, LostRange, RowChanges};
+use crate::{ContentChange, KeyRange, RowChanges};
 
 /// Every acknowledged commit: its position, content and bytes.
 type Acknowledged = BTreeMap<u64, (ContentId, bytes::Bytes)>;
@@ -507,21 +507,20 @@ fn content_that_the_log_changes_is_not_given_up_in_part() {
 #[test]
 fn loss_whose_list_is_lost_is_a_loss_of_everything() {
     let (engine, mut ranges) = (MemoryEngine::default(), DamagedRanges::default());
-    ranges.add(b"ka", Some(b"kb"));
+    ranges.add(KeyRange::new(b"ka", Some(b"kb")));
     let write = |rows: Vec<crate::engine::EngineRow>| engine.write(&mut rows.into_iter().map(Ok)).unwrap();
     write(loss::listing(&engine, &ranges).unwrap());
-    let lost = |from: &[u8], to: &[u8]| LostRange { from: from.to_vec(), to: Some(to.to_vec()) };
     let rows = |engine: &MemoryEngine| loss::loss_in(engine).unwrap().unwrap().rows;
-    assert_eq!(rows(&engine), [lost(b"a", b"b")]);
+    assert_eq!(rows(&engine), [KeyRange::new(b"a", Some(b"b"))]);
     // Another repair adds to the list.
     let mut more = DamagedRanges::default();
-    more.add(b"kx", Some(b"ky"));
+    more.add(KeyRange::new(b"kx", Some(b"ky")));
     write(loss::listing(&engine, &more).unwrap());
-    assert_eq!(rows(&engine), [lost(b"a", b"b"), lost(b"x", b"y")]);
+    assert_eq!(rows(&engine), [KeyRange::new(b"a", Some(b"b")), KeyRange::new(b"x", Some(b"y"))]);
     let mut list = DamagedRanges::default();
-    list.add(b"l", Some(b"m"));
+    list.add(KeyRange::new(b"l", Some(b"m")));
     write(loss::listing(&engine, &list).unwrap());
-    assert!(rows(&engine).contains(&LostRange { from: Vec::new(), to: None }));
+    assert!(rows(&engine).contains(&KeyRange::ALL));
 }
 
 #[test]
@@ -545,7 +544,7 @@ fn rows_beside_damaged_pages_are_all_visited() {
             visited.push(key.to_vec());
             std::ops::ControlFlow::Continue(())
         };
-        let damaged = |range: LostRange, error: &Error| {
+        let damaged = |range: KeyRange, error: &Error| {
             assert!(crate::error::is_unreadable_part(error), "seed {seed}: {error}");
             ranges.push(range);
         };

@@ -2,60 +2,31 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::key::{Key, table};
+use super::key_range::KeyRange;
 
-/// Rows `from <= key < to` that may be lost; all from `from` on if `to` is `None`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LostPart {
-    pub(crate) from: Vec<u8>,
-    pub(crate) to: Option<Vec<u8>>,
+/// The row of a range of keys whose rows may be lost: whether there is an end, the length of `from`, `from`, and the end.
+pub(crate) fn encode_range(range: &KeyRange) -> Bytes {
+    let mut row = BytesMut::new();
+    row.put_u8(u8::from(range.to.is_some()));
+    row.put_u16(range.from.len() as u16);
+    row.put_slice(&range.from);
+    row.put_slice(range.to.as_deref().unwrap_or_default());
+    row.freeze()
 }
 
-impl LostPart {
-    /// Everything: the list itself cannot be read.
-    pub(crate) const ALL: Self = Self { from: Vec::new(), to: None };
-
-    /// Its part with keys of a table.
-    pub(crate) fn of_table(&self, table: u8) -> Option<Self> {
-        let (first, behind) = (Key::table(table), Key::table(table).prefix_end());
-        if self.from[..] >= behind[..] || self.to.as_deref().is_some_and(|to| to <= &first[..]) {
-            return None;
-        }
-        let from = self.from.clone().max(first.to_vec());
-        let to = self.to.clone().map_or_else(|| behind.to_vec(), |to| to.min(behind.to_vec()));
-        Some(Self { from, to: Some(to) })
-    }
-
-    /// Whether it has rows of contents.
-    pub(crate) fn concerns_contents(&self) -> bool {
-        let tables = [table::CONTENT, table::CHUNK, table::EXTENT, table::FREED, table::GARBAGE];
-        tables.into_iter().any(|table| self.of_table(table).is_some())
-    }
-
-    /// Whether there is an end, the length of `from`, `from`, and the end.
-    pub(crate) fn encode(&self) -> Bytes {
-        let mut row = BytesMut::new();
-        row.put_u8(u8::from(self.to.is_some()));
-        row.put_u16(self.from.len() as u16);
-        row.put_slice(&self.from);
-        row.put_slice(self.to.as_deref().unwrap_or_default());
-        row.freeze()
-    }
-
-    /// The part in a row; everything, if the row is not valid.
-    pub(crate) fn decode(row: &[u8]) -> Self {
-        let decode = || {
-            let ([has_end, l0, l1], rest) = row.split_first_chunk()?;
-            let (from, to) = rest.split_at_checked(usize::from(u16::from_be_bytes([*l0, *l1])))?;
-            let to = match has_end {
-                0 if to.is_empty() => None,
-                1 => Some(to.to_vec()),
-                _ => return None,
-            };
-            Some(Self { from: from.to_vec(), to })
+/// The range in a row; all keys, if the row is not valid.
+pub(crate) fn decode_range(row: &[u8]) -> KeyRange {
+    let decode = || {
+        let ([has_end, l0, l1], rest) = row.split_first_chunk()?;
+        let (from, to) = rest.split_at_checked(usize::from(u16::from_be_bytes([*l0, *l1])))?;
+        let to = match has_end {
+            0 if to.is_empty() => None,
+            1 => Some(to),
+            _ => return None,
         };
-        decode().unwrap_or(Self::ALL)
-    }
+        Some(KeyRange::new(from, to))
+    };
+    decode().unwrap_or(KeyRange::ALL)
 }
 
 /// The system row about a loss that was not accepted yet.
@@ -91,17 +62,14 @@ impl LossMark {
 mod tests {
     use super::*;
 
-    fn part(from: &str, to: Option<&str>) -> LostPart {
-        LostPart { from: from.into(), to: to.map(Into::into) }
-    }
-
     #[test]
-    fn parts_come_back_and_what_is_no_part_is_everything() {
-        for one in [part("abc", Some("abd")), part("abc", None), LostPart::ALL, part("", Some("x"))] {
-            assert_eq!(LostPart::decode(&one.encode()), one);
+    fn ranges_come_back_and_what_is_no_range_is_everything() {
+        let range = KeyRange::new;
+        for one in [range(b"abc", Some(b"abd")), range(b"abc", None), KeyRange::ALL, range(b"", Some(b"x"))] {
+            assert_eq!(decode_range(&encode_range(&one)), one);
         }
         for row in [&b""[..], b"\x01", b"\x02\0\x01ab", b"\x01\0\x09ab", b"\0\0\x01ab"] {
-            assert_eq!(LostPart::decode(row), LostPart::ALL, "{row:?}");
+            assert_eq!(decode_range(row), KeyRange::ALL, "{row:?}");
         }
     }
 
@@ -115,16 +83,5 @@ mod tests {
         }
         // That of builds which kept no list.
         assert_eq!(LossMark::decode(Some(&7_u64.to_be_bytes())), LossMark { kept: Some(7), has_list: false });
-    }
-
-    #[test]
-    fn parts_of_tables_are_cut_at_their_ends() {
-        let rows = |part: LostPart| part.of_table(table::ROW);
-        assert_eq!(rows(LostPart::ALL), Some(part("k", Some("l"))));
-        assert_eq!(rows(part("ka", Some("kb"))), Some(part("ka", Some("kb"))));
-        assert_eq!(rows(part("gx", Some("kb"))), Some(part("k", Some("kb"))));
-        assert_eq!(rows(part("gx", Some("k"))), None);
-        assert_eq!(rows(part("l", None)), None);
-        assert!(part("gx", Some("ka")).concerns_contents() && !part("ka", Some("lb")).concerns_contents());
     }
 }

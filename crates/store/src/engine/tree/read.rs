@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::super::{CheckObserver, Checked, DamagedKeys, DamagedRange, EngineRead, EngineResult, RowVisitor};
+use super::super::{CheckObserver, Checked, EngineRead, EngineResult, RowVisitor, TreeDamage};
 use super::damage::{PageDamage, PageFault};
 use super::file::TreeFile;
 use super::meta::{FoundMeta, TreeState};
@@ -10,6 +10,7 @@ use super::page::{Node, PAGE, PageRef, Value};
 use super::{io_error, meta_place, read_map};
 use crate::plant::{TreeBug, planted};
 use crate::rows::key;
+use crate::rows::key_range::KeyRange;
 
 /// A state of the tree that is being read.
 pub(super) struct TreeRead<'a> {
@@ -97,8 +98,8 @@ impl TreeRead<'_> {
         (at, level): (PageRef, u8),
         (from, to): (&[u8], &[u8]),
         (first, end): (&[u8], Option<&[u8]>),
-    ) -> Option<DamagedKeys> {
-        let all = || Some((first.to_vec(), end.map(<[u8]>::to_vec)));
+    ) -> Option<KeyRange> {
+        let all = || Some(KeyRange::new(first, end));
         let node = match self.node(at, level) {
             Ok(node) if !node.is_incomplete() => node,
             _ => return all(),
@@ -107,7 +108,7 @@ impl TreeRead<'_> {
             let Ok((start, _)) = node.find(from) else { return all() };
             return (start..node.count()).find_map(|index| {
                 let Ok((key, value)) = node.row(index) else { return all() };
-                (key < to && self.value(value).is_err()).then(|| (key.to_vec(), Some([key, &[0]].concat())))
+                (key < to && self.value(value).is_err()).then(|| KeyRange::of_key(key))
             });
         }
         let Ok(start) = node.child_of(from) else { return all() };
@@ -147,9 +148,8 @@ impl TreeRead<'_> {
         to: Option<&[u8]>,
         observe: &mut CheckObserver<'_>,
     ) -> ControlFlow<()> {
-        let damage = |what: String, from: &[u8], to: Option<&[u8]>| {
-            Checked::Damage(DamagedRange { what, page: at.page, from: from.to_vec(), to: to.map(<[u8]>::to_vec) })
-        };
+        let damage =
+            |what: String| Checked::Damage(TreeDamage { what, page: at.page, range: Some(KeyRange::new(from, to)) });
         observe(Checked::Bytes(PAGE as u64))?;
         let checked = match at.page < self.state.pages {
             true => self.file.check(at, PAGE, PageFault::Checksum),
@@ -157,11 +157,11 @@ impl TreeRead<'_> {
         };
         let node = match checked.and_then(|()| self.node(at, level)) {
             Ok(node) if node.is_incomplete() => {
-                observe(damage(PageDamage { page: at.page, fault: PageFault::Lost }.to_string(), from, to))?;
+                observe(damage(PageDamage { page: at.page, fault: PageFault::Lost }.to_string()))?;
                 return self.show_kept(&node, observe);
             }
             Ok(node) => node,
-            Err(error) => return observe(damage(error.cause(), from, to)),
+            Err(error) => return observe(damage(error.cause())),
         };
         let mut last = from.to_vec();
         for index in 0..node.count() {
@@ -171,11 +171,7 @@ impl TreeRead<'_> {
             };
             if !is_valid {
                 // All of the page: who gives up its rows gives up all.
-                return observe(damage(
-                    PageDamage { page: at.page, fault: PageFault::Structure }.to_string(),
-                    from,
-                    to,
-                ));
+                return observe(damage(PageDamage { page: at.page, fault: PageFault::Structure }.to_string()));
             }
         }
         ControlFlow::Continue(())
@@ -231,8 +227,8 @@ impl TreeRead<'_> {
         if let Value::Outside(run, len) = value {
             observe(Checked::Bytes(len as u64))?;
             if let Err(error) = self.value(value).and_then(|_| self.file.check(run, len, PageFault::Value)) {
-                let (what, behind) = (error.cause(), [key, &[0]].concat());
-                observe(Checked::Damage(DamagedRange { what, page: run.page, from: key.to_vec(), to: Some(behind) }))?;
+                let range = Some(KeyRange::of_key(key));
+                observe(Checked::Damage(TreeDamage { what: error.cause(), page: run.page, range }))?;
             }
         }
         ControlFlow::Continue(true)
@@ -272,7 +268,7 @@ impl EngineRead for TreeRead<'_> {
         }
     }
 
-    fn first_damage(&self, from: &[u8], to: &[u8]) -> Option<DamagedKeys> {
+    fn first_damage(&self, from: &[u8], to: &[u8]) -> Option<KeyRange> {
         self.damage_below(self.state.root?, (from, to), (&[], None))
     }
 
@@ -284,7 +280,7 @@ impl EngineRead for TreeRead<'_> {
         read_map(self.file, &self.state.index, self.state.pages, &mut |_, _, _| {}, &mut |what| found.push(what));
         for what in found {
             // No rows are on these pages.
-            observe(Checked::Damage(DamagedRange { what, page: 0, from: Vec::new(), to: Some(Vec::new()) }))?;
+            observe(Checked::Damage(TreeDamage { what, page: 0, range: None }))?;
         }
         match self.state.root {
             Some((root, level)) => self.check_node(root, level, &[], None, observe),

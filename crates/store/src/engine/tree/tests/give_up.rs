@@ -31,8 +31,9 @@ pub(super) fn give_up_damaged_pages(seed: u64) {
     let mut observe = |checked: Checked<'_>| {
         match checked {
             Checked::Damage(damage) => {
-                ranges.add(&damage.from, damage.to.as_deref());
-                parts.push((Key::from(&damage.from[..]), damage.page));
+                let range = damage.range.unwrap();
+                parts.push((Key::from(&range.from[..]), damage.page));
+                ranges.add(range);
             }
             Checked::Kept(key, value) => drop(kept.insert(Key::from(key), Bytes::copy_from_slice(value))),
             Checked::Bytes(_) => {}
