@@ -337,6 +337,42 @@ fn lost_changes_of_a_brick_are_accepted_explicitly() {
     world.restart("brick-1");
 }
 
+#[test]
+fn accepted_loss_cancels_the_moves_of_the_brick() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1", "--io-threads", "2"]);
+    let (data, old) = (world.data().join("brick-1"), world.data().join("old"));
+    for number in 0..8 {
+        put(&world, &format!("/first-{number}"));
+    }
+    copy_of_running(&world, "brick-1", &old);
+    for number in 0..8 {
+        put(&world, &format!("/later-{number}"));
+    }
+    let shown = world.run(&["remap", "--json"]).json();
+    let number = if world.address("brick-1") == shown[0]["address"] { "1" } else { "2" };
+    // Nobody takes its logical nodes over, so they are moving until the loss is accepted.
+    world.kill("brick-2");
+    world.run(&["remap", "--drain", number, "--no-wait"]).ok();
+    world.kill("brick-1");
+    replace(&data, &old);
+    check_refused(&start_refused(&world, "brick-1"), "accept-loss");
+    let config = config(&world, "brick-1");
+    let accept = |yes: &[&str]| run(mortar(&["brick", "accept-loss", "--config"]).arg(&config).args(yes));
+    assert!(accept(&[]).ok().contains("would be cancelled"), "{}", accept(&[]).text());
+    assert!(accept(&["--yes"]).ok().contains("were cancelled"));
+    world.restart("brick-1");
+    world.restart("brick-2");
+    // The brick is still to be drained.
+    world.run(&["remap", "--drain", number]).ok();
+    world.kill("brick-1");
+    for number in 0..8 {
+        world.run(&["object", "get", &format!("/first-{number}")]).ok();
+        let later = world.run(&["object", "get", &format!("/later-{number}")]);
+        assert!(later.code == 0 || later.code == 3, "{}", later.stderr);
+    }
+    world.restart("brick-1");
+}
+
 fn repair(data: &Path, args: &[&str]) -> CommandOutput {
     run(mortar(&["repair", "--data"]).arg(data).args(args))
 }

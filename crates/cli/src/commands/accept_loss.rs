@@ -102,6 +102,8 @@ pub(super) struct BrickLossReport {
     known_opening: u64,
     /// Logical nodes that lose changes.
     nodes: u64,
+    /// Logical nodes that move from or to the brick, and stay where they are.
+    moving: u64,
     /// Processes that saw more.
     witnesses: Vec<String>,
     /// The last transaction that a repair kept, if it gave up those behind it.
@@ -123,6 +125,7 @@ impl BrickLossReport {
             opening: loss.last.map_or(0, |last| last.number),
             known_opening: known.max().unwrap_or(0),
             nodes: loss.nodes.len() as u64,
+            moving: loss.moving.len() as u64,
             witnesses: loss.witnesses.iter().map(|one| one.witness.clone()).collect(),
             kept: loss.given_up.as_ref().and_then(|given_up| given_up.kept),
             lost_row_ranges: loss.given_up.as_ref().map_or(0, |given_up| given_up.rows.len() as u64),
@@ -143,6 +146,11 @@ impl Report for BrickLossReport {
         if self.lost_row_ranges > 0 {
             let ranges = pluralize(self.lost_row_ranges, "range", "ranges");
             writeln!(out, "  a repair gave up the rows of {ranges} of keys")?;
+        }
+        if self.moving > 0 {
+            let moves = pluralize(self.moving, "move", "moves");
+            let what = if self.accepted { "were cancelled" } else { "would be cancelled" };
+            writeln!(out, "  {moves} of logical nodes from or to the brick {what}: repeat `mortar remap` later")?;
         }
         if self.accepted {
             writeln!(out, "Accepted. Start the brick; its {nodes} count one more move.")?;

@@ -7,6 +7,8 @@
 //! 3. The horizon rises to the time of the cluster: a transaction that began before is refused as too old if nothing is known of it.
 //! 4. The history begins with a new opening that is not compared with earlier witnesses.
 //! 5. The bound of promises (V4) rises above that time: what was promised shortly before may be lost, too.
+//! 6. Moves of logical nodes from or to the brick are cancelled: what the directory has of a copy may be older than the other brick believes,
+//!    and the copy of a node of the brick may have what the node has lost.
 //!
 //! The same holds for a brick of which a repair gave up rows or transactions; see [`lost_rows`](super::lost_rows) for the former.
 
@@ -14,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use meta::catalog::{BrickId, CatalogEditor};
+use meta::catalog::{BrickId, CatalogEditor, CatalogError, NodePlacement};
 use meta::opening::{Opening, OpeningHistory, OpeningRecord, Subject, WitnessedPosition};
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
 use protocol::clock::LEAD_MS;
@@ -58,6 +60,8 @@ pub struct BrickLoss {
     pub witnesses: Vec<WitnessReport>,
     /// The logical nodes that the brick serves, and their spaces.
     pub nodes: Vec<(NodeId, Option<SpaceId>)>,
+    /// The logical nodes that move from or to the brick.
+    pub moving: Vec<NodeId>,
     /// What a repair gave up.
     pub given_up: Option<Loss>,
     history: OpeningHistory,
@@ -69,8 +73,8 @@ impl BrickLoss {
     /// Determines the loss. Changes nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if another process serves the brick, or logical nodes move from or to it; [`ErrorKind::Unavailable`] if the
-    /// clock of this process is wrong or was not compared; those of the catalogue and the store.
+    /// [`ErrorKind::Invalid`] if another process serves the brick; [`ErrorKind::Unavailable`] if the clock of this process is wrong or was
+    /// not compared; those of the catalogue and the store.
     pub async fn examine(
         view: &Arc<ClusterView>,
         store: &Store,
@@ -99,18 +103,14 @@ impl BrickLoss {
             }
         }
         let placed = || catalog.placement_map().nodes();
-        if placed()
-            .any(|(_, placed)| placed.moving.is_some() && (placed.brick == brick || placed.destination() == brick))
-        {
-            let what =
-                format!("logical nodes move from or to brick {brick}: end that with `mortar remap --cancel` first");
-            return Err(Error::new(ErrorKind::Invalid, what));
-        }
         let of_brick = placed().filter(|(_, placed)| placed.brick == brick);
         let space = |node| catalog.space_of(node).map(|space| space.id);
         let nodes = of_brick.map(|(node, _)| (node, space(node))).collect();
+        let concerned = |placed: &NodePlacement| placed.brick == brick || placed.destination() == brick;
+        let moving = placed().filter(|(_, placed)| placed.moving.is_some() && concerned(placed));
+        let moving = moving.map(|(node, _)| node).collect();
         let (position, last, given_up) = (store.position(), history.last(), store.loss()?);
-        Ok(Self { brick, position, last, known, witnesses, nodes, given_up, history, time_ms })
+        Ok(Self { brick, position, last, known, witnesses, nodes, moving, given_up, history, time_ms })
     }
 
     /// Adds what another brick, which does not run, keeps in its store of the brick's log.
@@ -135,7 +135,8 @@ impl BrickLoss {
         let (known, position) = (editor.opening(brick).await?, store.position());
         let (last, witnesses, given_up, time_ms) = (history.last(), Vec::new(), None, None);
         let nodes = nodes.into_iter().map(|node| (node, None)).collect();
-        Ok(Self { brick, position, last, known, witnesses, nodes, given_up, history, time_ms })
+        let moving = Vec::new();
+        Ok(Self { brick, position, last, known, witnesses, nodes, moving, given_up, history, time_ms })
     }
 
     /// The highest position of the log that is known under an opening that the directory has or lacks.
@@ -166,6 +167,13 @@ impl BrickLoss {
         let openings: Vec<Opening> = others.chain(seen).collect();
         let history = self.history.accept_loss(&openings, self.position, rand::random());
         let opening = history.last().ok_or_else(|| Error::new(ErrorKind::Internal, "a history without an opening"))?;
+        for node in &self.moving {
+            match editor.cancel_move(*node).await {
+                // It was cancelled before, or has ended: then the node counts no loss here.
+                Ok(_) | Err(CatalogError::WrongMoveState { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         let mut moves = Vec::with_capacity(self.nodes.len());
         for (node, _) in &self.nodes {
             moves.push(editor.count_loss(*node, self.brick).await?.value.moves);
@@ -293,6 +301,7 @@ mod tests {
             known: None,
             witnesses: Vec::new(),
             nodes: vec![(node, None)],
+            moving: Vec::new(),
             given_up: Some(given_up),
             history: OpeningHistory::default(),
             time_ms: Some(9),
