@@ -5,7 +5,7 @@
 //! durable after [`Disk::force_names`] of its directory.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,10 @@ pub(crate) trait Disk: Send + Sync {
 pub(crate) trait DiskFile: Send + Sync {
     /// Reads from `offset` on into `out`; an error if the file ends before.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
+    /// Whether a range can probably be read without waiting for the disk: whether its first and last bytes are in memory.
+    fn is_in_memory(&self, _offset: u64, _len: u64) -> bool {
+        true
+    }
     /// Writes at `offset`, growing the file.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Writes parts at `offset`, one after the other, growing the file. There are at most 1,024, none of which is empty. They have
@@ -134,6 +138,16 @@ impl Disk for RealDisk {
 impl DiskFile for RealFile {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.0.read_exact_at(out, offset)
+    }
+
+    fn is_in_memory(&self, offset: u64, len: u64) -> bool {
+        let is_byte_in_memory = |at| {
+            let (mut byte, no_waiting) = ([0], rustix::io::ReadWriteFlags::NOWAIT);
+            let read = rustix::io::preadv2(&*self.0, &mut [IoSliceMut::new(&mut byte)], at, no_waiting);
+            // Some file systems cannot tell.
+            read != Err(rustix::io::Errno::AGAIN)
+        };
+        is_byte_in_memory(offset) && is_byte_in_memory(offset + len.saturating_sub(1))
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {

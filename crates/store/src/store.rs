@@ -435,6 +435,14 @@ impl Store {
         self.state().is_row_resident(&Key::row(key))
     }
 
+    /// The same of a range of a content, which should be short.
+    ///
+    /// # Errors
+    /// If the rows that name its bytes cannot be read.
+    pub fn is_content_resident(&self, id: ContentId, offset: u64, len: u64) -> Result<bool> {
+        contents::is_resident(self.state(), id, offset, len)
+    }
+
     /// The same of the rows `from <= key <= to`, of which there should be few.
     #[must_use]
     pub fn are_rows_resident(&self, from: &[u8], to: &[u8]) -> bool {

@@ -1,11 +1,15 @@
-//! Messages between the two ends of a connection within a process: passed as values, and handled on the thread that sends them.
+//! Messages and requests between the two ends of a connection within a process: passed as values, and handled on the thread that sends
+//! them.
 //!
 //! A [`DirectQueue`] is one direction of such a connection. It keeps the order in which messages were sent. One thread at a time takes
-//! messages from it, so the receiver gets them in that order, whichever threads send and take.
+//! messages from it, so the receiver gets them in that order, whichever threads send and take. The same holds for requests.
 //!
 //! Senders hold the lock of their machine, and the receiver needs that of its own. So a message is never handled where it is sent: the
 //! queue is noted for the [`DeliveryScope`] of the thread, which hands over what was sent once all locks are released. Outside of a scope,
 //! the task of the receiving connection is woken for that.
+//!
+//! The answer to a request does not come back through a queue. Whoever answers gives it to the [`DirectSink`] of the request: the task
+//! that waits for it is woken, or it becomes the answer to the request that was forwarded.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,7 +17,11 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use bytes::Bytes;
+
 use crate::cluster::Message;
+use crate::link::DirectSink;
+use crate::proto::request::Request;
 
 /// Messages that one scope hands over before it leaves the rest to the tasks of connections: a thread that brings work of its own
 /// is not kept with the work of others for long.
@@ -25,15 +33,30 @@ const MAX_QUEUED: usize = 1 << 16;
 
 /// A message on its way.
 #[derive(Debug)]
-pub(crate) struct Delivery {
+pub(crate) struct SentMessage {
     pub(crate) message: Message,
     /// The position up to which the log of the sender, a brick, is forced.
     pub(crate) forced: Option<u64>,
 }
 
+/// A request on its way.
+#[derive(Debug)]
+pub(crate) struct SentRequest {
+    pub(crate) request: Request,
+    pub(crate) raw: Vec<Bytes>,
+    pub(crate) sink: DirectSink,
+}
+
+/// What is on its way to the other end.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    Message(SentMessage),
+    Request(SentRequest),
+}
+
 /// The end of a connection that gets the messages of a queue.
 pub(crate) trait Receiver: Send + Sync {
-    /// Handles messages, in order.
+    /// Handles messages, in order, and requests, in order.
     fn receive(&self, deliveries: Vec<Delivery>);
 
     /// Has the task of the connection [take](DirectQueue::take_turn) the messages.

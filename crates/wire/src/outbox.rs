@@ -7,12 +7,14 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use model::checksum::{ChecksumCombiner, crc32c, crc32c_parts};
+use model::{Error, ErrorKind, Result};
 use prost::Message;
 use tokio::io::AsyncWrite;
 use tracing::error;
@@ -67,6 +69,45 @@ impl Piece {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// Reads the bytes of pieces. Returns them with the CRC-32C that they should have.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if a file is too short; [`ErrorKind::Io`] if it cannot be read.
+pub(crate) fn read_pieces(pieces: &[Piece]) -> Result<(Bytes, u32)> {
+    let mut bytes = vec![0; pieces.iter().map(Piece::len).sum()];
+    let mut rest = &mut bytes[..];
+    for piece in pieces {
+        let (here, behind) = rest.split_at_mut(piece.len());
+        match piece {
+            Piece::Bytes(bytes) => here.copy_from_slice(bytes),
+            Piece::File { file, offset, .. } => file.read_exact_at(here, *offset).map_err(unreadable)?,
+        }
+        rest = behind;
+    }
+    Ok((bytes.into(), checksum_of(pieces)))
+}
+
+fn unreadable(error: io::Error) -> Error {
+    let (kind, what) = match error.kind() {
+        io::ErrorKind::UnexpectedEof => (ErrorKind::Corrupt, "a file with a part of the answer is too short"),
+        _ => (ErrorKind::Io, "a file with a part of the answer cannot be read"),
+    };
+    Error::new(kind, what).caused_by(error)
+}
+
+/// The CRC-32C that pieces have together.
+fn checksum_of(pieces: &[Piece]) -> u32 {
+    let mut joined = ChecksumCombiner::default();
+    for piece in pieces {
+        let checksum = match piece {
+            Piece::Bytes(bytes) => crc32c(bytes),
+            Piece::File { checksum, .. } => *checksum,
+        };
+        joined.push(checksum, piece.len());
+    }
+    joined.checksum()
 }
 
 /// Keeps alive what pieces reference until they are sent.
@@ -169,16 +210,8 @@ impl Outbox {
         pieces: Vec<Piece>,
         guard: PieceGuard,
     ) {
-        let mut joined = ChecksumCombiner::default();
-        for piece in &pieces {
-            let checksum = match piece {
-                Piece::Bytes(bytes) => crc32c(bytes),
-                Piece::File { checksum, .. } => *checksum,
-            };
-            joined.push(checksum, piece.len());
-        }
         let length = pieces.iter().map(Piece::len).sum();
-        self.push_head(flags, id, message, length, joined.checksum());
+        self.push_head(flags, id, message, length, checksum_of(&pieces));
         for piece in pieces {
             match piece {
                 Piece::Bytes(bytes) => self.push_bytes(&bytes),

@@ -40,7 +40,7 @@ impl Service for Echo {
             Request::WriteContent(_) => reply.send_slice(content(), incoming.raw.as_slice()),
             Request::ReadObject(_) => {
                 let pieces = vec![Piece::Bytes(Bytes::from_static(b"head ")), self.piece.clone().unwrap()];
-                reply.send_pieces(content(), pieces, Arc::new(()));
+                reply.defer().send_pieces(content(), pieces, Arc::new(()));
             }
             Request::Backup(_) => {
                 let deferred = reply.defer();

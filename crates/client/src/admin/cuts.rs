@@ -357,7 +357,7 @@ impl ArchiveStream {
         match answer.response {
             Response::BackupPiece(piece) => {
                 self.total = self.total.max(piece.total);
-                Ok(Some(ArchivePiece { bytes: answer.raw, checksum: answer.checksum }))
+                Ok(Some(ArchivePiece { checksum: answer.checksum(), bytes: answer.raw }))
             }
             Response::BackupDone(_) => Ok(None),
             _ => Err(unexpected_answer_error()),

@@ -23,8 +23,8 @@ pub(crate) enum RangeBytes {
     Pieces(store::Pieces),
 }
 
-/// Bytes up to which a range is read into memory; more is sent from where it is stored.
-const MAX_COPIED: u32 = 64 << 10;
+/// Bytes up to which a range is read into memory, at once if they are in the system's; more is sent from where it is stored.
+pub(crate) const MAX_COPIED: u32 = 64 << 10;
 
 /// Reads a range in one state of the store.
 ///

@@ -20,7 +20,7 @@ use wire::cluster::{EntriesOf, EntryList, ListEntries, ListEntriesOf, ListedEntr
 
 use super::consistency::is_damage;
 use super::entry_rows::{self as rows, Totals};
-use super::page_rows::{self, Rows};
+use super::page_rows::{self, Key, Rows};
 use super::plant::{Bug, planted};
 
 /// Bytes of keys after which an answer ends.
@@ -95,8 +95,8 @@ pub(crate) fn list(store: &Store, wanted: &ListEntries) -> Result<EntryList> {
     Ok(EntryList { entries, more, guards: vec![guard], seen: HlcTimestamp::ZERO, count, modified })
 }
 
-/// Reads entries in the requested order. Returns whether there may be more.
-fn read_entries(state: &Snapshot, wanted: &ListEntries, entries: &mut Vec<ListedEntry>) -> Result<bool> {
+/// The rows of entries that a listing may read, from the first key to before the second.
+pub(crate) fn listed_range(wanted: &ListEntries) -> (Key, Key) {
     let (mut from, mut to) = rows::entry_range(wanted.collection, &wanted.prefix);
     if let Some(after) = &wanted.after {
         let mut place = rows::entry_key(wanted.collection, after);
@@ -107,6 +107,12 @@ fn read_entries(state: &Snapshot, wanted: &ListEntries, entries: &mut Vec<Listed
             from = from.max(place);
         }
     }
+    (from, to)
+}
+
+/// Reads entries in the requested order. Returns whether there may be more.
+fn read_entries(state: &Snapshot, wanted: &ListEntries, entries: &mut Vec<ListedEntry>) -> Result<bool> {
+    let (from, to) = listed_range(wanted);
     if from >= to {
         return Ok(false);
     }

@@ -12,8 +12,8 @@ use protocol::cut::{CutNumber, HoldReport};
 use protocol::lease::Ms;
 use tracing::warn;
 use wire::cluster::{
-    BuildIndex, CloneRows, CopyRows, ListEntries, ListEntriesOf, ListNodeObjects, LookUp, Message, ReadContent,
-    Reserve, Scan, content_id, object_read_to_proto, read_to_proto, upload_place,
+    BuildIndex, CloneRows, CopyRows, EntryList, ListEntries, ListEntriesOf, ListNodeObjects, LookUp, Message,
+    ReadContent, Reserve, Scan, content_id, object_read_to_proto, read_to_proto, upload_place,
 };
 use wire::convert;
 use wire::driving::PeerHandle;
@@ -25,7 +25,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::backup_base::{self, BaseSender};
-use super::content_reads::{FoundRange, RangeBytes};
+use super::content_reads::{FoundRange, MAX_COPIED, RangeBytes};
 use super::cuts::{FollowerId, NotHeld, TakenPart};
 use super::nodes::Nodes;
 use super::page_rows::StoredObject;
@@ -283,6 +283,9 @@ impl BrickConnection {
     fn read_content(&self, wanted: proto::contents::Read, reply: Responder<'_>) {
         let Some((read, nodes, deferred)) = self.asked(ReadContent::try_from(wanted), reply) else { return };
         if !nodes.is_unsettled(read.oid) {
+            if read.length <= MAX_COPIED && !nodes.is_range_cold(&read) {
+                return nodes.cold_reads.measure(|| send_range(&nodes, &read, deferred));
+            }
             return blocking::run(move || send_range(&nodes, &read, deferred));
         }
         tokio::spawn(async move {
@@ -350,15 +353,17 @@ impl BrickConnection {
     fn list_entries(&self, wanted: proto::entries::ListEntries, reply: Responder<'_>) {
         let Some((wanted, nodes, deferred)) = self.asked(ListEntries::from_proto(wanted), reply) else { return };
         let with_kinds = wanted.kinds;
-        tokio::spawn(async move {
-            match nodes.list_entries(wanted).await {
-                Ok(found) => {
-                    let (list, raw) = found.into_proto(with_kinds);
-                    deferred.send(Response::EntryList(list), vec![raw]);
-                }
-                Err(error) => deferred.fail(&error),
+        let send = move |found: Result<EntryList>| match found {
+            Ok(found) => {
+                let (list, raw) = found.into_proto(with_kinds);
+                deferred.send(Response::EntryList(list), vec![raw]);
             }
-        });
+            Err(error) => deferred.fail(&error),
+        };
+        if let Some(found) = nodes.list_entries_now(&wanted).transpose() {
+            return send(found);
+        }
+        tokio::spawn(async move { send(nodes.list_entries(wanted).await) });
     }
 
     /// Lists the objects of a logical node.

@@ -307,6 +307,12 @@ impl BlobFiles {
         })
     }
 
+    /// Whether bytes of an extent can probably be read without waiting for the disk.
+    pub(crate) fn is_in_memory(&self, extent: &Extent, from: u64, len: u64) -> bool {
+        // A file that cannot be opened is an error of the read that follows.
+        self.file(extent.file).map_or(true, |file| file.is_in_memory(position_in_file(extent.offset) + from, len))
+    }
+
     /// Reads the extent's bytes from `from` on into `out` and verifies them. `at` is the offset of the extent in its
     /// content.
     pub(crate) fn read(&self, extent: &Extent, from: usize, out: &mut [u8], at: u64) -> Result<(), ReadError> {

@@ -89,6 +89,35 @@ pub(crate) fn read(this: &impl Readable, id: ContentId, offset: u64, len: u64) -
     })
 }
 
+/// Whether a range of a content can probably be read without waiting for a disk.
+///
+/// # Errors
+/// If the rows that name it cannot be read.
+pub(crate) fn is_resident(state: &ReadState, id: ContentId, offset: u64, len: u64) -> Result<bool> {
+    if !state.is_row_resident(&Key::content(id)) {
+        return Ok(false);
+    }
+    state.read_state(|layers| {
+        let Some(content) = layers.content(id)? else { return Ok(true) };
+        let end = offset.saturating_add(len).min(content.head.size);
+        let mut at = offset;
+        while at < end {
+            let (index, from) = (at / CHUNK as u64, at % CHUNK as u64);
+            let len = (CHUNK as u64 - from).min(end - at);
+            if !state.is_row_resident(&Key::chunk(content.head.data, index)) {
+                return Ok(false);
+            }
+            if let (Some(files), Some(extent)) = (layers.files, layers.extent(&content, index)?)
+                && !files.is_in_memory(&extent, from, len)
+            {
+                return Ok(false);
+            }
+            at += len;
+        }
+        Ok(true)
+    })
+}
+
 /// Reads the bytes of a content from `offset` on into `out`. Whole chunks in files are read together.
 fn fill(layers: &Layers<'_>, content: &StoredContent<'_>, offset: u64, out: &mut [u8]) -> Result<()> {
     let (mut at, mut rest) = (offset, out);

@@ -21,7 +21,9 @@ impl Receiver for Notes {
         assert_eq!(self.handling.fetch_add(1, Ordering::SeqCst), 0, "two threads handle messages of one queue");
         self.batches.lock().unwrap().push(deliveries.len());
         for delivery in deliveries {
-            let Message::NotServedHere { epoch, .. } = delivery.message else { panic!("{delivery:?}") };
+            let Delivery::Message(SentMessage { message: Message::NotServedHere { epoch, .. }, .. }) = delivery else {
+                panic!("{delivery:?}")
+            };
             self.epochs.lock().unwrap().push(epoch);
             if let Some(answers) = &self.answers {
                 assert!(answers.send(numbered(epoch)));
@@ -50,7 +52,7 @@ impl Notes {
 }
 
 fn numbered(epoch: u64) -> Delivery {
-    Delivery { message: Message::NotServedHere { node: model::NodeId(1), epoch }, forced: None }
+    Delivery::Message(SentMessage { message: Message::NotServedHere { node: model::NodeId(1), epoch }, forced: None })
 }
 
 fn open() -> (Arc<DirectQueue>, Arc<Notes>) {

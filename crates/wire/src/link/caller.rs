@@ -8,8 +8,10 @@ use model::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::Answer;
+use super::direct_sink::DirectSink;
 use super::mailbox::{Item, Mailbox};
 use super::responder::DeferredResponder;
+use crate::direct::{Delivery, DeliveryScope, SentRequest};
 use crate::frame::{Frame, Raw};
 use crate::proto::request::Request;
 
@@ -46,7 +48,9 @@ impl AnswerHandler {
     pub(super) fn try_forward(&mut self, frame: &Frame<'_>) -> bool {
         // A large frame has its own buffer, which need not be copied.
         let is_copied = matches!(frame.raw, Raw::Borrowed(_));
-        let passes = self.0.take_if(|then| is_copied && matches!(then, AnswerAction::Forward(_)));
+        let passes = self
+            .0
+            .take_if(|then| is_copied && matches!(then, AnswerAction::Forward(deferred) if deferred.is_to_frame()));
         let Some(AnswerAction::Forward(deferred)) = passes else { return false };
         deferred.forward_frame(frame);
         true
@@ -124,6 +128,15 @@ impl Caller {
         let units = u32::try_from(1 + bytes / BUDGET_UNIT).unwrap_or(u32::MAX).min(self.units);
         let permit = self.budget.clone().acquire_many_owned(units).await.map_err(|_| connection_ended())?;
         let (asker, answer) = oneshot::channel();
+        if let Some(way) = self.mailbox.direct_way(&request) {
+            // This thread handles the request before it waits.
+            let _delivery = DeliveryScope::enter();
+            let sink = DirectSink::to_task(asker, permit);
+            return match way.send(Delivery::Request(SentRequest { request, raw, sink })) {
+                true => Ok(Pending { answer }),
+                false => Err(connection_ended()),
+            };
+        }
         let call = Item::Call { request, raw, asker: AnswerSink::One(asker, permit) };
         self.mailbox.push(call).map_err(|_| connection_ended())?;
         Ok(Pending { answer })
@@ -140,6 +153,12 @@ impl Caller {
     /// Forwards a request of another connection, and the answer back. A small answer is forwarded in the same bytes. The original
     /// caller checks them.
     pub fn forward(&self, request: Request, raw: Vec<Bytes>, deferred: DeferredResponder) {
+        if let Some(way) = self.mailbox.direct_way(&request) {
+            let sink = DirectSink::to_request(deferred);
+            // If the connection has ended, the sink was dropped, and has said so.
+            way.send(Delivery::Request(SentRequest { request, raw, sink }));
+            return;
+        }
         self.ask_with(request, raw, AnswerAction::Forward(deferred));
     }
 

@@ -24,7 +24,7 @@ use tokio::time;
 use super::caller::{AnswerSink, answer_lost, connection_ended};
 use super::input_budget::{InputBudget, InputCharge};
 use super::mailbox::{Body, Item, Mailbox};
-use super::responder::{Responder, failure, message};
+use super::responder::{FrameRoute, Responder, failure, message};
 use super::shared_service::ServiceSlot;
 use super::unsent_requests::UnsentRequests;
 use super::{Answer, End, Incoming, Limits, Service};
@@ -226,7 +226,7 @@ impl<S: Service> Link<S> {
 
     /// Sends as much as the other side accepts; ready if that ends the connection.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<End> {
-        let raw = self.outbox.take_raw_bytes();
+        let raw = self.outbox.take_raw_bytes() + self.mailbox.take_direct_bytes();
         if raw > 0 {
             self.service.with(|service| service.on_sent(raw));
         }
@@ -310,9 +310,9 @@ impl<S: Service> Link<S> {
             match item {
                 Item::Call { request, raw, asker } => self.ask(request, raw, asker),
                 Item::OneWay { message, raw, bytes } => self.send_one_way(&message, &raw, bytes)?,
-                Item::Message { delivery, bytes } => {
-                    let (mut request, raw) = delivery.message.encode();
-                    if let (Request::Answer(answer), Some(forced)) = (&mut request, delivery.forced) {
+                Item::Message { message: sent, bytes } => {
+                    let (mut request, raw) = sent.message.encode();
+                    if let (Request::Answer(answer), Some(forced)) = (&mut request, sent.forced) {
                         answer.forced = forced;
                     }
                     self.send_one_way(&proto::Request { request: Some(request) }, &raw, bytes)?;
@@ -468,7 +468,7 @@ fn deliver_answer(frame: Frame<'_>, pending_answers: &mut PendingAnswers) -> Res
     let response = proto::Response::decode(frame.message).map_err(unreadable)?;
     let answer = match response.response {
         Some(Response::Error(error)) => Err(error.into()),
-        Some(response) => Ok(Answer { response, raw: frame.raw.to_bytes(), checksum: frame.raw_checksum }),
+        Some(response) => Ok(Answer { response, raw: frame.raw.to_bytes(), checksum: Some(frame.raw_checksum) }),
         None => Err(Error::new(ErrorKind::Unsupported, "the answer is one that this side does not know: upgrade it")),
     };
     if frame.flags == Flags::MORE {
@@ -497,8 +497,8 @@ fn serve(
     let request = proto::Request::decode(frame.message).map_err(unreadable)?;
     let one_way = frame.flags == Flags::ONE_WAY;
     let (cost, mut refused) = (frame.raw.len(), None);
-    let reply =
-        Responder { id: frame.id, one_way, cost, outbox, load, mailbox, close_reason: &mut refused, done: false };
+    let route = FrameRoute { id: frame.id, one_way, cost, outbox, load };
+    let reply = Responder::to_frame(route, mailbox, &mut refused);
     match request.request {
         _ if one_way && !frame.is_raw_intact() => {
             reply.refuse(&Error::new(ErrorKind::Unavailable, "its bytes were damaged in transit"));

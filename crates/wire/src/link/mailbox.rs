@@ -8,8 +8,9 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::caller::AnswerSink;
+use super::is_direct_kind;
 use crate::cluster::Message;
-use crate::direct::{Delivery, DirectQueue};
+use crate::direct::{Delivery, DirectQueue, SentMessage};
 use crate::frame::{Flags, Frame, Header};
 use crate::outbox::{Piece, PieceGuard, encode_frame};
 use crate::pool;
@@ -42,7 +43,7 @@ pub(super) enum Item {
     /// Send a one-way request.
     OneWay { message: proto::Request, raw: Vec<Bytes>, bytes: usize },
     /// Send a message between machines, which takes about this many bytes.
-    Message { delivery: Box<Delivery>, bytes: usize },
+    Message { message: Box<SentMessage>, bytes: usize },
     /// Take messages from the [`DirectQueue`] of this end.
     TakeDirect,
     /// End the connection, and say why: a message of the other side breaks the protocol.
@@ -95,8 +96,10 @@ pub struct Mailbox {
     reads: AtomicU64,
     /// Whether the connection has something that would be lost if it ended.
     holds_state: AtomicBool,
-    /// The way of messages to the other end if that is in this process.
+    /// The way of messages and requests to the other end if that is in this process.
     direct: OnceLock<Arc<DirectQueue>>,
+    /// Bytes of raw parts of answers that were passed as values and are not counted.
+    uncounted: AtomicU64,
 }
 
 #[derive(Default)]
@@ -141,6 +144,7 @@ impl Mailbox {
             reads: AtomicU64::default(),
             holds_state: AtomicBool::default(),
             direct: OnceLock::default(),
+            uncounted: AtomicU64::default(),
         }
     }
 
@@ -211,12 +215,12 @@ impl Mailbox {
     /// Sends a message between machines, behind all that were sent before, as [`send_one_way`](Self::send_one_way) sends a request. To an
     /// end in this process it is passed as it is, and may overtake requests. A brick says up to where its log is `forced`.
     pub fn send_message(&self, message: Message, forced: Option<u64>) -> bool {
-        let delivery = Delivery { message, forced };
+        let sent = SentMessage { message, forced };
         if let Some(direct) = self.direct.get() {
-            return direct.send(delivery);
+            return direct.send(Delivery::Message(sent));
         }
-        let bytes = delivery.message.memory_size();
-        self.put_one_way(bytes, Item::Message { delivery: Box::new(delivery), bytes })
+        let bytes = sent.message.memory_size();
+        self.put_one_way(bytes, Item::Message { message: Box::new(sent), bytes })
     }
 
     fn put_one_way(&self, bytes: usize, item: Item) -> bool {
@@ -230,7 +234,27 @@ impl Mailbox {
         self.put(inner, item).is_ok() && is_accepted
     }
 
-    /// Sends messages between machines this way.
+    /// The way of a request to the other end, if that is in this process.
+    pub(super) fn direct_way(&self, request: &Request) -> Option<&Arc<DirectQueue>> {
+        self.direct.get().filter(|_| is_direct_kind(request))
+    }
+
+    /// Counts bytes of an answer that was passed as a value.
+    pub(super) fn count_direct(&self, bytes: usize) {
+        if bytes > 0 {
+            self.uncounted.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes that were counted since the last call.
+    pub(super) fn take_direct_bytes(&self) -> u64 {
+        match self.uncounted.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.uncounted.swap(0, Ordering::Relaxed),
+        }
+    }
+
+    /// Sends messages between machines, and requests, this way.
     pub(super) fn set_direct(&self, queue: Arc<DirectQueue>) {
         let is_first = self.direct.set(queue).is_ok();
         assert!(is_first, "a mailbox is that of one connection");

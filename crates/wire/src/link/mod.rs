@@ -4,6 +4,9 @@
 //! answers at once or later, passes each answer to its caller, and sends everything that results in one write. Other
 //! tasks and threads reach it through its [`Mailbox`]: [`Caller`] puts calls there, [`DeferredResponder`] late answers.
 //!
+//! If both ends are in one process, requests that [read objects or stage contents](is_direct_kind) are no frames: the thread that sends one
+//! handles it ([`direct`](crate::direct)), so that neither task is woken for it.
+//!
 //! Bounds. A side does not read while too many of its answers are unsent or too many requests are unanswered ([`Limits`]), so the
 //! other side's writes wait. Its own requests do not keep it from reading. A caller waits while too many bytes of its calls
 //! are unanswered ([`Caller::begin`]). A one-way request ([`Mailbox::send_one_way`]) never waits; a connection with too many unsent ones
@@ -12,6 +15,7 @@
 
 mod call_connection;
 mod caller;
+mod direct_sink;
 mod driver;
 mod input_budget;
 mod liveness;
@@ -33,6 +37,7 @@ use crate::proto::response::Response;
 
 pub use call_connection::CallConnection;
 pub use caller::{AnswerStream, Caller, Pending};
+pub(crate) use direct_sink::DirectSink;
 pub use driver::{Link, drive};
 pub use input_budget::InputBudget;
 pub use liveness::{Liveness, wait_until_silent};
@@ -81,8 +86,8 @@ pub struct Answer {
     pub response: Response,
     /// The raw part.
     pub raw: Bytes,
-    /// Its CRC-32C, as the sender states it.
-    pub checksum: u32,
+    /// Its CRC-32C, as the sender states it; `None` if it comes from within the process and was not stated.
+    pub checksum: Option<u32>,
 }
 
 impl Answer {
@@ -91,10 +96,16 @@ impl Answer {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if it is not.
     pub fn check(self) -> Result<Self> {
-        match crc32c(&self.raw) == self.checksum {
+        match self.checksum.is_none_or(|checksum| crc32c(&self.raw) == checksum) {
             true => Ok(self),
             false => Err(Error::new(ErrorKind::Corrupt, "the bytes do not have their checksum")),
         }
+    }
+
+    /// The CRC-32C of the raw part: what was stated, or else what it is.
+    #[must_use]
+    pub fn checksum(&self) -> u32 {
+        self.checksum.unwrap_or_else(|| crc32c(&self.raw))
     }
 }
 
@@ -151,6 +162,25 @@ pub trait Service: Send + 'static {
 #[must_use]
 pub fn is_one_way_kind(request: &Request) -> bool {
     matches!(request, Request::EndQuery(_) | Request::Witnesses(_))
+}
+
+/// Whether requests of this kind pass as values within a process: they have one answer, and none of them depends on the order in which
+/// requests of the connection arrive.
+fn is_direct_kind(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::ReadObject(_)
+            | Request::ReadContent(_)
+            | Request::BeginContent(_)
+            | Request::WriteContent(_)
+            | Request::AbortContent(_)
+            | Request::LookUp(_)
+            | Request::ListEntries(_)
+            | Request::ListEntriesOf(_)
+            | Request::ListNodeObjects(_)
+            | Request::Scan(_)
+            | Request::Reserve(_)
+    )
 }
 
 /// The service of a side that only sends requests.

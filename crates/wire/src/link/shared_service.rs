@@ -1,12 +1,18 @@
-//! The service of a connection within the process: the threads that send messages to it call it, too.
+//! The service of a connection within the process: the threads that send messages and requests to it call it, too.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use model::{Error, ErrorKind, Result};
+use tokio::runtime::Handle;
+
+use super::direct_sink::join;
 use super::mailbox::{Item, Mailbox};
-use super::{End, Service};
-use crate::direct::{Delivery, DirectQueue, Receiver};
+use super::responder::Responder;
+use super::{End, Incoming as IncomingRequest, Service};
+use crate::direct::{Delivery, DirectQueue, Receiver, SentRequest};
+use crate::frame::Raw;
 use crate::transport::Stream;
 
 /// The service of a link.
@@ -25,6 +31,7 @@ impl<S: Service> ServiceSlot<S> {
         let shared = Arc::new(SharedService {
             service: Mutex::new(service),
             mailbox: mailbox.clone(),
+            runtime: Handle::try_current().ok(),
             has_refused: AtomicBool::new(false),
         });
         incoming.open(shared.clone());
@@ -67,6 +74,8 @@ impl Drop for Incoming {
 pub(super) struct SharedService<S> {
     service: Mutex<S>,
     mailbox: Arc<Mailbox>,
+    /// What drives the connection. Tasks that requests start run there, whichever thread brings a request.
+    runtime: Option<Handle>,
     /// Whether a message broke the protocol: later ones may depend on it, and are not handled.
     has_refused: AtomicBool,
 }
@@ -83,6 +92,45 @@ impl<S> SharedService<S> {
     }
 }
 
+impl<S: Service> SharedService<S> {
+    /// Handles what has come together: messages, which may overtake requests, then requests.
+    fn handle(&self, service: &mut S, deliveries: Vec<Delivery>) -> Result<()> {
+        let forced = deliveries.iter().filter_map(|delivery| match delivery {
+            Delivery::Message(sent) => sent.forced,
+            Delivery::Request(_) => None,
+        });
+        forced.max().inspect(|forced| service.on_forced(*forced));
+        let has_messages = deliveries.iter().any(|delivery| matches!(delivery, Delivery::Message(_)));
+        let mut requests = Vec::new();
+        let mut messages = deliveries.into_iter().filter_map(|delivery| match delivery {
+            Delivery::Message(sent) => Some(sent.message),
+            Delivery::Request(request) => {
+                requests.push(request);
+                None
+            }
+        });
+        if has_messages {
+            service.on_messages(&mut messages)?;
+        }
+        // Collects the requests behind the last message.
+        messages.for_each(drop);
+        requests.into_iter().try_for_each(|request| self.serve(service, request))
+    }
+
+    fn serve(&self, service: &mut S, request: SentRequest) -> Result<()> {
+        let SentRequest { request, raw, sink } = request;
+        let _context = self.runtime.as_ref().map(Handle::enter);
+        let mut refused = None;
+        let reply = Responder::to_sink(sink, &self.mailbox, &mut refused);
+        service.on_request(IncomingRequest { request, raw: Raw::Owned(join(raw)) }, reply);
+        let sent = self.mailbox.take_direct_bytes();
+        if sent > 0 {
+            service.on_sent(sent);
+        }
+        refused.map_or(Ok(()), |why| Err(Error::new(ErrorKind::Invalid, why)))
+    }
+}
+
 impl<S: Service> Receiver for SharedService<S> {
     fn receive(&self, deliveries: Vec<Delivery>) {
         if self.service.is_poisoned() || self.has_refused.load(Ordering::Relaxed) {
@@ -91,8 +139,7 @@ impl<S: Service> Receiver for SharedService<S> {
         // The thread belongs to the sender, which a mistake of this service must not end.
         let handled = catch_unwind(AssertUnwindSafe(|| {
             let mut service = self.lock();
-            deliveries.iter().filter_map(|delivery| delivery.forced).max().inspect(|forced| service.on_forced(*forced));
-            let handled = service.on_messages(deliveries.into_iter().map(|delivery| delivery.message));
+            let handled = self.handle(&mut service, deliveries);
             self.mailbox.note_received(self.mailbox.holds_state() || service.holds_state());
             handled
         }));

@@ -34,7 +34,7 @@ impl Service for Echo {
         match (incoming.request, &self.0) {
             (Request::ReadObject(_), Some(piece)) => {
                 let pieces = vec![Piece::Bytes(Bytes::from_static(b"head ")), piece.clone()];
-                reply.send_pieces(content(), pieces, Arc::new(()));
+                reply.defer().send_pieces(content(), pieces, Arc::new(()));
             }
             _ => reply.send_slice(content(), incoming.raw.as_slice()),
         }

@@ -4,6 +4,7 @@
 
 mod certificates;
 mod conformance;
+mod direct_requests;
 mod introductions;
 mod sockets;
 mod tls;

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | a page that a holder fetches | it is read by another thread, which brings it to the driver as an event |
 //! | the newest state of an object | it is read and sent by another thread |
+//! | a short range of a blob's bytes | it is read and sent by a thread of the runtime that may block, as longer ones always are |
+//! | up to 64 entries of a collection | they are read by a thread of the runtime that may block, as more entries always are |
 //! | the entry of a key | it is read by another thread, as the entries of several keys are |
 //! | what a request of a coordinator reads | another thread reads the rows first and then handles the request. Requests have no order |
 //!
@@ -15,14 +17,15 @@ use std::sync::Arc;
 
 use model::{EntryKey, Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
 use protocol::commit::{Part, Request};
-use protocol::entries::key_guard;
+use protocol::entries::{collection_guard, key_guard};
 use protocol::validate::Footprint;
 use tokio::sync::oneshot;
 use tracing::warn;
-use wire::cluster::Message;
+use wire::cluster::{ListEntries, Message, ReadContent};
 use wire::driving::{DeliveryScope, PeerHandle};
 
 use super::Nodes;
+use crate::brick::entries::listed_range;
 use crate::brick::entry_rows::entry_key;
 use crate::brick::node_driver::PageRead;
 use crate::brick::page_rows::{self as rows, Key, StoredObject};
@@ -37,11 +40,43 @@ impl Nodes {
         self.cold_reads.would_wait(|| self.is_row_resident(oid.page(), &rows::object_key(oid.page(), oid.slot())))
     }
 
+    /// Whether a range of a blob's bytes cannot be read without waiting for the disk.
+    pub(crate) fn is_range_cold(&self, read: &ReadContent) -> bool {
+        let (page, slot) = (read.oid.page(), read.oid.slot());
+        self.cold_reads.would_wait(|| {
+            // An error is reported by the read.
+            self.is_row_resident(page, &rows::object_key(page, slot)) && self.is_range_resident(read).unwrap_or(true)
+        })
+    }
+
+    fn is_range_resident(&self, read: &ReadContent) -> Result<bool> {
+        let content = match read.expected {
+            Some((content, _)) => Some(content),
+            None => {
+                let object = rows::read_object(&self.store, read.oid.page(), read.oid.slot())?;
+                object.and_then(|object| object.content().map(|content| content.id))
+            }
+        };
+        match content {
+            Some(content) => self.store.is_content_resident(content, read.offset, u64::from(read.length)),
+            None => Ok(true),
+        }
+    }
+
     /// Whether the entry of a key, or the version of its guard, cannot be read without waiting for the disk.
     pub(crate) fn is_entry_cold(&self, collection: Oid, key: &EntryKey) -> bool {
         let page = key_guard(collection, key).page();
         let is_resident = |row: &Key| self.is_row_resident(page, row);
         self.cold_reads.would_wait(|| is_resident(&entry_key(collection, key)) && is_resident(&rows::head_key(page)))
+    }
+
+    /// Whether entries of a collection, or the version of its guard, cannot be read without waiting for the disk.
+    pub(crate) fn is_listing_cold(&self, wanted: &ListEntries) -> bool {
+        let page = collection_guard(wanted.collection).page();
+        let (from, to) = listed_range(wanted);
+        self.cold_reads.would_wait(|| {
+            self.is_row_resident(page, &rows::head_key(page)) && self.store.are_rows_resident(&from, &to)
+        })
     }
 
     /// Reads the newest state of an object as [`Nodes::read_latest`] does, on another thread if that would wait for the disk.

@@ -25,6 +25,10 @@ const INDEX_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a look-up or a listing waits for transactions that change what it reads.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const SETTLE_PAUSE: Duration = Duration::from_millis(1);
+/// Keys that are followed on the thread that gets the request.
+const FOLLOWED_AT_ONCE: usize = 16;
+/// Entries that are listed on that thread.
+const LISTED_AT_ONCE: u32 = 64;
 
 impl Nodes {
     /// Whether an object has to be [waited for](Self::wait_settled) before it is read.
@@ -99,7 +103,7 @@ impl Nodes {
         self.read_settled(node, move |nodes, unsettled| nodes.look_up_settled(&wanted, unsettled)).await
     }
 
-    /// Follows one key on the calling thread. Returns `None` if there are more, or if it would wait: for the disk, or for a change that is not
+    /// Follows keys on the calling thread. Returns `None` if there are many, or if it would wait: for the disk, or for a change that is not
     /// decided.
     ///
     /// # Errors
@@ -111,6 +115,13 @@ impl Nodes {
                 let is_unsettled = self.require_served(wanted.node())?.lock()?.is_entry_unsettled(&entry);
                 if is_unsettled { Ok(None) } else { self.look_up_settled(wanted, &BTreeSet::new()) }
             }),
+            // Where the rows of the second key are, only the first one tells.
+            [_, _, ..] if wanted.keys.len() <= FOLLOWED_AT_ONCE && !self.cold_reads.is_probing() => {
+                self.cold_reads.measure(|| {
+                    let unsettled = self.require_served(wanted.node())?.lock()?.unsettled_entries();
+                    self.look_up_settled(wanted, &unsettled)
+                })
+            }
             _ => Ok(None),
         }
     }
@@ -133,16 +144,34 @@ impl Nodes {
     /// # Errors
     /// As [`Nodes::look_up`].
     pub(crate) async fn list_entries(self: Arc<Self>, wanted: ListEntries) -> Result<EntryList> {
-        let node = wanted.node();
-        let read = move |nodes: &Self, unsettled: &BTreeSet<Entry>| {
-            if entries::has_any(wanted.collection, unsettled) {
-                return Ok(None);
-            }
-            let found = entries::list(&nodes.store, &wanted)?;
-            let seen = nodes.require_served(node)?.lock()?.clock();
-            Ok(Some(EntryList { seen, ..found }))
-        };
-        self.read_settled(node, read).await
+        self.read_settled(wanted.node(), move |nodes, unsettled| nodes.list_settled(&wanted, unsettled)).await
+    }
+
+    /// Lists entries on the calling thread. Returns `None` if there are many, or if it would wait: for the disk, or for a change that is not
+    /// decided.
+    ///
+    /// # Errors
+    /// As [`Nodes::look_up`].
+    pub(crate) fn list_entries_now(&self, wanted: &ListEntries) -> Result<Option<EntryList>> {
+        if self.is_listing_cold(wanted) {
+            return Ok(None);
+        }
+        self.cold_reads.measure(|| {
+            let unsettled = self.require_served(wanted.node())?.lock()?.unsettled_entries();
+            let few = ListEntries { limit: wanted.limit.min(LISTED_AT_ONCE), ..wanted.clone() };
+            let found = self.list_settled(&few, &unsettled)?;
+            Ok(found.filter(|found| few.limit == wanted.limit || !found.more))
+        })
+    }
+
+    /// Lists entries, unless one of the collection was not settled before.
+    fn list_settled(&self, wanted: &ListEntries, unsettled: &BTreeSet<Entry>) -> Result<Option<EntryList>> {
+        if entries::has_any(wanted.collection, unsettled) {
+            return Ok(None);
+        }
+        let found = entries::list(&self.store, wanted)?;
+        let seen = self.require_served(wanted.node())?.lock()?.clock();
+        Ok(Some(EntryList { seen, ..found }))
     }
 
     /// Reads on a thread that may block, again and again until `read` returns something. It is given the entries of the logical node

@@ -1,8 +1,11 @@
 //! Reads that wait for the disk keep nothing else waiting. The thread of each test is the I/O thread: it has the only runtime.
 
+use model::{Entry, EntryKey};
+use protocol::entries::collection_guard;
 use protocol::ident::HolderId;
 use protocol::page_cache::{FetchId, FetchReply};
 use protocol::tree::{Down, Up};
+use wire::cluster::{ListEntries, LookUp, ReadContent};
 
 use super::*;
 
@@ -124,6 +127,75 @@ async fn warm_object_is_read_while_a_cold_one_waits() {
     assert!(!cold.is_finished());
     test.resume_disk();
     assert_eq!(cold.await.unwrap().unwrap(), Some(true));
+}
+
+#[tokio::test]
+async fn range_of_a_warm_object_is_read_at_once() {
+    let test = ColdTest::new().await;
+    let read = |page| ReadContent { oid: oid(page), offset: 0, length: 3, expected: None };
+    assert!(!test.nodes.is_range_cold(&read(WARM)));
+    assert!(test.nodes.is_range_cold(&read(COLD)));
+}
+
+/// A directory at a logical node. Its entries need not lead to objects.
+fn directory() -> Oid {
+    oid(PageId { space: SpaceId(1), node: NODE, number: 5 })
+}
+
+fn name(number: u32) -> EntryKey {
+    EntryKey::name(&format!("{number:04}")).unwrap()
+}
+
+/// A change of the names from 0 to before `count`.
+fn names(nodes: &Nodes, number: u64, count: u32) -> (TxnId, Part<Object>) {
+    let txn = TxnId { start: HlcTimestamp::at(nodes.time.now()), client: ClientId(number) };
+    let entries = (0..count).map(|name| (Entry { collection: directory(), key: self::name(name) }, Some(oid(WARM))));
+    (txn, Part { entries: entries.collect(), ..Part::default() })
+}
+
+fn list(limit: u32) -> ListEntries {
+    let (after, prefix) = (None, Bytes::new());
+    ListEntries { collection: directory(), after, prefix, limit, reverse: false, kinds: false }
+}
+
+#[tokio::test]
+async fn few_settled_entries_in_memory_are_listed_at_once() {
+    let nodes = nodes();
+    let listed = |limit| nodes.list_entries_now(&list(limit)).unwrap().map(|found| found.entries.len());
+    let commit = |number, count| {
+        let (txn, part) = names(&nodes, number, count);
+        ask(&nodes, Request::Commit { txn, part });
+    };
+    assert_eq!(listed(10_000), Some(0));
+    commit(1, 63);
+    assert_eq!((listed(10_000), listed(2), listed(0)), (Some(63), Some(2), Some(0)));
+    commit(2, 65);
+    assert_eq!((listed(10_000), listed(64)), (None, Some(64)), "there are more than are listed at once");
+    commit(3, 3);
+    let (txn, part) = names(&nodes, 4, 1);
+    ask(&nodes, Request::Prepare { txn, participants: vec![NODE, NodeId(4)], part });
+    assert_eq!(listed(2), None, "an entry is not settled");
+    ask(&nodes, Request::Decide { txn, outcome: Outcome::Aborted });
+    assert_eq!(listed(2), Some(2));
+    nodes.cold_reads.simulated.evict(collection_guard(directory()).page());
+    assert_eq!(listed(2), None, "it would wait for the disk");
+}
+
+#[tokio::test]
+async fn short_paths_are_followed_at_once() {
+    let nodes = nodes();
+    let (txn, part) = names(&nodes, 1, 3);
+    ask(&nodes, Request::Commit { txn, part });
+    let look_up = |keys: Vec<EntryKey>| nodes.look_up_now(&LookUp { collection: directory(), keys }).unwrap();
+    let is_found = |keys| look_up(keys).is_some();
+    assert!(is_found(vec![name(1)]));
+    // Whether the second key is in memory is not known as long as the store is asked.
+    assert!(nodes.cold_reads.is_probing() && !is_found(vec![name(1), name(2)]));
+    while nodes.cold_reads.is_probing() {
+        assert!(is_found(vec![name(1)]));
+    }
+    assert!(is_found(vec![name(1), name(2)]));
+    assert!(!is_found((0..17).map(name).collect()), "these are too many");
 }
 
 #[tokio::test]
