@@ -13,6 +13,7 @@
 
 use std::fmt;
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use model::Result;
@@ -24,13 +25,17 @@ use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
 use crate::engine::Engine;
 use crate::engine::memory::MemoryEngine;
-use crate::engine::sim::{EngineFaults, SimEngine};
+use crate::engine::sim::{DamagedPage, EngineFaults, SimEngine};
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
 use crate::options::Options;
 use crate::roll_forward::{RollForward, check_changes};
+use crate::rows::key::{Key, table};
+use crate::rows::key_range::KeyRange;
 use crate::store::Store;
 
+/// Rows of a damaged page, at most.
+const MAX_DAMAGED_ROWS: usize = 40;
 /// The identity of every simulated store.
 const STORE_ID: [u8; 16] = [7; 16];
 
@@ -193,6 +198,33 @@ impl SimStore {
     pub fn set_room(&self, bytes: Option<u64>) {
         self.files.set_free_bytes(bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)));
         self.faults.lock().room = bytes.map(|bytes| self.tree.size().saturating_add(bytes));
+    }
+
+    /// Damages a page of the B-tree: some rows of the store's user cannot be read from now on, apart from those that the buffer has or
+    /// gets. `seed` determines which. The page is whole again after [`SimStore::heal`] or another opening. Says whether there were rows.
+    pub fn damage(&self, seed: u64) -> bool {
+        let Some(range) = self.some_rows(seed) else { return false };
+        self.faults.lock().damage = Some(Arc::new(DamagedPage::new(range)));
+        true
+    }
+
+    /// Makes the damaged page of the B-tree whole again.
+    pub fn heal(&self) {
+        self.faults.lock().damage = None;
+    }
+
+    /// A range with some rows of the store's user, as many as a page may have.
+    fn some_rows(&self, seed: u64) -> Option<KeyRange> {
+        let (first, behind) = (Key::table(table::ROW), Key::table(table::ROW).prefix_end());
+        let mut keys = Vec::new();
+        let scanned = self.tree.range(&first, &behind, &mut |key, _| {
+            keys.push(key.to_vec());
+            ControlFlow::Continue(())
+        });
+        scanned.ok()?;
+        let from = usize::try_from(seed).unwrap_or(usize::MAX) % keys.len().max(1);
+        let to = keys.get(from + 1 + (seed >> 32) as usize % MAX_DAMAGED_ROWS).map(Vec::as_slice);
+        Some(KeyRange::new(keys.get(from)?, Some(to.unwrap_or(&behind))))
     }
 
     /// Stops the machine and returns a possible state of its disk after a power failure at this moment.

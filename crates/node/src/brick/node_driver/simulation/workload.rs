@@ -93,6 +93,8 @@ pub(super) struct RunningTxn {
     is_wrong: bool,
     /// Crashes before it began: a restarted brick knows that it has refused a transaction, and not why.
     crashes: u32,
+    /// Pages that were damaged, and whole again, before it began; `None` if one was damaged then.
+    damaged: Option<u32>,
 }
 
 /// What a transaction does before it commits.
@@ -109,24 +111,35 @@ impl World {
     /// Begins a transaction: it reads what is durable now, and commits.
     pub(super) fn begin_txn(&mut self) -> Checked {
         let mut draft = Draft::default();
+        if let Err(why) = self.draft_txn(&mut draft) {
+            return self.excuse_damage(Err(why));
+        }
+        self.send_txn(draft)
+    }
+
+    fn draft_txn(&mut self, draft: &mut Draft) -> Checked {
         let both = self.chance(40);
         let first = NODES[self.rng.random_range(0..2)];
         for node in NODES.into_iter().filter(|node| both || *node == first) {
             match self.rng.random_range(0..10) {
-                0..3 => self.add_query(node, &mut draft)?,
-                3..5 => self.add_badge(node, &mut draft)?,
+                0..3 => self.add_query(node, draft)?,
+                3..5 => self.add_badge(node, draft)?,
                 _ => {}
             }
             if self.chance(40) {
-                self.add_entries(node, &mut draft)?;
+                self.add_entries(node, draft)?;
             }
             for _ in 0..self.rng.random_range(1..4) {
-                self.add_write(node, &mut draft)?;
+                self.add_write(node, draft)?;
             }
             if self.chance(60) {
-                self.add_blob(node, &mut draft)?;
+                self.add_blob(node, draft)?;
             }
         }
+        Ok(())
+    }
+
+    fn send_txn(&mut self, draft: Draft) -> Checked {
         self.transactions += 1;
         let txn = TxnId { start: HlcTimestamp::at(self.now), client: ClientId(self.transactions) };
         let mut parts: BTreeMap<NodeId, Part<Object>> = BTreeMap::new();
@@ -161,6 +174,7 @@ impl World {
             observed: draft.observed,
             is_wrong: draft.is_wrong,
             crashes: self.crashes,
+            damaged: (!self.damage.is_present).then_some(self.damage.count),
         });
         self.poll_txns();
         Ok(())
@@ -408,13 +422,14 @@ impl World {
             }
         };
         let is_alone = matches!(running.commit, Commit::Alone { .. });
+        let is_undamaged = running.damaged == Some(self.damage.count);
         match reply {
             Some(CommitReply::Committed(receipt)) => {
                 self.history.add_committed(receipt, txn, running.observed.clone());
             }
             // Nobody else asks for a transaction at one logical node.
             Some(CommitReply::Refused(Refusal::Aborted))
-                if is_alone && !running.is_wrong && running.crashes == self.crashes =>
+                if is_alone && !running.is_wrong && running.crashes == self.crashes && is_undamaged =>
             {
                 return Err(format!("C2: {txn:?} is aborted for no reason: {}", self.history.deferral(txn)));
             }
