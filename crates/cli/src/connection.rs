@@ -134,18 +134,22 @@ impl CommandContext {
         let mut bricks = Vec::new();
         for brick in member::ask(&client, &MemberRequest::List).await?.bricks {
             let what = format!("brick {}", brick.brick);
+            let explain = |failure: Failure| {
+                failure
+                    .context(&what)
+                    .hint("Start it again. `mortar brick` lists the bricks, and removes one that has ended for good.")
+            };
+            if brick.addresses.is_empty() {
+                let why = "it was not started since the cluster was restored";
+                return Err(explain(Failure::with(Exit::Unavailable, "unavailable", why)));
+            }
             let urls = brick.addresses.iter().map(|address| {
                 let address = address.parse()?;
                 Ok(Url { user: self.user(), address, space: String::new() }.to_string())
             });
             let urls = urls.collect::<client::Result<Vec<_>>>()?;
             let connected = first_that_answers(urls, async |url| self.connect_as(&url, true).await).await;
-            let connected = connected.map_err(|failure| {
-                failure
-                    .context(&what)
-                    .hint("Start it again. `mortar brick` lists the bricks, and removes one that has ended for good.")
-            });
-            bricks.push((Some(brick.brick), connected?));
+            bricks.push((Some(brick.brick), connected.map_err(explain)?));
         }
         Ok(bricks)
     }

@@ -307,6 +307,8 @@ fn placement_of(catalog: &Catalog) -> PlacementSnapshot {
         let mut addresses = brick.addresses.iter().map(|address| address.parse::<Address>());
         match addresses.find_map(Result::ok) {
             Some(address) => drop(map.bricks.insert(BrickId(brick.id.0), address)),
+            // It was not started since the cluster was restored.
+            None if brick.addresses.is_empty() => {}
             None => error!(
                 brick = brick.id.0,
                 "the catalogue has no valid address of this brick: set one, or remove the brick"

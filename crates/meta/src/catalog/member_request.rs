@@ -41,7 +41,7 @@ pub struct MemberAnswer {
 pub struct BrickEntry {
     /// Its number.
     pub brick: BrickId,
-    /// Its addresses, the best first.
+    /// Its addresses, the best first. None of a brick that was not started since the cluster was restored.
     pub addresses: Vec<String>,
     /// The kind of its storage.
     pub storage: Storage,

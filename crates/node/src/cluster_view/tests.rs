@@ -37,6 +37,11 @@ async fn view_has_the_spaces_and_the_map_of_the_catalogue() {
     let moved = editor.set_brick_addresses(one, &["127.0.0.1:3".to_owned()]).await.unwrap();
     realm.wait_for_revision(moved.revision).await.unwrap();
     assert_eq!(realm.placement.snapshot().bricks[&BrickId(one.0)].to_string(), "127.0.0.1:3");
+    // As in a cluster that was restored, until the brick is started.
+    let removed = editor.remove_brick_addresses(one).await.unwrap();
+    realm.wait_for_revision(removed.revision).await.unwrap();
+    let map = realm.placement.snapshot();
+    assert!(!map.bricks.contains_key(&BrickId(one.0)) && map.nodes.values().any(|place| place.brick.0 == one.0));
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use crate::catalog::entry::Path;
 use crate::catalog::error::CatalogError;
 use crate::catalog::ident::{BrickId, PeerId, StartNumber};
 use crate::catalog::member::{BrickRecord, Liveness, PeerRecord, Storage};
+use crate::catalog::names;
 use crate::catalog::placement::PlacementRange;
 use crate::limits;
 
@@ -19,6 +20,7 @@ impl CatalogEditor {
     /// # Errors
     /// [`CatalogError::Invalid`] for its addresses, [`CatalogError::TooMany`].
     pub async fn add_brick(&self, addresses: &[String], storage: Storage) -> Result<Edited<BrickRecord>> {
+        names::check_addresses(addresses)?;
         edit!(self, |draft| {
             let bricks = draft.scan::<BrickRecord>(Prefix::new("bricks/")?).await?;
             check_member_limit("bricks", bricks.len())?;
@@ -35,7 +37,16 @@ impl CatalogEditor {
     /// # Errors
     /// [`CatalogError::Missing`], [`CatalogError::Invalid`].
     pub async fn set_brick_addresses(&self, id: BrickId, addresses: &[String]) -> Result<Edited<BrickRecord>> {
+        names::check_addresses(addresses)?;
         self.change_brick(id, |brick| brick.addresses = addresses.to_vec()).await
+    }
+
+    /// Removes the addresses of a brick, until it is started and has new ones.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`].
+    pub async fn remove_brick_addresses(&self, id: BrickId) -> Result<Edited<BrickRecord>> {
+        self.change_brick(id, |brick| brick.addresses.clear()).await
     }
 
     /// Sets whether a brick is being drained.
