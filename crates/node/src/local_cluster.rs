@@ -21,7 +21,7 @@ use crate::openings::WitnessTable;
 use crate::process::{BrickProcess, PeerProcess};
 use crate::{BrickHealth, Config, IoRuntimes, IoThreads};
 
-pub(crate) use directories::{BRICKS_ROW, brick_directory_name};
+pub(crate) use directories::{BRICKS_ROW, brick_directory_name, record_bricks};
 pub use directories::{BrickDirectories, brick_directories, data_directory_of};
 
 /// The file in the data directory that authenticates processes that join.
@@ -76,7 +76,7 @@ impl LocalCluster {
             self.bricks.push(process);
         }
         if let Some(first) = first {
-            blocking::wait(move || directories::record_bricks(&first, started)).await?;
+            blocking::wait(move || record_bricks(&first, started)).await?;
         }
         match view.create_space(MAIN_SPACE, SpaceOptions::default()).await {
             // The space exists already.

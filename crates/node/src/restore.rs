@@ -26,7 +26,7 @@ use store::{Amount, Options, Progress, RestoreTarget, Store};
 
 use crate::catalogue_archive;
 use crate::cluster_archive::{ArchiveFormat, ClusterArchiveReader, Item, PartBytes, PartName};
-use crate::local_cluster::brick_directory_name;
+use crate::local_cluster::{brick_directory_name, record_bricks};
 use crate::member;
 use crate::openings::BrickLoss;
 use crate::purpose::Purpose;
@@ -99,7 +99,7 @@ pub fn restore(
                 // It is about the directory.
                 _ => error,
             })?;
-            RestoredParts { bytes: summary.archive_bytes, places: vec![place], catalogue: None }
+            RestoredParts { bytes: summary.archive_bytes, places: vec![(1, place)], catalogue: None }
         }
         ArchiveFormat::Other(..) => return Err(no_cluster_archive(&first.name)),
     };
@@ -127,8 +127,8 @@ fn first_place() -> String {
 
 struct RestoredParts {
     bytes: u64,
-    /// The stores, the first one first.
-    places: Vec<PathBuf>,
+    /// The directories of the stores with their numbers, the first one first.
+    places: Vec<(u16, PathBuf)>,
     /// The catalogue, if it is not in the first store.
     catalogue: Option<MetaSnapshot>,
 }
@@ -260,7 +260,6 @@ fn restore_parts(
     }
     let mut places = bricks.places;
     places.sort();
-    let places: Vec<PathBuf> = places.into_iter().map(|(_, place)| place).collect();
     match places.is_empty() {
         true => Err(Error::new(ErrorKind::Corrupt, format!("{name} has no brick"))),
         false => {
@@ -329,9 +328,9 @@ fn begin_brick(
 }
 
 /// Makes the restored stores a cluster of its own. Returns its number.
-fn begin_lineage(places: &[PathBuf], catalogue: Option<MetaSnapshot>, options: &Options) -> Result<String> {
+fn begin_lineage(places: &[(u16, PathBuf)], catalogue: Option<MetaSnapshot>, options: &Options) -> Result<String> {
     let stores = open_stores(places, options)?;
-    let [first, ..] = &stores[..] else { return Err(Error::new(ErrorKind::Internal, "no store was restored")) };
+    let [(_, first), ..] = &stores[..] else { return Err(Error::new(ErrorKind::Internal, "no store was restored")) };
     if catalogue.is_none() && !Embedded::exists_in(first)? {
         return Err(Error::new(ErrorKind::Invalid, "the archive has no catalogue: it is not that of a cluster"));
     }
@@ -343,20 +342,22 @@ fn begin_lineage(places: &[PathBuf], catalogue: Option<MetaSnapshot>, options: &
     let runtime = runtime.map_err(|e| Error::new(ErrorKind::Io, "a runtime cannot be started").caused_by(e))?;
     let cluster = runtime.block_on(renumber(first, &stores))?;
     drop(runtime);
-    stores.into_iter().try_for_each(Store::close)?;
+    stores.into_iter().try_for_each(|(_, store)| store.close())?;
     Ok(cluster)
 }
 
-/// Opens stores, several at a time: each opening waits for its disk and reads its log.
-fn open_stores(places: &[PathBuf], options: &Options) -> Result<Vec<Store>> {
+/// Opens stores, several at a time: each opening waits for its disk and reads its log. Returns them with the numbers of their directories.
+fn open_stores(places: &[(u16, PathBuf)], options: &Options) -> Result<Vec<(u16, Store)>> {
     let mut stores = Vec::new();
     for some in places.chunks(OPENED_AT_A_TIME) {
         std::thread::scope(|scope| {
-            let opening: Vec<_> =
-                some.iter().map(|place| scope.spawn(move || Store::open(place, options.clone()))).collect();
-            for store in opening {
+            let opening: Vec<_> = some
+                .iter()
+                .map(|(number, place)| (*number, scope.spawn(move || Store::open(place, options.clone()))))
+                .collect();
+            for (number, store) in opening {
                 let panicked = |_| Err(Error::new(ErrorKind::Internal, "the opening of a store has panicked"));
-                stores.push(store.join().unwrap_or_else(panicked)?);
+                stores.push((number, store.join().unwrap_or_else(panicked)?));
             }
             Ok::<_, Error>(())
         })?;
@@ -364,7 +365,7 @@ fn open_stores(places: &[PathBuf], options: &Options) -> Result<Vec<Store>> {
     Ok(stores)
 }
 
-async fn renumber(first: &Store, stores: &[Store]) -> Result<String> {
+async fn renumber(first: &Store, stores: &[(u16, Store)]) -> Result<String> {
     let embedded: Arc<dyn MetaStore> = Arc::new(Embedded::open(first)?);
     let editor = CatalogEditor::new(embedded.clone());
     let cluster = editor.begin_lineage().await?.value.cluster;
@@ -379,9 +380,16 @@ async fn renumber(first: &Store, stores: &[Store]) -> Result<String> {
         editor.remove_peer(peer.id).await?;
     }
     let mut bricks = Vec::new();
-    for store in stores {
+    for (brick, _) in before.bricks() {
+        // At its address is a brick of the former cluster, or none.
+        editor.remove_brick_addresses(brick.id).await?;
+    }
+    let mut directories = BTreeMap::new();
+    for (number, store) in stores {
         let none = || Error::new(ErrorKind::Corrupt, "a part of the archive belongs to no brick");
-        bricks.push((member::stored_brick(store)?.ok_or_else(none)?, store));
+        let brick = member::stored_brick(store)?.ok_or_else(none)?;
+        directories.insert(*number, brick);
+        bricks.push((brick, store));
     }
     let placed = || before.placement_map().nodes();
     if let Some((_, lacking)) = placed().find(|(_, placed)| bricks.iter().all(|(brick, _)| *brick != placed.brick)) {
@@ -393,6 +401,8 @@ async fn renumber(first: &Store, stores: &[Store]) -> Result<String> {
         BrickLoss::of_copy(&editor, store, brick, nodes).await?.accept(&editor, store).await?;
         member::set_cluster(store, &cluster, brick)?;
     }
+    // Under the number of the new cluster: a directory that is lost before the first start is noticed, too.
+    record_bricks(first, directories)?;
     Ok(cluster)
 }
 
@@ -401,7 +411,40 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
+    use meta::catalog::{Catalog, Parameters, Storage};
+
     use super::*;
+    use crate::local_cluster::BrickDirectories;
+
+    #[test]
+    fn a_restored_cluster_knows_its_directories_and_no_addresses_before_its_first_start() {
+        let data = tempfile::tempdir().unwrap();
+        let places = [1, 2].map(|number| (number, data.path().join(brick_directory_name(number))));
+        let open = |place: &PathBuf| Store::open(place, Options::default()).unwrap();
+        let stores = places.each_ref().map(|(_, place)| open(place));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let editor = CatalogEditor::new(Arc::new(Embedded::open(&stores[0]).unwrap()));
+            editor.set_up(&Parameters::generate()).await.unwrap();
+            for store in &stores {
+                let brick = editor.add_brick(&["127.0.0.1:1".to_owned()], Storage::Durable).await.unwrap().value.id;
+                member::set_cluster(store, "former", brick).unwrap();
+            }
+        });
+        stores.into_iter().for_each(|store| store.close().unwrap());
+        begin_lineage(&places, None, &Options::default()).unwrap();
+        let first = open(&places[0].1);
+        let catalog = Catalog::load(&Embedded::snapshot_of(&first).unwrap());
+        assert!(catalog.bricks().count() == 2 && catalog.bricks().all(|(brick, _)| brick.addresses.is_empty()));
+        let check = || BrickDirectories::find(data.path(), &first, 1).unwrap().check_complete();
+        check().unwrap();
+        std::fs::remove_dir_all(&places[1].1).unwrap();
+        let missing = check().unwrap_err();
+        assert!(
+            missing.kind() == ErrorKind::Corrupt && missing.message().contains("of brick 2 is missing"),
+            "{missing}"
+        );
+    }
 
     #[test]
     fn restores_of_bricks_are_reported_until_the_last_one_has_ended() {

@@ -262,6 +262,8 @@ fn a_restored_cluster_is_another_lineage() {
     // The original goes on beside it.
     server.run_with_input(&["put", "-", "/later"], "y").ok();
     assert_eq!(copy.run(&["get", "/later"]).code, 3);
+    // It does not look for its bricks at the addresses of the original's.
+    assert!(!copy.log().contains("a brick cannot be connected to"), "{}", copy.log());
     // A brick of the original does not serve in the copy.
     server.stop();
     copy.stop();
@@ -270,6 +272,33 @@ fn a_restored_cluster_is_another_lineage() {
     copy.launch();
     assert_eq!(copy.wait_exit().code(), Some(9), "{}", copy.log());
     assert!(copy.log().contains("cluster"), "{}", copy.log());
+}
+
+/// The directory of a brick that is lost before the first start is missed as it is after it.
+#[test]
+fn a_restored_cluster_that_lacks_the_directory_of_a_brick_is_refused_at_its_first_start() {
+    let mut server = Server::start(&["--bricks", "3"]);
+    server.run_with_input(&["put", "-", "/file"], "x").ok();
+    let archive = server.dir().join("archive");
+    server.run(&["backup", archive.to_str().unwrap()]).ok();
+    server.stop();
+    // Without --bricks and with it: neither serves without the brick, and neither makes an empty one.
+    for options in [&[][..], &["--bricks", "3"]] {
+        let mut copy = Server::new(options);
+        let mut restore = mortar(&["restore", "--data"]);
+        run(restore.arg(copy.data()).arg(&archive)).ok();
+        let (brick, aside) = (copy.data().join("brick-2"), copy.dir().join("aside"));
+        fs::rename(&brick, &aside).unwrap();
+        copy.launch();
+        assert_eq!(copy.wait_exit().code(), Some(6), "{}", copy.log());
+        let log = copy.log();
+        assert!(log.contains(&format!("the directory {} of brick 2 is missing", brick.display())), "{log}");
+        assert!(log.contains("mortar restore FILE --data NEW"), "{log}");
+        assert!(!brick.exists());
+        fs::rename(&aside, &brick).unwrap();
+        copy.restart();
+        assert_eq!(copy.run(&["get", "/file"]).text(), "x");
+    }
 }
 
 /// A client of the original that stays connected to its address finds another cluster there, and says so.

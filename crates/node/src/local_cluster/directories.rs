@@ -116,7 +116,7 @@ impl BrickDirectories {
 }
 
 /// Records the bricks of these directories, beside those that are recorded already.
-pub(super) fn record_bricks(first: &Store, started: BTreeMap<u16, BrickId>) -> Result<()> {
+pub(crate) fn record_bricks(first: &Store, started: BTreeMap<u16, BrickId>) -> Result<()> {
     let recorded = recorded_bricks(first)?;
     let mut all = recorded.clone();
     all.extend(started);
@@ -130,7 +130,8 @@ pub(super) fn record_bricks(first: &Store, started: BTreeMap<u16, BrickId>) -> R
     first.commit_rows(changes).map(drop)
 }
 
-/// The bricks of the directories, as the first store records them; none in a store of an earlier version, or of a cluster that was restored.
+/// The bricks of the directories, as the first store records them; none in a store of an earlier version, or in one that an earlier version has
+/// restored.
 fn recorded_bricks(first: &Store) -> Result<BTreeMap<u16, BrickId>> {
     let Some(row) = first.row(BRICKS_ROW)? else { return Ok(BTreeMap::new()) };
     let unreadable = || {
