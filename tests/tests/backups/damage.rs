@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{ChildStdin, Stdio};
 use std::thread;
@@ -187,6 +188,7 @@ fn a_stopped_restore_removes_its_directory_only_if_it_has_made_it() {
     assert!(!new.exists());
     assert!(fs::read_dir(&empty).unwrap().all(|entry| entry.unwrap().file_name() == "LOCK"));
 }
+    fs::set_permissions(&empty, fs::Permissions::from_mode(0o755)).unwrap();
 
 #[test]
 fn files_in_place_of_directories_are_refused_and_so_are_options_that_do_nothing() {
@@ -206,3 +208,4 @@ fn files_in_place_of_directories_are_refused_and_so_are_options_that_do_nothing(
     }
     assert_eq!(fs::read(&file).unwrap(), b"x");
 }
+    assert_eq!(fs::metadata(&empty).unwrap().permissions().mode() & 0o7777, 0o755);

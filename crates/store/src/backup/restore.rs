@@ -4,7 +4,7 @@
 //! last step turns the directory into a store, after the trailer was verified and everything is durable. Until then the
 //! directory contains the file `RESTORING`, which describes its state, and no `STORE`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,16 +74,18 @@ pub(crate) fn restore(
     };
     let removed = remove().map_err(fail);
     let summary = restored?;
-    directory.is_new = false;
+    directory.keep();
     removed?;
     Ok(summary)
 }
 
-/// The directory of a restore, which is locked. One that the restore has made is removed when this is dropped, if it is empty and still `is_new`.
+/// The directory of a restore, which is locked. If it is empty when this is dropped, and was not to be [kept](RestoreDirectory::keep), it is removed if
+/// the restore has made it, and otherwise has the permissions again that it had before.
 struct RestoreDirectory {
     dir: PathBuf,
     _lock: File,
     is_new: bool,
+    permissions_before: Option<Permissions>,
 }
 
 impl RestoreDirectory {
@@ -101,8 +103,11 @@ impl RestoreDirectory {
                 remove_if_empty(dir);
             }
         })?;
-        let begun = Self { dir: dir.to_owned(), _lock: lock, is_new };
+        let mut begun = Self { dir: dir.to_owned(), _lock: lock, is_new, permissions_before: None };
         check_empty(dir, DirectoryContents::of(dir)?)?;
+        let found =
+            fs::metadata(dir).map_err(|e| error::io(&format!("reading the permissions of {}", dir.display()), e))?;
+        begun.permissions_before = Some(found.permissions());
         directory::prepare_directory(dir, options.allow_loose_permissions)?;
         write_mark(dir).map_err(|error| {
             let _ = fs::remove_file(dir.join(RESTORING));
@@ -110,12 +115,23 @@ impl RestoreDirectory {
         })?;
         Ok(begun)
     }
+
+    /// Leaves the directory as it is from now on: what was restored stays.
+    fn keep(&mut self) {
+        self.is_new = false;
+        self.permissions_before = None;
+    }
 }
 
 impl Drop for RestoreDirectory {
     fn drop(&mut self) {
         if self.is_new {
             remove_if_empty(&self.dir);
+        } else if let Some(before) = self.permissions_before.take()
+            && DirectoryContents::of(&self.dir).is_ok_and(|found| found == DirectoryContents::Empty)
+        {
+            // If that fails, the directory is more private than before.
+            let _ = fs::set_permissions(&self.dir, before);
         }
     }
 }
@@ -139,7 +155,8 @@ fn cannot_create(dir: &Path, error: io::Error) -> Error {
 }
 
 /// A directory into which several stores are restored, one of which becomes the store of the directory itself. Nothing in it can be opened by a
-/// server before [`RestoreTarget::finish`]; without that, the directory is empty again when this is dropped, or removed if the restore has made it.
+/// server before [`RestoreTarget::finish`]; without that, the directory is empty again when this is dropped and has its former permissions, or it is removed if the
+/// restore has made it.
 pub struct RestoreTarget {
     dir: PathBuf,
     directory: RestoreDirectory,
@@ -172,7 +189,7 @@ impl RestoreTarget {
     pub fn finish(mut self, first: &str) -> Result<()> {
         // From the first rename on, the mark says that a restore was interrupted, until the identity says that the store is whole.
         self.is_finished = true;
-        self.directory.is_new = false;
+        self.directory.keep();
         let from = self.dir.join(first);
         let fail = |e: io::Error| error::io(&format!("restoring to {}", self.dir.display()), e);
         let take_in = || {

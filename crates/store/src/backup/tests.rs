@@ -1,6 +1,8 @@
 use std::cell::Cell;
+use std::fs::Permissions;
 use std::io;
 use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use model::planted_bug::assert_noticed;
@@ -361,6 +363,22 @@ fn a_failed_restore_removes_the_directory_only_if_it_has_made_it() {
 }
 
 #[test]
+#[test]
+fn a_failed_restore_leaves_the_mode_of_an_empty_directory_and_a_complete_one_makes_it_private() {
+    let archive = archive(&memory_store());
+    let dir = tempfile::tempdir().unwrap();
+    let mode = || std::fs::metadata(dir.path()).unwrap().permissions().mode() & 0o7777;
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    restore(dir.path(), &archive[..archive.len() - 1]).err().unwrap();
+    assert_eq!(mode(), 0o755);
+    let target = RestoreTarget::begin(dir.path(), &options()).unwrap();
+    assert_eq!(mode(), 0o700);
+    drop(target);
+    assert_eq!(mode(), 0o755);
+    restore(dir.path(), &archive).unwrap();
+    assert_eq!(mode(), 0o700);
+}
+
 fn a_file_is_no_directory_to_restore_into() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
