@@ -209,3 +209,7 @@ fn files_in_place_of_directories_are_refused_and_so_are_options_that_do_nothing(
     assert_eq!(fs::read(&file).unwrap(), b"x");
 }
     assert_eq!(fs::metadata(&empty).unwrap().permissions().mode() & 0o7777, 0o755);
+    // A backup that follows writes nothing between the files of others.
+    fs::write(tree.join("notes"), "x").unwrap();
+    assert_refused(&run(mortar(&["backup", "--follow"]).arg(&tree)), 2, "notes");
+    assert_eq!(fs::read_dir(&tree).unwrap().count(), 1);

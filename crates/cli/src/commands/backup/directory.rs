@@ -28,6 +28,11 @@ use crate::failure::{Exit, Failure, Result};
 const LOCK: &str = "FOLLOW";
 /// What a data directory has, in which nothing else belongs.
 const STORE: &str = "STORE";
+/// What `mkfs` leaves in the root of a file system.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// The name of a journal behind its number.
+const JOURNAL: &str = "changes.mortar";
 
 /// What an archive of a state has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +120,8 @@ pub(super) struct JournalSummary {
 }
 
 impl FollowDirectory {
-    /// Opens a directory to write to, and makes it if it does not exist.
+    /// Opens a directory to write to, and makes it if it does not exist. One with files of others is refused: it was named by mistake, and nothing is written
+    /// to it.
     pub(super) fn lock(dir: &Path) -> Result<Self> {
         let cannot = |error: io::Error| Failure::file(format!("cannot use {}", dir.display()), &error);
         if dir.join(STORE).exists() {
@@ -134,6 +140,10 @@ impl FollowDirectory {
                 let what = format!("another backup writes to {}", dir.display());
                 return Err(Failure::conflict(what).hint("Choose another directory, or end that backup."));
             }
+        if let Some(other) = foreign_name(dir).map_err(cannot)? {
+            let what = format!("{} contains other files than those of a backup with --follow: {other}", dir.display());
+            return Err(Failure::usage(what).hint("Choose an empty or a new directory, or move the other files away."));
+        }
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
         }
         Ok(Self { dir: dir.to_owned(), lock: Some(lock) })
@@ -191,17 +201,14 @@ impl FollowDirectory {
 
     /// Where the journal of a state goes.
     pub(super) fn journal(&self, number: u32) -> PathBuf {
-        self.dir.join(format!("{number:06}-changes.mortar"))
+        self.dir.join(format!("{number:06}-{JOURNAL}"))
     }
 
     /// Removes files that an archive which was not completed has left.
     pub(super) fn remove_incomplete(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.dir)? {
             let path = entry?.path();
-            // 000002-increment.mortar.01234567.part
-            let is_part = path.extension().is_some_and(|extension| extension == "part");
-            let of = path.with_extension("").with_extension("");
-            if is_part && parse_name(&of).is_some() {
+            if is_incomplete(&path) {
                 fs::remove_file(path)?;
             }
         }
@@ -466,12 +473,12 @@ mod tests {
         assert_eq!(FollowDirectory::lock(&dir).err().unwrap().exit(), Exit::Conflict);
         let number = first.follower().unwrap();
         drop(first);
-        assert_eq!(FollowDirectory::lock(&dir).unwrap().follower().unwrap(), number, "it stays the same");
-        // Files of others are not touched.
+        let directory = FollowDirectory::lock(&dir).unwrap();
+        assert_eq!(directory.follower().unwrap(), number, "it stays the same");
+        // Files that others put there meanwhile are not touched.
         for name in ["000001-full.mortar.0a.part", "movie.part", "000001-full.mortar"] {
             fs::write(dir.join(name), "x").unwrap();
         }
-        let directory = FollowDirectory::lock(&dir).unwrap();
         directory.remove_incomplete().unwrap();
         assert!(dir.join("movie.part").exists() && !dir.join("000001-full.mortar.0a.part").exists());
         assert_eq!(directory.next_number().unwrap(), 2);
@@ -480,3 +487,29 @@ mod tests {
         assert_eq!(FollowDirectory::lock(&dir).err().unwrap().exit(), Exit::Usage);
     }
 }
+
+    #[test]
+    fn a_directory_with_files_of_others_is_refused_and_nothing_is_written_to_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("follow");
+        fs::create_dir(&dir).unwrap();
+        let names = [
+            "000001-full.mortar",
+            "000001-changes.mortar",
+            "000002-increment.mortar.01234567.part",
+            "000003-changes.mortar",
+            LOST_AND_FOUND,
+        ];
+        names.iter().for_each(|name| fs::write(dir.join(name), "x").unwrap());
+        drop(FollowDirectory::lock(&dir).unwrap());
+        fs::remove_file(dir.join(LOCK)).unwrap();
+        for other in
+            ["notes.txt", "000001-notes", "000001-full.mortar.part", "1-changes.mortar", "movie.0a.part", ".hidden"]
+        {
+            fs::write(dir.join(other), "x").unwrap();
+            let refused = FollowDirectory::lock(&dir).err().unwrap();
+            assert!(refused.exit() == Exit::Usage && refused.message().ends_with(other), "{}", refused.message());
+            fs::remove_file(dir.join(other)).unwrap();
+        }
+        assert!(!dir.join(LOCK).exists());
+    }
