@@ -17,7 +17,7 @@
 //! store (docs/format.md, "Backups"), which has checks of its own.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::mpsc::Receiver;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -267,6 +267,8 @@ impl<W: Write> ClusterArchiveWriter<W> {
 }
 
 const HEADER: usize = 11;
+/// Bytes of the payload of the last frame.
+const NUMBER_OF_PARTS: usize = 2;
 
 /// The header of a frame whose payload has this length and checksum.
 fn header(kind: u8, part: u16, len: usize, checksum: u32) -> [u8; HEADER] {
@@ -454,6 +456,26 @@ impl<R: Read> ClusterArchiveReader<R> {
     }
 }
 
+/// Checks that an archive ends as a complete one does. Only its end is read: what is damaged before it is not noticed.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if it does not; those of reading it.
+pub fn check_end(archive: &mut (impl Read + Seek)) -> Result<()> {
+    let cut_off = || damaged("it is cut off, or its end is altered");
+    let mut end = [0; HEADER + NUMBER_OF_PARTS];
+    let read = archive.seek(SeekFrom::End(-(end.len() as i64))).and_then(|_| archive.read_exact(&mut end));
+    match read {
+        Ok(()) => {}
+        // It is shorter, or its encryption is that of a longer one.
+        Err(error) if [io::ErrorKind::InvalidInput, io::ErrorKind::InvalidData].contains(&error.kind()) => {
+            return Err(cut_off());
+        }
+        Err(error) => return Err(read_error(error)),
+    }
+    let (head, parts) = end.split_at(HEADER);
+    if head == header(kind::END, 0, parts.len(), crc32c(parts)) { Ok(()) } else { Err(cut_off()) }
+}
+
 fn read_error(error: io::Error) -> Error {
     match error.kind() {
         // An encrypted archive that is not authentic.
@@ -568,6 +590,19 @@ mod tests {
                 }
                 assert!(read(&changed).is_err(), "frame {left_out}, {repeat}");
             }
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_archive_shows_that_it_is_cut_off() {
+        let archive = archive();
+        let check = |bytes: &[u8]| check_end(&mut io::Cursor::new(bytes));
+        check(&archive).unwrap();
+        for len in 0..archive.len() {
+            assert_eq!(check(&archive[..len]).unwrap_err().kind(), ErrorKind::Corrupt, "{len} bytes");
+        }
+        for changed in [[&archive[..], b"x"].concat(), [&archive[..archive.len() - 1], b"x"].concat()] {
+            assert_eq!(check(&changed).unwrap_err().kind(), ErrorKind::Corrupt);
         }
     }
 

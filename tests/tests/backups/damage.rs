@@ -114,6 +114,27 @@ fn a_list_with_verification_finds_a_damaged_archive_and_missing_files() {
 }
 
 #[test]
+fn a_list_alone_finds_an_archive_that_was_cut_off() {
+    let server = Server::start(&[]);
+    let dir = server.dir().join("following");
+    followed(&server, &dir);
+    followed(&server, &dir);
+    let full = dir.join("000001-full.mortar");
+    let whole = fs::read(&full).unwrap();
+    for cut in [1, whole.len() / 2] {
+        fs::write(&full, &whole[..whole.len() - cut]).unwrap();
+        let listed = list(&dir, &[]);
+        assert_refused(&listed, 6, text(&dir));
+        let damage: Vec<Value> = listed.json().into_iter().map(|state| state["damage"].clone()).collect();
+        // The increment needs it.
+        assert!(damage.len() == 2 && damage.iter().all(|damage| damage.as_str().unwrap().contains(text(&full))));
+        assert!(damage[0].as_str().unwrap().contains("it is cut off"), "{damage:?}");
+    }
+    fs::write(&full, whole).unwrap();
+    list(&dir, &[]).ok();
+}
+
+#[test]
 fn a_damaged_archive_of_a_chain_is_named_and_nothing_is_left() {
     let server = Server::start(&[]);
     let [monday, tuesday, bad, target] = ["monday", "tuesday", "bad", "target"].map(|name| server.dir().join(name));
@@ -167,6 +188,7 @@ fn a_stopped_restore_removes_its_directory_only_if_it_has_made_it() {
     server.run(&["backup", "--since", text(&monday), text(&tuesday)]).ok();
     let increment = fs::read(&tuesday).unwrap();
     fs::create_dir(&empty).unwrap();
+    fs::set_permissions(&empty, fs::Permissions::from_mode(0o755)).unwrap();
     for (target, expected) in [(&new, "new was removed again"), (&empty, "empty is empty but for its lock")] {
         let mut command = mortar(&["restore", text(&monday), "-", "--data", text(target)]);
         let log = fs::File::create(server.dir().join("log")).unwrap();
@@ -187,8 +209,8 @@ fn a_stopped_restore_removes_its_directory_only_if_it_has_made_it() {
     }
     assert!(!new.exists());
     assert!(fs::read_dir(&empty).unwrap().all(|entry| entry.unwrap().file_name() == "LOCK"));
+    assert_eq!(fs::metadata(&empty).unwrap().permissions().mode() & 0o7777, 0o755);
 }
-    fs::set_permissions(&empty, fs::Permissions::from_mode(0o755)).unwrap();
 
 #[test]
 fn files_in_place_of_directories_are_refused_and_so_are_options_that_do_nothing() {
@@ -207,9 +229,8 @@ fn files_in_place_of_directories_are_refused_and_so_are_options_that_do_nothing(
         assert_refused(&run(mortar(&["backup"]).args(option).arg(dir.path().join("new"))), 2, option[0]);
     }
     assert_eq!(fs::read(&file).unwrap(), b"x");
-}
-    assert_eq!(fs::metadata(&empty).unwrap().permissions().mode() & 0o7777, 0o755);
     // A backup that follows writes nothing between the files of others.
     fs::write(tree.join("notes"), "x").unwrap();
     assert_refused(&run(mortar(&["backup", "--follow"]).arg(&tree)), 2, "notes");
     assert_eq!(fs::read_dir(&tree).unwrap().count(), 1);
+}

@@ -102,7 +102,8 @@ pub(crate) struct Restore {
     /// Of a backup with --follow: the last moment at or before this time, such as 2026-11-27T14:05:00Z. Default: the last one
     #[arg(long, value_name = "TIME")]
     at: Option<Timestamp>,
-    /// Only show the moments of a backup with --follow. Exit code 6 if something is damaged: the heads of archives and moments are read, not all bytes
+    /// Only show the moments of a backup with --follow. Exit code 6 if something is damaged: the heads of archives and moments and the ends of
+    /// archives are read, not all bytes
     #[arg(long, conflicts_with_all = ["at", "data"])]
     list: bool,
     /// With --list: read all archives and moments and compare their checksums, which takes as long as reading the files

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use model::{Error, ErrorKind, Timestamp};
-use node::cluster_archive::{ArchiveFormat, ArchiveHeader, ClusterArchiveReader};
+use node::cluster_archive::{self, ArchiveFormat, ArchiveHeader, ClusterArchiveReader};
 use node::restore::{ArchiveInput, ChangesInput};
 
 use super::encryption::DecryptArgs;
@@ -90,8 +90,17 @@ impl JournalPosition {
 }
 
 /// Whether a failure of reading an archive means that it is damaged. An altered header of an encrypted one may look like one for other keys.
-pub(super) fn is_damage(failure: &Failure) -> bool {
+fn is_damage(failure: &Failure) -> bool {
     matches!(failure.exit(), Exit::Corrupt | Exit::Denied)
+}
+
+/// What is damaged according to a failure; other failures are returned.
+pub(super) fn damage_in(verified: Result) -> Result<Option<String>> {
+    match verified {
+        Ok(()) => Ok(None),
+        Err(failure) if is_damage(&failure) => Ok(Some(failure.message().to_owned())),
+        Err(failure) => Err(failure),
+    }
 }
 
 fn lost_moments(before_us: i64) -> String {
@@ -131,6 +140,10 @@ impl FollowDirectory {
         if !dir.exists() {
             DirBuilder::new().mode(0o700).create(dir).map_err(cannot)?;
         }
+        if let Some(other) = foreign_name(dir).map_err(cannot)? {
+            let what = format!("{} contains other files than those of a backup with --follow: {other}", dir.display());
+            return Err(Failure::usage(what).hint("Choose an empty or a new directory, or move the other files away."));
+        }
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).read(true).write(true).mode(0o600);
         let lock = options.open(dir.join(LOCK)).map_err(cannot)?;
@@ -140,10 +153,6 @@ impl FollowDirectory {
                 let what = format!("another backup writes to {}", dir.display());
                 return Err(Failure::conflict(what).hint("Choose another directory, or end that backup."));
             }
-        if let Some(other) = foreign_name(dir).map_err(cannot)? {
-            let what = format!("{} contains other files than those of a backup with --follow: {other}", dir.display());
-            return Err(Failure::usage(what).hint("Choose an empty or a new directory, or move the other files away."));
-        }
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
         }
         Ok(Self { dir: dir.to_owned(), lock: Some(lock) })
@@ -232,7 +241,7 @@ impl FollowDirectory {
         files.into_iter().rev().try_for_each(|(_, _, path)| fs::remove_file(path))
     }
 
-    /// The archives and moments that a directory has. Of journals only the heads of records are read.
+    /// The archives and moments that a directory has. Of archives only the heads and the ends are read, and of journals the heads of records.
     pub(super) fn list(&self, encryption: &DecryptArgs) -> Result<Vec<StateSummary>> {
         let mut states = Vec::new();
         for file in self.states()? {
@@ -248,8 +257,9 @@ impl FollowDirectory {
 
     fn summary(&self, file: StateFile, encryption: &DecryptArgs) -> Result<StateSummary> {
         let header = header_of(&file.path, encryption)?;
+        let damage = damage_in(check_end_of(&file.path, encryption))?;
         let (bytes, journal) = (len_of(&file.path)?, self.journal_up_to(file.number, i64::MAX)?);
-        Ok(StateSummary { file, header, bytes, damage: None, journal })
+        Ok(StateSummary { file, header, bytes, damage, journal })
     }
 
     /// The records up to a time of the journal of a state.
@@ -378,6 +388,29 @@ pub(super) fn moments(
     }))
 }
 
+/// The name of an entry of a directory that does not belong to a backup that follows, if there is one: the first in the order of names.
+fn foreign_name(dir: &Path) -> io::Result<Option<String>> {
+    let mut first: Option<String> = None;
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_ours = [LOCK, LOST_AND_FOUND].contains(&&*name)
+            || parse_name(&path).is_some()
+            || is_incomplete(&path)
+            || number_of(&name).is_some() && name[7..] == *JOURNAL;
+        if !is_ours && first.as_deref().is_none_or(|first| *name < *first) {
+            first = Some(name.into_owned());
+        }
+    }
+    Ok(first)
+}
+
+/// Whether a file is an archive that was not completed: `000002-increment.mortar.01234567.part`.
+fn is_incomplete(path: &Path) -> bool {
+    let is_part = path.extension().is_some_and(|extension| extension == "part");
+    is_part && parse_name(&path.with_extension("").with_extension("")).is_some()
+}
+
 /// The number of a file.
 fn number_of(name: &str) -> Option<u32> {
     let (number, _) = name.split_once('-')?;
@@ -405,6 +438,14 @@ pub(super) fn header_of(path: &Path, encryption: &DecryptArgs) -> Result<Archive
     }
 }
 
+/// Checks that an archive whose head was read has its end.
+fn check_end_of(path: &Path, encryption: &DecryptArgs) -> Result {
+    let file = File::open(path).map_err(|error| Failure::file(format!("cannot read {}", path.display()), &error))?;
+    let named = |failure: Failure| failure.context(&path.display().to_string());
+    let mut archive = encryption.open_at_any_place(file).map_err(named)?;
+    cluster_archive::check_end(&mut archive).map_err(|error| named(Failure::local(error)))
+}
+
 pub(super) fn len_of(path: &Path) -> Result<u64> {
     let about = fs::metadata(path);
     about.map(|about| about.len()).map_err(|error| Failure::file(format!("cannot read {}", path.display()), &error))
@@ -412,9 +453,14 @@ pub(super) fn len_of(path: &Path) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use node::cluster_archive::ArchiveId;
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    use node::cluster_archive::{ArchiveId, ClusterArchiveWriter, PartName};
 
     use super::*;
+    use crate::commands::backup::encryption::EncryptArgs;
+    use crate::commands::backup::journal::JournalWriter;
 
     #[test]
     fn names_have_a_number_and_a_kind() {
@@ -424,6 +470,53 @@ mod tests {
             ["000012-changes.mortar", "12-full.mortar", "000012-full.mortar.0a.part", "+00012-full.mortar", "LOCK"]
         {
             assert_eq!(parse_name(Path::new(name)), None, "{name}");
+        }
+    }
+
+    /// A secret key that only tests use.
+    const IDENTITY: &str = "AGE-SECRET-KEY-1V6TQGE6GMGSZZ64XEMLUKYFCFQP68GVNYXWY9QVESJW93E4RCD3QF5PQ8J";
+
+    /// An archive of more than one chunk of its encryption.
+    fn archive(encryptor: Option<age::Encryptor>) -> Vec<u8> {
+        let mut archive = Vec::new();
+        let mut plain = ClusterArchiveWriter::begin(Vec::new(), &ArchiveHeader::new(None)).unwrap();
+        let part = plain.begin_part(PartName::Brick(1)).unwrap();
+        plain.write(part, &[7; 100_000]).unwrap();
+        plain.end_part(part).unwrap();
+        let (_, plain) = plain.end().unwrap();
+        match encryptor {
+            None => archive = plain,
+            Some(encryptor) => {
+                let mut out = encryptor.wrap_output(&mut archive).unwrap();
+                out.write_all(&plain).unwrap();
+                out.finish().unwrap();
+            }
+        }
+        archive
+    }
+
+    #[test]
+    fn an_archive_that_is_cut_off_is_listed_as_damaged() {
+        let parent = tempfile::tempdir().unwrap();
+        let (dir, key) = (parent.path().join("follow"), parent.path().join("key"));
+        let directory = FollowDirectory::lock(&dir).unwrap();
+        drop(JournalWriter::create(&directory.journal(1)).unwrap());
+        fs::write(&key, IDENTITY).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let recipient = IDENTITY.parse::<age::x25519::Identity>().unwrap().to_public();
+        let encryptor = age::Encryptor::with_recipients([&recipient as &dyn age::Recipient].into_iter()).unwrap();
+        let encrypted = (archive(Some(encryptor)), DecryptArgs::of_base(Some(key), &EncryptArgs::default()));
+        for (archive, encryption) in [(archive(None), DecryptArgs::default()), encrypted] {
+            let path = directory.state(1, StateKind::Full).path;
+            let damage = |len: usize| {
+                fs::write(&path, &archive[..len]).unwrap();
+                directory.list(&encryption).unwrap().remove(0).damage
+            };
+            assert_eq!(damage(archive.len()), None);
+            for cut in [1, 13, 20_000, archive.len() - 70_000] {
+                let damage = damage(archive.len() - cut).unwrap();
+                assert!(damage.contains("000001-full.mortar") && damage.contains("it is cut off"), "{damage}");
+            }
         }
     }
 
@@ -486,7 +579,6 @@ mod tests {
         drop(directory);
         assert_eq!(FollowDirectory::lock(&dir).err().unwrap().exit(), Exit::Usage);
     }
-}
 
     #[test]
     fn a_directory_with_files_of_others_is_refused_and_nothing_is_written_to_it() {
@@ -513,3 +605,4 @@ mod tests {
         }
         assert!(!dir.join(LOCK).exists());
     }
+}

@@ -1,8 +1,8 @@
 //! Encrypted archives, in the format of age (<https://age-encryption.org/v1>): each 64 KiB are authenticated, and so are their order and the
 //! end. docs/decisions/encrypted-backups.md says why.
 
-use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use age::secrecy::SecretString;
@@ -155,6 +155,17 @@ impl DecryptArgs {
         }
     }
 
+    /// The bytes of an archive that [`open`](Self::open) has accepted, of which any can be read without those before.
+    pub(super) fn open_at_any_place(&self, file: File) -> Result<Box<dyn ReadSeek>> {
+        let Some(identities) = self.identities()? else { return Ok(Box::new(file)) };
+        let mut archive = BufReader::new(file);
+        read_header(&mut archive)?;
+        archive.rewind().map_err(|error| Failure::file("cannot read the archive", &error))?;
+        let decryptor = Decryptor::new_buffered(archive).map_err(explain)?;
+        let bytes = decryptor.decrypt(identities.iter().map(|identity| &**identity)).map_err(explain)?;
+        Ok(Box::new(bytes))
+    }
+
     fn identities(&self) -> Result<Option<Vec<Box<dyn age::Identity>>>> {
         if let Some(file) = &self.passphrase_file {
             return Ok(Some(vec![Box::new(age::scrypt::Identity::new(read_passphrase(file)?))]));
@@ -176,6 +187,11 @@ pub(super) struct OpenedArchive {
     pub(super) bytes: Box<dyn Read + Send>,
     pub(super) is_encrypted: bool,
 }
+
+/// Bytes of which any can be read.
+pub(super) trait ReadSeek: Read + Seek {}
+
+impl<T: Read + Seek> ReadSeek for T {}
 
 /// Reads the header of an encrypted archive up to its last line, or as much of it as an archive may have: its parser has no limit of its own.
 fn read_header(archive: &mut impl BufRead) -> Result<Vec<u8>> {
@@ -234,7 +250,7 @@ fn read_key_file(path: &Path) -> Result<String> {
     password::check_private(path, "the key or passphrase")?;
     let read = || {
         let mut text = String::new();
-        fs::File::open(path)?.take(MAX_KEY_FILE + 1).read_to_string(&mut text)?;
+        File::open(path)?.take(MAX_KEY_FILE + 1).read_to_string(&mut text)?;
         Ok(text)
     };
     let text = read().map_err(|error: io::Error| Failure::file(format!("cannot read {}", path.display()), &error))?;

@@ -8,7 +8,7 @@ use model::Timestamp;
 use node::cluster_archive::{ArchiveFormat, ClusterArchiveReader};
 use node::restore::{ArchiveInput, ChangesChain};
 
-use super::directory::{FollowDirectory, JournalPosition, StateSummary, is_damage, moments};
+use super::directory::{FollowDirectory, JournalPosition, StateSummary, damage_in, moments};
 use super::encryption::DecryptArgs;
 use super::open_input;
 use crate::failure::{Failure, Result};
@@ -81,14 +81,5 @@ fn read_to_end(name: &str, mut reader: ClusterArchiveReader<impl Read>, progress
             Ok(None) => return Ok(()),
             Err(error) => return Err(model::Error::new(error.kind(), format!("{name}: {error}")).caused_by(error)),
         }
-    }
-}
-
-/// What is damaged according to a failure; other failures are returned.
-fn damage_in(verified: Result) -> Result<Option<String>> {
-    match verified {
-        Ok(()) => Ok(None),
-        Err(failure) if is_damage(&failure) => Ok(Some(failure.message().to_owned())),
-        Err(failure) => Err(failure),
     }
 }
