@@ -264,6 +264,23 @@ fn damage_of_any_brick_is_in_the_status_of_the_server_and_stays_after_a_restart(
 }
 
 #[test]
+fn a_backup_that_damage_ends_names_the_brick_and_the_object() {
+    let (server, brick) = server_of_three_bricks(&[]);
+    damage_blob_files(&brick);
+    let archive = server.dir().join("archive");
+    let refused = server.run(&["backup", archive.to_str().unwrap()]);
+    assert!(refused.code == 6 && refused.stderr.contains("brick 3: object "), "{} {}", refused.code, refused.stderr);
+    assert!(!archive.exists());
+    // With its path, if the brick has that, too.
+    let server = Server::start(&[]);
+    server.run_with_input(&["put", "-", "/large"], vec![7; 1 << 20]).ok();
+    damage_blob_files(&server.data());
+    let refused = server.run(&["backup", archive.to_str().unwrap()]);
+    let is_named = refused.stderr.contains("brick 1: object ") && refused.stderr.contains("(/large): content ");
+    assert!(refused.code == 6 && is_named, "{} {}", refused.code, refused.stderr);
+}
+
+#[test]
 fn missing_blob_file_is_named_at_the_start_and_by_a_scrub() {
     let (mut server, brick) = server_of_three_bricks(&[]);
     server.stop();

@@ -121,7 +121,7 @@ fn name_damage(error: Error, layers: &Layers<'_>) -> Error {
     });
     let advice = "the archive is not complete; `mortar scrub` lists all damage, and what is written again can be backed up again";
     let named = if pages.is_empty() { String::new() } else { format!(" (damaged: {})", pages.join("; ")) };
-    Error::new(ErrorKind::Corrupt, format!("{}{named}: {advice}", error.message()))
+    Error::new(ErrorKind::Corrupt, format!("{}{named}: {advice}", error.message())).caused_by(error)
 }
 
 /// Where the items of a snapshot go.

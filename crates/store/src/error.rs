@@ -21,10 +21,19 @@ pub(crate) fn no_content(id: ContentId) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no content {id}"))
 }
 
+/// Why a content cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("content {id} is damaged: {row}")]
+struct DamagedContent {
+    id: ContentId,
+    #[source]
+    row: RowError,
+}
+
 /// The error for a stored row of a content that cannot be read.
 pub(crate) fn corrupt(id: ContentId, row: RowError) -> Error {
-    let message = format!("content {id} is damaged: {row}; restore it from a backup, or remove it");
-    Error::new(ErrorKind::Corrupt, message).caused_by(row)
+    let damaged = DamagedContent { id, row };
+    Error::new(ErrorKind::Corrupt, format!("{damaged}; restore it from a backup, or remove it")).caused_by(damaged)
 }
 
 /// The error for another stored row that cannot be read.
@@ -43,14 +52,19 @@ pub(crate) fn io(what: &str, error: io::Error) -> Error {
 /// Whether an error says that a part of the B-tree cannot be read: a [scrub](crate::Store::scrub) names that part.
 #[must_use]
 pub fn is_unreadable_part(error: &Error) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if matches!(error.downcast_ref(), Some(EngineError::Damaged(_))) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    causes(error).any(|cause| matches!(cause.downcast_ref(), Some(EngineError::Damaged(_))))
+}
+
+/// The content that is damaged according to an error, if it says that of one.
+#[must_use]
+pub fn damaged_content(error: &Error) -> Option<ContentId> {
+    causes(error).find_map(|cause| cause.downcast_ref().map(|damaged: &DamagedContent| damaged.id))
+}
+
+/// An error and its causes.
+fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    let first: &(dyn std::error::Error + 'static) = error;
+    std::iter::successors(Some(first), |error| error.source())
 }
 
 pub(crate) fn closed() -> Error {

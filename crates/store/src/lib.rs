@@ -58,7 +58,7 @@ pub use commit::contents::ContentChange;
 pub use commit::row_changes::{RowChanges, RowReply, RowSequence};
 pub use directory::{DirectoryContents, lock_owner, prepare_directory};
 pub use disk::{begin_write_back, rename_new};
-pub use error::is_unreadable_part;
+pub use error::{damaged_content, is_unreadable_part};
 pub use open::check_log_payload;
 pub use options::{Options, machine_memory, share_of_memory};
 pub use progress::{Amount, Progress};

@@ -24,7 +24,7 @@ use super::backup_base::ReceivedBase;
 use super::consistency::Remedy;
 use super::cuts::{Cuts, TakenPart};
 use super::nodes::Nodes;
-use super::scrub::{NamedProblem, ScrubReport};
+use super::scrub::{NamedProblem, ScrubReport, name_damaged_object};
 
 /// Most such jobs at a time.
 pub(crate) const AT_A_TIME: usize = 4;
@@ -72,13 +72,14 @@ fn run(
 pub(crate) fn backup(part: TakenPart, base: Option<ReceivedBase>, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("backup", places, reply, move |deferred| {
         let mut pieces = Pieces::new(deferred);
-        let summary = match base {
+        let written = match base {
             None => {
                 pieces.total = part.snapshot.estimated_archive_bytes();
-                part.snapshot.backup(&mut pieces, &())?
+                part.snapshot.backup(&mut pieces, &())
             }
-            Some(mut base) => part.snapshot.backup_increment(&mut base, &mut pieces, &())?,
+            Some(mut base) => part.snapshot.backup_increment(&mut base, &mut pieces, &()),
         };
+        let summary = written.map_err(|error| name_damaged_object(&part.snapshot, error))?;
         Ok(Response::BackupDone(proto::BackupDone { bytes: summary.archive_bytes }))
     });
 }
@@ -93,7 +94,8 @@ pub(crate) fn backup_changes(
         let changes = cuts.changes_since(since)?;
         let part = cuts.take_part(cut)?;
         let mut pieces = Pieces::new(deferred);
-        let summary = part.snapshot.backup_changes(&changes, &mut pieces, &())?;
+        let written = part.snapshot.backup_changes(&changes, &mut pieces, &());
+        let summary = written.map_err(|error| name_damaged_object(&part.snapshot, error))?;
         Ok(Response::BackupDone(proto::BackupDone { bytes: summary.archive_bytes }))
     });
 }

@@ -355,6 +355,23 @@ fn find_miscounts(
     Ok(miscounts)
 }
 
+/// Adds to the error of a damaged content which object has it, with some of its names. That reads the rows of objects until the object is found.
+pub(crate) fn name_damaged_object(state: &Snapshot, error: Error) -> Error {
+    let Some(content) = store::damaged_content(&error) else { return error };
+    let mut found = None;
+    let visit = |oid: Oid, _, object: Result<page_rows::Summary>| {
+        found = object.is_ok_and(|object| object.content == Some(content)).then_some(oid);
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    // Without the object the error is still that of the content.
+    let _ = page_rows::each_object(state, visit, |_| ());
+    let Some(oid) = found else { return error };
+    let nodes = entry_rows::nodes_with_entries(state).unwrap_or_default().into_iter().collect();
+    let names = names(state, &nodes, oid).unwrap_or_default();
+    let damage = Damage { object: Some(oid), names, content: None, what: error.message().to_owned() };
+    Error::new(error.kind(), damage.to_string()).about(oid).caused_by(error)
+}
+
 /// Some paths of an object, as far as its directories are at these logical nodes.
 fn names(state: &Snapshot, nodes: &BTreeSet<NodeId>, oid: Oid) -> Result<Vec<String>> {
     if oid == root_directory(oid.space(), oid.page().node) {
@@ -403,8 +420,8 @@ fn entries_of(state: &Snapshot, nodes: &BTreeSet<NodeId>, target: Oid) -> Result
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use model::{ClassId, Object, PageId};
-    use store::{Options, RowChanges};
+    use model::{ClassId, ContentOrigin, ContentRef, Object, PageId};
+    use store::{ContentChange, Options, RowChanges};
 
     use super::*;
 
@@ -458,6 +475,40 @@ mod tests {
             (&found[0].names[..], found[1].names.len()),
             (&["/four", "/one", "/three"].map(str::to_owned)[..], 0)
         );
+    }
+
+    #[test]
+    fn the_object_of_a_damaged_content_is_named_in_the_error_of_a_backup() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let store = Store::open(&path, Options::default()).unwrap();
+        let page = PageId { space: SpaceId(1), node: NODE, number: 1 };
+        let mut rows = RowChanges::new();
+        let contents = [1, 2].map(|number| ContentId::new(SpaceId(1), NODE, 0, ContentOrigin::Record, number));
+        let oids = [0, 1].map(|slot| Oid::new(ClassId::NONE, page, slot));
+        for (id, oid) in contents.into_iter().zip(oids) {
+            rows.content(ContentChange::Create { id, data: vec![7; 200_000].into() });
+            let object = Object::blob_with_content(ContentRef { id, size: 200_000, generation: 0 });
+            rows.put(&page_rows::object_key(page, oid.slot()), page_rows::encode_object(&object));
+            let name = EntryKey::name(&format!("file-{}", oid.slot())).unwrap();
+            let entry = Entry { collection: root_directory(SpaceId(1), NODE), key: name };
+            rows.put(&entry_rows::reverse_key(oid, &entry), Bytes::new());
+        }
+        store.commit_rows(rows).unwrap();
+        for file in std::fs::read_dir(path.join("blobs")).unwrap() {
+            let file = file.unwrap().path();
+            let mut bytes = std::fs::read(&file).unwrap();
+            let last = bytes.iter().rposition(|byte| *byte == 7).unwrap();
+            bytes[last] ^= 1;
+            std::fs::write(&file, bytes).unwrap();
+        }
+        let state = store.snapshot().unwrap();
+        let error = name_damaged_object(&state, state.backup(&mut Vec::new(), &()).unwrap_err());
+        let (at, _) = oids.iter().enumerate().find(|(_, oid)| error.object() == Some(**oid)).unwrap();
+        let expected = format!("object {} (/file-{at}): content {} is damaged", oids[at], contents[at]);
+        assert!(error.kind() == ErrorKind::Corrupt && error.message().starts_with(&expected), "{error}");
+        let other = name_damaged_object(&state, Error::new(ErrorKind::Io, "another error"));
+        assert_eq!(other.message(), "another error");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::tests::world::{SimulatedStore, memory_store, on_every_store, real_sto
 use crate::tests::{
     check_corpus, commit, content, create, delete, ids, new_id, pattern, replace, take, truncate, upload, write, zero,
 };
-use crate::{Amount, Options, RestoreTarget, RowChanges, Store};
+use crate::{Amount, Options, RestoreTarget, RowChanges, Store, damaged_content};
 
 mod changes;
 pub(crate) mod increments;
@@ -285,6 +285,7 @@ fn a_damaged_content_stops_the_backup_by_name() {
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains(&format!("content {id} is damaged")), "{error}");
     assert!(error.message().contains("69632..73728"), "{error}");
+    assert_eq!(damaged_content(&error), Some(id));
 }
 
 #[test]
@@ -363,7 +364,6 @@ fn a_failed_restore_removes_the_directory_only_if_it_has_made_it() {
 }
 
 #[test]
-#[test]
 fn a_failed_restore_leaves_the_mode_of_an_empty_directory_and_a_complete_one_makes_it_private() {
     let archive = archive(&memory_store());
     let dir = tempfile::tempdir().unwrap();
@@ -379,6 +379,7 @@ fn a_failed_restore_leaves_the_mode_of_an_empty_directory_and_a_complete_one_mak
     assert_eq!(mode(), 0o700);
 }
 
+#[test]
 fn a_file_is_no_directory_to_restore_into() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");

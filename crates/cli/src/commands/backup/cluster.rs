@@ -131,15 +131,20 @@ pub(super) async fn backup(
     let since = since.and_then(|last| last.cut);
     for (place, brick) in order.into_iter().enumerate() {
         let (client, part) = (clients[brick].clone(), parts[brick]);
-        let to = PartWriter { place, pieces: pieces.clone(), total: total.clone() };
+        let name = names[place];
+        let to = PartWriter { place, name, pieces: pieces.clone(), total: total.clone() };
         match (part, since) {
-            (Some(part), Some(since)) => {
-                streams.spawn(async move { to.write(client.read_changes(part, since).await?).await })
-            }
-            (part, _) if base.is_none() => streams.spawn(async move { to.write(client.read_part(part).await?).await }),
+            (Some(part), Some(since)) => streams.spawn(async move {
+                let archive = client.read_changes(part, since).await;
+                to.write(archive.map_err(|error| of_brick(name, error))?).await
+            }),
+            (part, _) if base.is_none() => streams.spawn(async move {
+                let archive = client.read_part(part).await;
+                to.write(archive.map_err(|error| of_brick(name, error))?).await
+            }),
             (part, _) => {
                 let (index, received) = mpsc::channel(QUEUED_INDEX_PIECES);
-                wanted.insert(names[place], index);
+                wanted.insert(name, index);
                 streams.spawn(write_increment(client, part, received, to))
             }
         };
@@ -179,6 +184,14 @@ pub(super) async fn backup(
     Ok(TakenArchive { id: head.id, bytes, cut: parts.iter().flatten().next().map(|part| part.number) })
 }
 
+/// An error of a brick, with its name.
+fn of_brick(name: PartName, error: Error) -> Error {
+    match name {
+        PartName::Brick(number) => Error::new(error.kind(), format!("brick {number}: {error}")).caused_by(error),
+        PartName::Catalogue => error,
+    }
+}
+
 /// Why a backup failed. Whether a brick has got a request does not matter: a backup changes nothing there.
 fn broken_off(error: Error) -> Failure {
     match error.kind() {
@@ -200,6 +213,7 @@ async fn take_cut(clients: &[AdminClient], follower: Option<u64>) -> model::Resu
 /// Sends the archive of a brick to the writer of the whole archive.
 struct PartWriter {
     place: usize,
+    name: PartName,
     pieces: mpsc::Sender<Piece>,
     /// About the bytes of all parts.
     total: Arc<AtomicU64>,
@@ -209,7 +223,7 @@ impl PartWriter {
     async fn write(self, mut archive: ArchiveStream) -> model::Result<()> {
         let gone = |_| Error::new(ErrorKind::Io, "the archive is not written any more");
         let mut known = 0;
-        while let Some(piece) = archive.next().await? {
+        while let Some(piece) = archive.next().await.map_err(|error| of_brick(self.name, error))? {
             let now = archive.estimated_bytes();
             self.total.fetch_add(now - known, Ordering::Relaxed);
             known = now;
@@ -226,7 +240,7 @@ async fn write_increment(
     mut index: mpsc::Receiver<IndexPiece>,
     to: PartWriter,
 ) -> model::Result<()> {
-    let (archive, upload) = client.read_increment(part).await?;
+    let (archive, upload) = client.read_increment(part).await.map_err(|error| of_brick(to.name, error))?;
     let send = async {
         loop {
             match index.recv().await {
