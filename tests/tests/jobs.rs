@@ -266,6 +266,26 @@ fn a_scrub_reads_all_bricks_and_goes_on_when_one_is_killed() {
 }
 
 #[test]
+fn a_scrub_waits_for_a_missing_brick_no_longer_than_its_timeout() {
+    let mut cluster = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    cluster.kill("brick-2");
+    let begun = Instant::now();
+    let given_up = cluster.run(&["--timeout", "2", "scrub"]);
+    assert!(
+        given_up.code == 5 && given_up.stderr.contains("brick 2 is not alive"),
+        "{} {}",
+        given_up.code,
+        given_up.stderr
+    );
+    assert!(given_up.stderr.contains("mortar job watch 1"), "{}", given_up.stderr);
+    assert!(begun.elapsed() < TEST_TIMEOUT);
+    // The job stays, and goes on.
+    assert_eq!(show(&cluster, "1")["state"], "running");
+    cluster.restart("brick-2");
+    cluster.run(&["job", "watch", "1"]).ok();
+}
+
+#[test]
 fn the_findings_of_a_scrub_stay_listed() {
     let cluster = Cluster::start(&["--bricks", "1", "--peers", "1"]);
     store_blobs(&cluster, 2);

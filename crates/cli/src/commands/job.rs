@@ -278,8 +278,23 @@ pub(crate) async fn follow(
     job: JobId,
     title: &'static str,
 ) -> Result<JobView> {
+    or_ctrl_c(job, wait_end(client, session, job, title)).await
+}
+
+/// As [`follow`], but ends the waiting, not the job, when the job has waited for something for the timeout of the command and nothing was done meanwhile.
+pub(crate) async fn follow_while_it_proceeds(
+    client: &AdminClient,
+    session: &CommandContext,
+    job: JobId,
+    title: &'static str,
+) -> Result<JobView> {
+    or_ctrl_c(job, wait(client, session, job, title, Some(session.timeout()))).await
+}
+
+/// The result of waiting for the end of a job, unless Ctrl-C ends the waiting.
+async fn or_ctrl_c(job: JobId, waiting: impl Future<Output = Result<JobView>>) -> Result<JobView> {
     tokio::select! {
-        ended = wait_end(client, session, job, title) => ended,
+        ended = waiting => ended,
         _ = signal::ctrl_c() => {
             let hint = format!("`mortar job watch {job}` waits again, `mortar job cancel {job}` stops it.");
             Err(Failure::interrupted(format!("stopped waiting; job {job} goes on")).hint(hint))
@@ -294,9 +309,21 @@ pub(crate) async fn wait_end(
     job: JobId,
     title: &'static str,
 ) -> Result<JobView> {
+    wait(client, session, job, title, None).await
+}
+
+/// [`wait_end`], for at most `patience` while the job waits for something and nothing is done.
+async fn wait(
+    client: &AdminClient,
+    session: &CommandContext,
+    job: JobId,
+    title: &'static str,
+    patience: Option<Duration>,
+) -> Result<JobView> {
     let mut shown: Option<Progress> = None;
     let mut told = Vec::new();
     let mut away: Option<time::Instant> = None;
+    let mut standstill = Standstill::default();
     loop {
         let view = match ask_one(client, &JobRequest::Show { job }).await {
             Ok(view) => view,
@@ -318,8 +345,37 @@ pub(crate) async fn wait_end(
             return Ok(view);
         }
         tell(progress, &session.output, &view, &mut told);
+        let stands = standstill.duration(&view, time::Instant::now());
+        if patience.is_some_and(|patience| stands.is_some_and(|stands| stands >= patience)) {
+            progress.end();
+            return Err(stopped_waiting(&view));
+        }
         time::sleep(POLL_INTERVAL).await;
     }
+}
+
+/// How long a job has waited for something while nothing was done.
+#[derive(Default)]
+struct Standstill {
+    /// When it began, and what was done at that time.
+    begun: Option<(time::Instant, u64)>,
+}
+
+impl Standstill {
+    /// How long it lasts, as of the state of the job at a time; `None` if the job waits for nothing, or proceeds.
+    fn duration(&mut self, view: &JobView, now: time::Instant) -> Option<Duration> {
+        let waits = view.state == JobState::Running && !view.problems.is_empty();
+        let before = self.begun.filter(|(_, done)| waits && *done == view.done);
+        self.begun = before.or_else(|| waits.then_some((now, view.done)));
+        before.map(|(since, _)| now - since)
+    }
+}
+
+fn stopped_waiting(view: &JobView) -> Failure {
+    let JobView { job, problems, .. } = view;
+    let what = format!("job {job} waits: {}", problems.join("; "));
+    Failure::with(Exit::Unavailable, "unavailable", what)
+        .hint(format!("The job stays. `mortar job watch {job}` waits again, `mortar job cancel {job}` stops it."))
 }
 
 fn unit(view: &JobView) -> &'static str {
@@ -400,9 +456,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_time_left_is_that_of_a_running_job_at_its_speed() {
-        let mut view = JobView {
+    /// A job that runs.
+    fn running() -> JobView {
+        JobView {
             job: JobId(1),
             kind: "evolve".to_owned(),
             space: Some("main".to_owned()),
@@ -423,7 +479,36 @@ mod tests {
             problems: Vec::new(),
             parts: Vec::new(),
             findings: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_job_stands_still_while_it_waits_and_nothing_is_done() {
+        let (mut standstill, begun) = (Standstill::default(), time::Instant::now());
+        let at = |second: u64| begun + Duration::from_secs(second);
+        let mut view = running();
+        assert_eq!(standstill.duration(&view, at(1)), None);
+        view.problems = vec!["brick 2 is not alive".to_owned()];
+        assert_eq!(standstill.duration(&view, at(2)), None);
+        assert_eq!(standstill.duration(&view, at(5)), Some(Duration::from_secs(3)));
+        // Other bricks go on.
+        view.done += 1;
+        assert_eq!(standstill.duration(&view, at(6)), None);
+        assert_eq!(standstill.duration(&view, at(8)), Some(Duration::from_secs(2)));
+        let failure = stopped_waiting(&view);
+        assert!(failure.exit() == Exit::Unavailable && failure.message().contains("brick 2 is not alive"));
+        // Who has paused it may take any time.
+        view.state = JobState::Paused;
+        assert_eq!(standstill.duration(&view, at(9)), None);
+        view.state = JobState::Running;
+        assert_eq!(standstill.duration(&view, at(10)), None);
+        view.problems.clear();
+        assert_eq!(standstill.duration(&view, at(11)), None);
+    }
+
+    #[test]
+    fn the_time_left_is_that_of_a_running_job_at_its_speed() {
+        let mut view = running();
         assert_eq!(title(&view), "evolve Person in main");
         assert_eq!(progress_text(&view), "20 % of 5,000 objects, 900 changed, 8.00 s left");
         assert_eq!(JobLine::of(view.clone(), false).seconds_left, Some(8));

@@ -26,8 +26,8 @@ Examples:
   mortar scrub --repair --yes            and free bytes that no object has
   mortar scrub --references              and follow names, members and references to objects at other bricks
 
-All bricks read at the same time. A brick that is started again goes on. Ctrl-C ends the waiting, not the scrub: `mortar job
-cancel JOB` does. With --repair the command works on one brick after the other, and Ctrl-C ends it.";
+All bricks read at the same time. A brick that is started again goes on; the command waits for one that is not alive for --timeout
+after the others. Ctrl-C ends the waiting, not the scrub: `mortar job cancel JOB` does. With --repair the command works on one brick after the other, and Ctrl-C ends it.";
 
 /// Read everything that the bricks hold, check it against its checksums, and compare objects with indexes, extents and names
 #[derive(Args)]
@@ -208,7 +208,7 @@ async fn scrub(args: &Scrub, session: &mut CommandContext) -> Result<Scrubbed> {
     if args.detach {
         return Ok(Scrubbed::Begun(Box::new(begun)));
     }
-    let ended = job::follow(&client, session, begun.job, "scrubbing").await?;
+    let ended = job::follow_while_it_proceeds(&client, session, begun.job, "scrubbing").await?;
     job::check_end(&ended)?;
     let JobView { job, objects, done: bytes, findings: damaged, found, .. } = ended;
     let unlisted = found.saturating_sub(damaged.len() as u64);
