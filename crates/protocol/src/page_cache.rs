@@ -432,6 +432,12 @@ impl<T: Clone + MemorySize> PageCache<T> {
         Some((id, self.suspended.get(&page).map(|copy| copy.version)))
     }
 
+    /// The number of the pending fetch of a page.
+    #[must_use]
+    pub fn pending_fetch(&self, page: PageId) -> Option<FetchId> {
+        self.fetches.get(&page).map(|fetch| fetch.id)
+    }
+
     /// Handles the reply to a fetch. Returns whether that fetch was pending (D3). If the messages of the meantime
     /// exceeded the limit, the reply is discarded, and the page has to be fetched again.
     pub fn handle_fetched(&mut self, page: PageId, id: FetchId, reply: FetchReply<T>) -> bool {

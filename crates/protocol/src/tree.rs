@@ -153,14 +153,3 @@ pub enum Down<T> {
         write: TxnId,
     },
 }
-
-impl<T> Down<T> {
-    /// Why what waits for a page fails, if the page is damaged.
-    #[must_use]
-    pub fn damage(&self) -> Option<&str> {
-        match self {
-            Self::Fetched { reply: FetchReply::Damaged(why), .. } => Some(why),
-            _ => None,
-        }
-    }
-}

@@ -129,7 +129,7 @@ impl<T: DriverObject> ClientDriver<T> {
     /// A message from the node above, in this session of the tree of a logical node.
     pub fn handle_down(&mut self, node: NodeId, holder: HolderId, message: Down<T>, now: Ms) {
         let fetched = if let Down::Fetched { page, .. } = &message { Some(*page) } else { None };
-        let damage = message.damage().map(str::to_owned);
+        let damage = self.session.damage(&message).map(str::to_owned);
         let changed = if let Down::Invalidate { message, .. } = &message { Some(message.page) } else { None };
         let is_session_news = matches!(message, Down::Leased { .. } | Down::Closed);
         match &message {

@@ -10,7 +10,7 @@ use protocol::commit::coordinator::CommitReply;
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, Version};
 use protocol::locks::LockMode;
-use protocol::page_cache::{DerivedValue, FetchReply, Invalidation, PageImage};
+use protocol::page_cache::{DerivedValue, FetchId, FetchReply, Invalidation, PageImage};
 use protocol::tree::Down;
 use wire::cluster::BrickStatus;
 
@@ -52,6 +52,8 @@ struct Harness {
     events: Vec<Event>,
     watches: usize,
     fetches: usize,
+    /// The last fetch.
+    fetched: Option<(HolderId, PageId, FetchId)>,
 }
 
 impl Harness {
@@ -72,6 +74,7 @@ impl Harness {
             events: Vec::new(),
             watches: 0,
             fetches: 0,
+            fetched: None,
         };
         harness.connect();
         harness
@@ -105,6 +108,7 @@ impl Harness {
                     }
                     Output::Up(node, holder, Up::Fetch { page, fetch, .. }) => {
                         self.fetches += 1;
+                        self.fetched = Some((holder, page, fetch));
                         if let Some(why) = self.damage.take() {
                             self.down(node, holder, Down::Fetched { page, fetch, reply: FetchReply::Damaged(why) });
                         } else if self.serves {
@@ -591,6 +595,28 @@ fn driver_is_polled_when_the_session_or_a_call_needs_it_first() {
     let of_call = harness.now + TIMEOUT_MS;
     assert!(of_session != of_call);
     assert_eq!(harness.driver.deadline(), Some(of_session.min(of_call)));
+}
+
+#[test]
+fn damage_that_an_earlier_fetch_has_found_fails_no_call_of_now() {
+    let mut harness = Harness::new();
+    harness.serves = false;
+    let call = harness.start(ClientCall::Get(oid(1)));
+    let (holder, page, fetch) = harness.fetched.unwrap();
+    harness.disconnect();
+    harness.connect();
+    harness.advance(1_000);
+    let (new_holder, _, new_fetch) = harness.fetched.unwrap();
+    assert!(new_holder != holder && new_fetch != fetch, "it is fetched again");
+    let damaged = |fetch| Down::Fetched { page, fetch, reply: FetchReply::Damaged("its row is damaged".to_owned()) };
+    for (holder, fetch) in [(holder, fetch), (new_holder, fetch)] {
+        harness.down(NODE, holder, damaged(fetch));
+        harness.pump();
+        assert!(!harness.finished.contains_key(&call));
+    }
+    harness.down(NODE, new_holder, damaged(new_fetch));
+    harness.pump();
+    assert_eq!(harness.kind(call), Some(ErrorKind::Corrupt));
 }
 
 macro_rules! duties {

@@ -137,7 +137,7 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
     /// Handles a message of the cache node.
     pub(super) fn handle_down(&mut self, node: NodeId, holder: HolderId, message: Down<T>, now: Ms) {
         let fetched = if let Down::Fetched { page, .. } = &message { Some(*page) } else { None };
-        let damage = message.damage().map(str::to_owned);
+        let damage = self.session.damage(&message).map(str::to_owned);
         let concerns_all_pages = matches!(message, Down::Leased { .. } | Down::Closed);
         self.session.handle_down(node, holder, message, now);
         if let Some(page) = fetched {

@@ -1,6 +1,7 @@
 //! A client's sessions with the nodes above it: fetches, invalidations and acknowledgements.
 
 use super::*;
+use crate::page_cache::FetchReply;
 
 impl<T: Clone + MemorySize> Session<T> {
     pub(super) fn send_up(&mut self, node: NodeId, message: Up<T>) {
@@ -26,6 +27,18 @@ impl<T: Clone + MemorySize> Session<T> {
     pub(super) fn fetch(&mut self, page: PageId) {
         if let Some((fetch, have)) = self.cache.fetch(page) {
             self.send_up(page.node, Up::Fetch { page, fetch, have });
+        }
+    }
+
+    /// Why what waits for a page fails, if this message answers its fetch and the page is damaged. The answer to an earlier fetch says
+    /// nothing about the page now (D3).
+    #[must_use]
+    pub fn damage<'a>(&self, message: &'a Down<T>) -> Option<&'a str> {
+        match message {
+            Down::Fetched { page, fetch, reply: FetchReply::Damaged(why) } => {
+                (self.cache.pending_fetch(*page) == Some(*fetch)).then_some(why)
+            }
+            _ => None,
         }
     }
 
