@@ -475,6 +475,12 @@ impl Names {
     pub fn one_level(self) -> Self {
         Self { inner: self.inner.one_level(), ..self }
     }
+
+    /// See [`crate::Names::below_damage`].
+    #[must_use]
+    pub fn below_damage(self) -> Self {
+        Self { inner: self.inner.below_damage(), ..self }
+    }
 }
 
 /// Events of a space; see [`crate::Events`].

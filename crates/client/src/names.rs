@@ -14,7 +14,7 @@ use super::paths::components;
 
 /// Maximum names in a portion, and maximum entries that are requested at a time.
 const MAX_PORTION: usize = 65_536;
-const MAX_REQUESTED: usize = 1_000;
+const MAX_REQUESTED: u32 = 1_000;
 
 /// A directory that is being listed.
 #[derive(Debug)]
@@ -29,25 +29,50 @@ struct Level {
     entries: VecDeque<ListedEntry>,
     /// Whether there may be more entries behind these.
     more: bool,
+    /// Maximum entries of a request.
+    limit: u32,
+    /// Whether entries behind damaged ones are listed, the last one first. They are behind `damaged_after`.
+    is_descending: bool,
+    damaged_after: Option<EntryKey>,
 }
 
 impl Level {
     fn new(directory: Oid, path: String, prefix: Bytes, after: Option<EntryKey>) -> Self {
-        Self { directory, path, prefix, after, entries: VecDeque::new(), more: true }
+        let (entries, limit) = (VecDeque::new(), MAX_REQUESTED);
+        Self { directory, path, prefix, after, entries, more: true, limit, is_descending: false, damaged_after: None }
     }
 
     /// Asks for the next entries.
     fn next_request(&self, wanted: usize) -> ListEntries {
-        let limit = wanted.clamp(1, MAX_REQUESTED) as u32;
+        let limit = u32::try_from(wanted).unwrap_or(u32::MAX).clamp(1, self.limit);
         let list = first_portion(self.directory, self.after.clone(), self.prefix.clone(), limit);
-        ListEntries { kinds: true, ..list }
+        ListEntries { kinds: true, reverse: self.is_descending, ..list }
     }
 
     /// Adds the next entries.
-    fn add(&mut self, EntryList { entries, more, .. }: EntryList) {
+    fn add(&mut self, EntryList { mut entries, more, .. }: EntryList) {
         self.more = more;
         self.after = entries.last().map(|entry| entry.key.clone()).or_else(|| self.after.take());
+        if let Some(damaged_after) = self.damaged_after.as_ref() {
+            let count = entries.len();
+            entries.retain(|entry| entry.key > *damaged_after);
+            self.more &= entries.len() == count;
+        }
         self.entries = entries.into();
+    }
+
+    /// So many entries were requested, and one of them is damaged: fewer are requested, until only damaged ones are left on both sides.
+    /// Returns whether those before the first damaged one have been listed just now.
+    fn pass_damage(&mut self, requested: u32) -> bool {
+        let is_first = requested <= 1 && !self.is_descending;
+        if requested > 1 {
+            self.limit = requested / 2;
+        } else if self.is_descending {
+            self.more = false;
+        } else {
+            (self.is_descending, self.damaged_after, self.limit) = (true, self.after.take(), MAX_REQUESTED);
+        }
+        is_first
     }
 }
 
@@ -60,7 +85,8 @@ pub struct ListedName {
     pub oid: Oid,
     /// Whether the object is a directory.
     pub is_directory: bool,
-    /// Why the object cannot be read, if it is damaged. If it is a directory, its names are not listed.
+    /// Why the object cannot be read, if it is damaged. If it is a directory, its names are listed only [on
+    /// request](Names::below_damage).
     pub damage: Option<String>,
 }
 
@@ -76,6 +102,7 @@ pub struct Names {
     portion_size: usize,
     with_directories: bool,
     one_level: bool,
+    below_damage: bool,
     has_begun: bool,
     /// The directories that are being listed, the deepest last.
     levels: Vec<Level>,
@@ -86,9 +113,20 @@ pub struct Names {
 impl Names {
     pub(super) fn new(core: Arc<Core>, prefix: &str) -> Self {
         let (prefix, levels, portion) = (prefix.to_owned(), Vec::new(), Vec::new());
-        let (with_directories, one_level, has_begun) = (false, false, false);
-        let portion_size = MAX_PORTION;
-        Self { core, prefix, after: None, portion_size, with_directories, one_level, has_begun, levels, portion }
+        let (with_directories, one_level, below_damage, has_begun) = (false, false, false, false);
+        let (after, portion_size) = (None, MAX_PORTION);
+        Self {
+            core,
+            prefix,
+            after,
+            portion_size,
+            with_directories,
+            one_level,
+            below_damage,
+            has_begun,
+            levels,
+            portion,
+        }
     }
 
     /// Begins after this name, whether or not it exists.
@@ -119,6 +157,14 @@ impl Names {
         self.with_directories()
     }
 
+    /// Lists what can be read below damaged directories, too. One whose entries are damaged is listed with that [damage](ListedName::damage)
+    /// behind the names before them, and then those behind them, the last one first.
+    #[must_use]
+    pub fn below_damage(mut self) -> Self {
+        self.below_damage = true;
+        self
+    }
+
     /// The next names with the objects that they are bound to; `None` at the end.
     ///
     /// # Errors
@@ -136,10 +182,8 @@ impl Names {
             let Some(ListedEntry { key, target, kind }) = level.entries.front() else {
                 if level.more {
                     let list = level.next_request(self.portion_size - self.portion.len());
-                    let found = self.core.list_entries(list).await?;
-                    if let Some(level) = self.levels.last_mut() {
-                        level.add(found);
-                    }
+                    let (requested, found) = (list.limit, self.core.list_entries(list).await);
+                    self.add_entries(requested, found)?;
                 } else {
                     self.levels.pop();
                 }
@@ -150,7 +194,8 @@ impl Names {
                 Err(error) if error.kind() == ErrorKind::Corrupt => (None, Some(error.message().to_owned())),
                 kind => (kind?, None),
             };
-            let is_directory = kind == Some(Kind::Directory);
+            let has_names = damage.is_some() && self.below_damage && self.has_names(target).await?;
+            let is_directory = kind == Some(Kind::Directory) || has_names;
             self.levels.last_mut().and_then(|level| level.entries.pop_front());
             if is_directory && !self.one_level {
                 if self.levels.iter().any(|above| above.directory == target) {
@@ -163,6 +208,34 @@ impl Names {
             }
         }
         Ok(Some(std::mem::take(&mut self.portion)).filter(|portion| !portion.is_empty()))
+    }
+
+    /// Adds the answer to a request for so many entries to the deepest level.
+    fn add_entries(&mut self, requested: u32, found: Result<EntryList>) -> Result<()> {
+        let Some(level) = self.levels.last_mut() else { return Ok(()) };
+        match found {
+            Err(error) if error.kind() == ErrorKind::Corrupt && self.below_damage => {
+                if level.pass_damage(requested) {
+                    let path = level.path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or("/");
+                    let (path, damage) = (path.to_owned(), Some(error.message().to_owned()));
+                    self.portion.push(ListedName { path, oid: level.directory, is_directory: true, damage });
+                }
+            }
+            found => level.add(found?),
+        }
+        Ok(())
+    }
+
+    /// Whether something that cannot be read is a directory: its first or its last entry is a name.
+    async fn has_names(&self, target: Oid) -> Result<bool> {
+        for reverse in [false, true] {
+            let list = ListEntries { reverse, ..first_portion(target, None, Bytes::new(), 1) };
+            match self.core.list_entries(list).await {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                found => return Ok(found?.entries.first().is_some_and(|entry| entry.key.to_name().is_some())),
+            }
+        }
+        Ok(false)
     }
 
     /// The kind of a target that may be a directory; `kind` is its kind, if the brick of its directory knows it.
@@ -221,5 +294,80 @@ impl Names {
         }
         levels.push(Level::new(directory, path, prefix, None));
         Ok(levels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{ClassId, NodeId, PageId, SpaceId};
+    use protocol::ident::HlcTimestamp;
+
+    use super::*;
+
+    fn oid(slot: u16) -> Oid {
+        Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NodeId(3), number: 1 }, slot)
+    }
+
+    fn key(number: u16) -> EntryKey {
+        EntryKey::name(&format!("{number:04}")).unwrap()
+    }
+
+    /// The answer of a brick that has entries with these numbers, of which some are damaged.
+    fn list(wanted: &ListEntries, numbers: std::ops::Range<u16>, damaged: &[u16]) -> Result<EntryList> {
+        let is_wanted = |number: &u16| match &wanted.after {
+            Some(after) if wanted.reverse => key(*number) < *after,
+            Some(after) => key(*number) > *after,
+            None => true,
+        };
+        let mut found: Vec<u16> = numbers.filter(is_wanted).collect();
+        if wanted.reverse {
+            found.reverse();
+        }
+        let more = found.len() >= wanted.limit as usize;
+        found.truncate(wanted.limit as usize);
+        if found.iter().any(|number| damaged.contains(number)) {
+            return Err(Error::new(ErrorKind::Corrupt, "a row is damaged"));
+        }
+        let entry = |number: &u16| ListedEntry { key: key(*number), target: oid(*number), kind: None };
+        let entries = found.iter().map(entry).collect();
+        Ok(EntryList {
+            entries,
+            more,
+            guards: Vec::new(),
+            seen: HlcTimestamp::ZERO,
+            count: 0,
+            modified: HlcTimestamp::ZERO,
+        })
+    }
+
+    #[test]
+    fn entries_beside_damaged_ones_are_listed_once_with_few_requests() {
+        for damaged in [&[][..], &[0], &[1_999], &[700], &[5, 700, 1_200], &[999, 1_000]] {
+            let mut level = Level::new(oid(1), "/a/".to_owned(), Bytes::new(), None);
+            let (mut listed, mut requests, mut reports) = (Vec::new(), 0, 0);
+            while level.more {
+                let request = level.next_request(MAX_PORTION);
+                requests += 1;
+                match list(&request, 0..2_000, damaged) {
+                    Ok(found) => level.add(found),
+                    Err(_) => reports += usize::from(level.pass_damage(request.limit)),
+                }
+                listed.extend(level.entries.drain(..).map(|entry| entry.target.slot()));
+            }
+            let (first, last) = (damaged.first().copied().unwrap_or(2_000), damaged.last().copied().unwrap_or(2_000));
+            let expected: Vec<u16> = (0..first).chain((last.saturating_add(1)..2_000).rev()).collect();
+            assert_eq!(listed, expected, "{damaged:?}");
+            assert_eq!(reports, usize::from(!damaged.is_empty()), "{damaged:?}");
+            assert!(requests < 60, "{damaged:?}: {requests}");
+        }
+    }
+
+    #[test]
+    fn entries_that_can_be_read_again_meanwhile_are_not_listed_twice() {
+        let mut level = Level::new(oid(1), "/a/".to_owned(), Bytes::new(), Some(key(4)));
+        assert!(level.pass_damage(1));
+        level.add(list(&level.next_request(MAX_PORTION), 0..10, &[]).unwrap());
+        let listed: Vec<u16> = level.entries.iter().map(|entry| entry.target.slot()).collect();
+        assert_eq!((listed, level.more), (vec![9, 8, 7, 6, 5], false));
     }
 }

@@ -15,6 +15,7 @@ use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{HumanBytes, Printable, Report, pluralize};
 use crate::progress::Progress;
+use references::References;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -182,13 +183,13 @@ async fn follow_references(args: &Scrub, session: &mut CommandContext, found: &m
     let cluster = session.cluster().await?;
     let progress = Progress::start("following references", &session.output);
     let repairs = references::Repairs { binds: args.repair, removes: args.yes };
-    let references = references::check(&cluster, repairs, &progress).await;
+    let mut references = References::default();
+    let checked = references::check(&cluster, repairs, &progress, &mut references).await;
     progress.end();
-    let references = references?;
     found.problems.extend(references.problems);
     found.unlisted += references.unlisted;
     found.unlisted_dangling += references.unlisted_dangling;
-    Ok(())
+    checked
 }
 
 /// Scrubs the cluster by a job, or bricks one after the other if they are to be repaired or one was connected to.

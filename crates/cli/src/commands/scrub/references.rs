@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use client::{Client, ProblemRepair, Transaction, UniqueProblem};
+use client::{Client, ListedName, ProblemRepair, Transaction, UniqueProblem};
 use model::{ErrorKind, Kind, Object, Oid, RecordRef, Value, ValueRef};
 
 use super::FoundProblem;
@@ -95,27 +95,36 @@ enum Confirmed {
     Removed,
 }
 
-/// Checks the names, sets and records of a space.
-pub(super) async fn check(cluster: &Client, repairs: Repairs, progress: &Progress) -> Result<References> {
-    let mut check = Check { cluster, repairs, progress, found: References::default() };
+/// Checks the names, sets and records of a space. What was found before an error is in `found`, too.
+pub(super) async fn check(
+    cluster: &Client,
+    repairs: Repairs,
+    progress: &Progress,
+    found: &mut References,
+) -> Result<()> {
+    let mut check = Check { cluster, repairs, progress, found };
     check.names().await?;
-    check.objects().await?;
-    Ok(check.found)
+    check.objects().await
 }
 
 struct Check<'a> {
     cluster: &'a Client,
     repairs: Repairs,
     progress: &'a Progress,
-    found: References,
+    found: &'a mut References,
 }
 
 impl Check<'_> {
     async fn names(&mut self) -> Result<()> {
-        let mut names = self.cluster.names("/").with_directories();
+        let mut names = self.cluster.names("/").with_directories().below_damage();
         while let Some(portion) = names.next().await? {
             self.progress.advance(0, portion.len() as u64);
             for name in portion {
+                // Other damaged objects are found by the scrub of their brick, as are the rows of this one.
+                if let Some(problem) = damaged_directory(&name) {
+                    self.report(problem);
+                    continue;
+                }
                 self.look(Lead::Path(name.path), name.oid).await?;
             }
         }
@@ -189,7 +198,11 @@ impl Check<'_> {
     async fn members(&mut self, set: Oid) -> Result<()> {
         let mut after = None;
         loop {
-            let members = self.cluster.members(set, after, MEMBERS).await?;
+            let members = match self.cluster.members(set, after, MEMBERS).await {
+                // The scrub of its brick reports it.
+                Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
+                members => members?,
+            };
             after = members.last().copied();
             for member in &members {
                 self.look(Lead::Member(set), *member).await?;
@@ -228,6 +241,16 @@ impl Check<'_> {
         self.report(FoundProblem { brick: None, kind, what, dangling: true, repair });
         Ok(())
     }
+}
+
+/// What is reported of a directory that is damaged, or has damaged entries. Its other entries are followed.
+fn damaged_directory(ListedName { path, oid, is_directory, damage }: &ListedName) -> Option<FoundProblem> {
+    let why = damage.as_ref().filter(|_| *is_directory)?;
+    let what = format!(
+        "the directory {path}, object {oid}, is damaged, and some of its names may not have been followed: {why}"
+    );
+    let (kind, repair) = ("directory_damaged".to_owned(), ProblemRepair::Impossible);
+    Some(FoundProblem { brick: None, kind, what, dangling: false, repair })
 }
 
 async fn confirm(transaction: &Transaction, lead: &Lead, target: Oid, removes: bool) -> client::Result<Confirmed> {
