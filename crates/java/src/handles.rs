@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::{
-    Attempts, Client, ContentReader, ContentWriter, Events, Names, Objects, Rows, StagedContent, Transaction, Watch,
+    Attempts, Client, ContentReader, ContentWriter, Events, Objects, Rows, StagedContent, Transaction, Watch,
 };
 use model::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+use crate::name_listing::NameListing;
 
 /// A stream, which one call at a time reads.
 pub(crate) type Stream<T> = Arc<tokio::sync::Mutex<T>>;
@@ -57,7 +59,7 @@ pub(crate) enum Resource {
     Transaction(Transaction),
     Attempts(Stream<Attempts>),
     Rows(Stream<Rows>),
-    Names(Stream<Names>),
+    Names(Stream<NameListing>),
     Objects(Stream<Objects>),
     Events(Arc<Subscription<Events>>),
     /// `None` once the upload is finished.
@@ -151,7 +153,7 @@ of_kind! {
     transaction: Transaction => Transaction;
     attempts: Attempts => Stream<Attempts>;
     rows: Rows => Stream<Rows>;
-    names: Names => Stream<Names>;
+    names: Names => Stream<NameListing>;
     objects: Objects => Stream<Objects>;
     events: Events => Arc<Subscription<Events>>;
     writer: Writer => Stream<Option<ContentWriter>>;

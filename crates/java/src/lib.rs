@@ -11,6 +11,7 @@
 
 mod handles;
 mod message;
+mod name_listing;
 mod objects;
 mod operation;
 mod operations;

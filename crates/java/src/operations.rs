@@ -10,6 +10,7 @@ use query::{Query, Row};
 
 use crate::handles::{Handles, Resource, Subscription};
 use crate::message::{Reader, Writer};
+use crate::name_listing::NameListing;
 use crate::objects::{
     read_class, read_hint, read_object, read_options, read_txn, write_object, write_outcome, write_txn,
 };
@@ -192,7 +193,7 @@ async fn client_stream(
             if request.bool()? {
                 names = names.one_level();
             }
-            reply.u64(handles.insert(Resource::stream(Resource::Names, names)));
+            reply.u64(handles.insert(Resource::stream(Resource::Names, NameListing::new(names))));
         }
         ClientStream::Objects => reply.u64(handles.insert(Resource::stream(Resource::Objects, client.objects()))),
         ClientStream::Events => reply.u64(handles.insert(Resource::Events(Subscription::new(client.events()?)))),
@@ -481,10 +482,6 @@ async fn stream(
         Stream::NamesNext => {
             let names = handles.names(handle)?;
             let portion = names.lock().await.next().await?;
-            // The names below a damaged directory are not listed, which must not be passed over.
-            if let Some(why) = portion.iter().flatten().find_map(|name| name.damage.as_deref()) {
-                return Err(Error::new(ErrorKind::Corrupt, why));
-            }
             reply.list(portion.as_deref().unwrap_or_default(), |reply, name| {
                 reply.string(&name.path);
                 reply.oid(name.oid);
