@@ -597,6 +597,24 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.participant.prepared().map(|(txn, _)| txn)
     }
 
+    /// The part of a transaction that is prepared and undecided.
+    #[must_use]
+    pub fn prepared_part(&self, txn: TxnId) -> Option<&Part<T>> {
+        self.participant.prepared_part(txn)
+    }
+
+    /// Whether a transaction holds an object so that no other one can lock it in this mode.
+    #[must_use]
+    pub fn is_barred_by(&self, holder: TxnId, oid: Oid, mode: LockMode) -> bool {
+        self.participant.is_barred_by(holder, oid, mode)
+    }
+
+    /// Whether a prepared transaction writes an object.
+    #[must_use]
+    pub fn is_written_by(&self, txn: TxnId, oid: Oid) -> bool {
+        self.participant.is_written_by(txn, oid)
+    }
+
     /// Entries of collections whose changes are not decided or not durable: see [`Participant::unsettled_entries`].
     pub fn unsettled_entries(&self) -> impl Iterator<Item = &Entry> {
         self.participant.unsettled_entries()

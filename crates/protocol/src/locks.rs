@@ -43,7 +43,7 @@ pub enum LockMode {
 }
 
 impl LockMode {
-    fn conflicts(self, other: Self) -> bool {
+    pub(crate) fn conflicts(self, other: Self) -> bool {
         match (self, other) {
             (Self::Shared, Self::Shared) | (Self::Touch, Self::Touch) => false,
             (Self::Shared, Self::Touch) | (Self::Touch, Self::Shared) => !planted(Bug::GuardShared),

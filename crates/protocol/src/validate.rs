@@ -277,6 +277,12 @@ impl Validator {
         self.locks.prepared()
     }
 
+    /// Whether a transaction holds an object so that no other one can lock it in this mode.
+    #[must_use]
+    pub fn is_barred_by(&self, holder: TxnId, oid: Oid, mode: LockMode) -> bool {
+        self.locks.held_mode(holder, oid).is_some_and(|held| held.conflicts(mode))
+    }
+
     /// Whether a transaction [holds](Validator::hold) an object that it writes.
     #[must_use]
     pub fn is_written_by(&self, txn: TxnId, oid: Oid) -> bool {

@@ -19,6 +19,7 @@
 //! | [`removals`] | what is refused because it is being removed, and whether there are objects of it |
 //! | [`repairs`] | what a scrub has found wrong and can be put right |
 //! | [`admission`] | which transactions are taken in, and what they replace |
+//! | [`undecidable`] | prepared transactions whose outcome cannot be written, because of damage |
 //!
 //! - **L1.** Nothing is sent that rests on rows which are not durable: the machine hears of them by [`NodeDriver::handle_written`] only.
 //! - **C5.** The rows of a [one-phase commit](one_phase) are one change of the store with those of the other logical nodes.
@@ -43,6 +44,7 @@ mod repairs;
 mod row_writer;
 mod staging;
 mod txn_rows;
+mod undecidable;
 mod uploading;
 mod usage;
 mod writing;
@@ -93,6 +95,7 @@ pub(crate) use staging::STAGING_LEASE_MS;
 use staging::Staging;
 use txn_rows::TxnRows;
 pub(crate) use txn_rows::txn_pieces;
+use undecidable::Undecidable;
 pub(crate) use writing::named_contents;
 
 /// Entries that the window of a page may have in a brick that serves.
@@ -155,6 +158,8 @@ pub(crate) struct NodeDriver<C> {
     /// What is being removed.
     removals: Removals,
     admission: Admission,
+    /// Prepared transactions whose outcome cannot be written.
+    undecidable: Undecidable,
     /// Pages that changed lately.
     recent: RecentPages,
     /// What has changed since another brick began to copy the node.
@@ -237,6 +242,7 @@ impl<C: Clone> NodeDriver<C> {
             quota: None,
             removals: Removals::default(),
             admission: Admission::default(),
+            undecidable: Undecidable::default(),
             recent: RecentPages::default(),
             changed_since_copy: None,
             failed: None,
@@ -332,6 +338,15 @@ impl<C: Clone> NodeDriver<C> {
         seen: HlcTimestamp,
         now: Ms,
     ) -> std::result::Result<(), Rejected> {
+        if self.is_undecidable(&request, now) {
+            self.end_admission();
+            return Ok(());
+        }
+        if let Some(deferred) = self.find_undecidable_holder(&request) {
+            let txn = request.txn();
+            self.send_deferred(from.clone(), &deferred, txn);
+            request = Request::Ask { txn, round: 0 };
+        }
         if let Request::Prepare { part: Part { reads, .. }, .. }
         | Request::Commit { part: Part { reads, .. }, .. }
         | Request::Check { reads, .. } = &mut request
@@ -364,7 +379,7 @@ impl<C: Clone> NodeDriver<C> {
         let versions = looked_up.with(&self.recent);
         let handled = self.machine.handle_request(from, request, seen, now, &versions);
         self.process_outputs(is_awaited, now);
-        self.admission.end();
+        self.end_admission();
         handled
     }
 
@@ -404,7 +419,7 @@ impl<C: Clone> NodeDriver<C> {
             message => self.machine.handle_up(holder, message, now),
         };
         self.process_outputs(true, now);
-        self.admission.end();
+        self.end_admission();
         handled
     }
 
@@ -570,11 +585,17 @@ impl<C: Clone> NodeDriver<C> {
         self.machine.mixed_outcomes()
     }
 
-    /// Why nothing new is written here now, or which part of a transaction is lost, if that is so.
+    /// Why nothing new is written here now, or which transaction cannot be ended or has lost a part, if that is so.
     pub(crate) fn health_problem(&self) -> Option<String> {
         let memory_full = || self.reader.is_memory_full().then_some(admission::STORE_FULL);
         if let Some(full) = self.writer.full_error().map(Error::message).or_else(memory_full) {
             return Some(format!("logical node {:x} takes no changes: {full}", self.node.0));
+        }
+        if let Some((txn, why)) = self.undecidable.first() {
+            let node = self.node.0;
+            return Some(format!(
+                "logical node {node:x}: transaction {txn:?} is committed and cannot be written, and holds its objects: {why}"
+            ));
         }
         let (txn, mixed) = self.mixed_outcomes().next()?;
         let problem = Problem::MixedOutcome { node: self.node, txn, mixed };
@@ -601,7 +622,7 @@ impl<C: Clone> NodeDriver<C> {
         };
         let versions = pages.into_iter().map(read).collect::<Result<_>>()?;
         let unbound = match request {
-            Request::Prepare { part, .. } | Request::Commit { part, .. } => self.look_up_unbound_keys(part)?,
+            Request::Prepare { txn, .. } | Request::Commit { txn, .. } => self.admission.unbound_keys(*txn),
             _ => BTreeSet::new(),
         };
         Ok(LookedUp { versions, unbound, damage })
@@ -730,12 +751,28 @@ impl<C: Clone> NodeDriver<C> {
         });
     }
 
+    /// The object of a lock that was granted is damaged. Its transaction never commits, so it is marked and holds nothing here any more.
+    fn refuse_lock(&mut self, to: Requester<C>, txn: TxnId, error: &Error, now: Ms) {
+        self.send_deferred(to.clone(), &DeferredTransaction::for_damage(error), txn);
+        if planted(Bug::RefusedLockHeld) {
+            return;
+        }
+        let nothing = LookedUp::default();
+        let versions = nothing.with(&self.recent);
+        let request = Request::Ask { txn, round: 0 };
+        if let Err(rejected) = self.machine.handle_request(to, request, HlcTimestamp::ZERO, now, &versions) {
+            // The clock is not trusted, say: the transaction loses its locks when it has been silent for long (W1).
+            debug!(node = %self.node, %rejected, "the locks of a refused transaction are not released yet");
+        }
+        self.flush_at = Some(now);
+    }
+
     fn send_answer(&mut self, to: Requester<C>, answer: Answer, now: Ms) -> Result<()> {
         let locked = match &answer {
             Answer::Locked { txn, oid, mode, .. } => {
                 let (head, value) = match rows::read_one(&self.reader, *oid) {
                     Err(error) if is_damage(&error) && !planted(Bug::DamageEndsNode) => {
-                        self.send_deferred(to, &DeferredTransaction::for_damage(&error), *txn);
+                        self.refuse_lock(to, *txn, &error, now);
                         return Ok(());
                     }
                     read => read?,
@@ -745,6 +782,9 @@ impl<C: Clone> NodeDriver<C> {
             }
             _ => None,
         };
+        if let Some(deferred) = self.undecidable_conflict(&answer) {
+            self.send_deferred(to.clone(), &deferred, answer.txn());
+        }
         self.answer_counts.count(&answer);
         let (node, seen) = (self.node, self.machine.clock());
         self.out.push_back(match to {

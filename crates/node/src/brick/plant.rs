@@ -17,6 +17,7 @@ model::planted_bugs! {
         "K3" BrokenRecordsKept "after rows were given up, pieces of records of transactions stay"
         "K4" IndexWaitsForDamaged "an index that needs a damaged row holds up those behind it"
         "K4" GuardsReadLate "heads of pages of guards and entries of collections are read only when a transaction was accepted"
+        "K4" RefusedLockHeld "a transaction keeps its locks when one is refused because its object is damaged"
         "K4" DamageIsConflict "who has read a page whose version is damaged hears of a conflict only, and repeats the transaction"
         "C2" DeferredIsMarked "a deferred transaction is aborted durably"
         "C5" JointDeferralDropped "why a logical node does not take its part of a joint request in is not passed on"

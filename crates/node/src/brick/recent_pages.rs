@@ -5,6 +5,8 @@
 //!    written, before the store has it. A slot that is not marked is free; the store is asked about marked slots.
 //! 3. A page with changes in flight is not evicted, because the store's head is older than the machine's.
 //! 4. The state of a blob after a change of a part of it is kept until that change was output: the next one builds on it.
+//! 5. No page is evicted while a transaction is taken in: the head that was read for it is the one that its record replaces, so
+//!    damage is noticed when the transaction can still be refused. Evictions wait for [`RecentPages::shrink`].
 //!
 //! This saves B-tree lookups, many of them for absent rows, in each transaction.
 
@@ -13,7 +15,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use model::{Object, PageId, Result};
 use protocol::ident::Version;
 
-use super::page_rows::{self as rows, Head};
+use super::page_rows::{self as rows, Head, Rows};
 use super::plant::{Bug, planted};
 use super::row_reader::RowReader;
 
@@ -46,6 +48,8 @@ pub(super) struct RecentPages {
     pages: HashMap<PageId, RecentPage, foldhash::fast::RandomState>,
     /// The pages, the oldest first.
     order: VecDeque<PageId>,
+    /// How many pages were entered or changed since the last eviction.
+    used: usize,
 }
 
 impl RecentPages {
@@ -59,20 +63,25 @@ impl RecentPages {
         self.pages.get(&page).map(|page| page.newest_head)
     }
 
-    /// Enters a page that is not here, with its head in the store.
-    pub(super) fn enter(&mut self, page: PageId, head: Head) {
-        self.entry(page, head);
-        self.evict_oldest();
+    /// Enters a page that is about to change with its head in the store, unless it is here.
+    ///
+    /// # Errors
+    /// If its head cannot be read.
+    pub(super) fn enter(&mut self, page: PageId, reader: &impl Rows) -> Result<()> {
+        if !self.pages.contains_key(&page) {
+            self.entry(page, rows::read_head(reader, page)?);
+        }
+        Ok(())
     }
 
     /// Begins a change that replaces the head of a page.
     pub(super) fn begin_change(&mut self, page: PageId, before: Head, newest: Head) {
         let page = self.entry(page, before);
         (page.newest_head, page.pending) = (newest, page.pending + 1);
-        self.evict_oldest();
     }
 
     fn entry(&mut self, id: PageId, head: Head) -> &mut RecentPage {
+        self.used += 1;
         self.pages.entry(id).or_insert_with(|| {
             self.order.push_back(id);
             let is_new = head == Head::default() || planted(Bug::PagesTakenForNew);
@@ -90,10 +99,10 @@ impl RecentPages {
         }
     }
 
-    /// Evicts the oldest pages if there are too many. A page with changes in flight is moved to the end instead. Visits two pages,
-    /// one more than was added, so that the table shrinks again.
-    fn evict_oldest(&mut self) {
-        for _ in 0..2 {
+    /// A transaction was taken in, or refused: evicts the oldest pages if there are too many. A page with changes in flight is moved to the
+    /// end instead. Visits two pages for each that was used since, one more than was added, so that the table shrinks again.
+    pub(super) fn shrink(&mut self) {
+        for _ in 0..2 * std::mem::take(&mut self.used) {
             if self.order.len() <= MAX_PAGES {
                 return;
             }
@@ -172,6 +181,7 @@ impl ObjectReader<'_> {
 mod tests {
     use model::{NodeId, SpaceId};
     use protocol::ident::HlcTimestamp;
+    use store::{Options, RowChanges, Store};
 
     use super::*;
 
@@ -187,6 +197,16 @@ mod tests {
     fn change(recent: &mut RecentPages, page: PageId, before: Head, newest: Head) {
         recent.begin_change(page, before, newest);
         recent.on_emitted(page, newest.version);
+        recent.shrink();
+    }
+
+    /// A store with the heads of these pages.
+    fn store_with(heads: &[(PageId, Head)]) -> Store {
+        let store = Store::in_memory(Options::default()).unwrap();
+        let mut changes = RowChanges::new();
+        heads.iter().for_each(|(page, head)| changes.put(&rows::head_key(*page), head.encode()));
+        store.commit_rows(changes).unwrap();
+        store
     }
 
     #[test]
@@ -210,16 +230,32 @@ mod tests {
 
     #[test]
     fn page_that_is_about_to_change_is_entered_with_its_head() {
+        let store = store_with(&[(page(2), head(5))]);
         let mut recent = RecentPages::default();
-        recent.enter(page(1), Head::default());
+        recent.enter(page(1), &store).unwrap();
         assert!(recent.is_free(page(1), 3), "the page is new");
-        recent.enter(page(2), head(5));
+        recent.enter(page(2), &store).unwrap();
         assert!(!recent.is_free(page(2), 3));
         assert_eq!(
             (recent.emitted_version(page(2)), recent.newest_head(page(2))),
             (Some(head(5).version), Some(head(5)))
         );
-        (3..9).for_each(|number| recent.enter(page(number), Head::default()));
+        (3..9).for_each(|number| recent.enter(page(number), &store).unwrap());
+        recent.shrink();
+        assert!(recent.pages.len() <= MAX_PAGES && recent.order.len() == recent.pages.len());
+    }
+
+    #[test]
+    fn page_is_not_evicted_while_a_transaction_is_taken_in() {
+        let store = store_with(&[]);
+        let mut recent = RecentPages::default();
+        change(&mut recent, page(1), head(1), head(2));
+        (1..9).for_each(|number| recent.enter(page(number), &store).unwrap());
+        recent.begin_change(page(8), Head::default(), head(3));
+        assert_eq!(recent.newest_head(page(1)), Some(head(2)), "its head was not read again");
+        recent.shrink();
+        assert_eq!(recent.newest_head(page(1)), None);
+        assert!(recent.newest_head(page(8)).is_some());
         assert!(recent.pages.len() <= MAX_PAGES && recent.order.len() == recent.pages.len());
     }
 

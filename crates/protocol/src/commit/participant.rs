@@ -728,6 +728,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         })
     }
 
+    /// The part of a transaction that is prepared and undecided.
+    #[must_use]
+    pub fn prepared_part(&self, txn: TxnId) -> Option<&Part<T>> {
+        match self.transactions.get(&txn)? {
+            TxnState::Prepared { part, .. } => Some(part),
+            _ => None,
+        }
+    }
+
     /// How long the parts of the other participants of a prepared transaction may take to arrive.
     #[must_use]
     pub fn transfer_ms(&self, txn: TxnId) -> Ms {
@@ -754,6 +763,18 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     #[must_use]
     pub fn has_prepared(&self) -> bool {
         self.validator.prepared().next().is_some()
+    }
+
+    /// Whether a transaction holds an object so that no other one can lock it in this mode.
+    #[must_use]
+    pub fn is_barred_by(&self, holder: TxnId, oid: Oid, mode: LockMode) -> bool {
+        self.validator.is_barred_by(holder, oid, mode)
+    }
+
+    /// Whether a prepared transaction writes an object.
+    #[must_use]
+    pub fn is_written_by(&self, txn: TxnId, oid: Oid) -> bool {
+        self.validator.is_written_by(txn, oid)
     }
 
     /// Whether a transaction over several logical nodes writes an object, and its outcome is not known or not durable here. Its client may

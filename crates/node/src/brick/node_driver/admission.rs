@@ -33,8 +33,6 @@ pub(super) const STORE_FULL: &str = "the brick's store in memory has no room: de
 const MAX_KEY_BYTES: usize = limits::CHANGE - limits::TRANSACTION - (2 << 20);
 /// Transactions that are remembered because they bring objects of classes that are not known.
 const MAX_UNKNOWN: usize = if cfg!(test) { 8 } else { 4_096 };
-/// Heads of pages that are kept between reading what a transaction replaces and making its rows. More would evict each other from the table.
-const MAX_ENTERED: usize = 256;
 /// Rows of an object without its entries: itself, the head of its page, its places in two extents.
 const ROWS_PER_OBJECT: usize = 4;
 /// Rows of an entry of a collection, without the heads of pages of guards: itself, under its old and its new target, and the totals.
@@ -85,6 +83,8 @@ pub(super) struct Admission {
     unknown_class_txns: HashMap<TxnId, u64>,
     /// What the transaction replaces that is being taken in.
     current: Option<(TxnId, ReplacedObjects)>,
+    /// The guards of keys that it changes and takes for [unbound](protocol::entries::unbound_key), if they are.
+    current_unbound: BTreeSet<Oid>,
     /// The same of those that are prepared.
     prepared: HashMap<TxnId, ReplacedObjects>,
     /// By how much the transaction that is being taken in grows, and those that are prepared.
@@ -124,6 +124,24 @@ impl Admission {
     fn begin(&mut self, txn: TxnId, replaced: ReplacedObjects, growth: Growth) {
         self.current = Some((txn, replaced));
         self.current_growth = Some((txn, growth));
+        self.current_unbound.clear();
+    }
+
+    /// The guards of keys that a transaction changes and takes for [unbound](protocol::entries::unbound_key), if they are and the transaction
+    /// is being taken in. Others are known to the machine already.
+    pub(super) fn unbound_keys(&self, txn: TxnId) -> BTreeSet<Oid> {
+        let is_current = self.current.as_ref().is_some_and(|(of, _)| *of == txn);
+        if is_current { self.current_unbound.clone() } else { BTreeSet::new() }
+    }
+
+    /// Whether it is known what a prepared transaction replaces, and `is_current` says that this still holds.
+    pub(super) fn knows_replaced(&self, txn: TxnId, is_current: impl Fn(&ReplacedObjects) -> bool) -> bool {
+        self.prepared.get(&txn).is_some_and(is_current)
+    }
+
+    /// A prepared transaction replaces these objects, as was read once more.
+    pub(super) fn set_replaced(&mut self, txn: TxnId, replaced: ReplacedObjects) {
+        self.prepared.insert(txn, replaced);
     }
 
     /// A transaction was prepared before the logical node was opened.
@@ -206,29 +224,6 @@ impl<C: Clone> NodeDriver<C> {
             self.turn_empty_deletes_into_reads(part);
         }
         self.admit(txn, part)
-    }
-
-    /// The guards of keys that a transaction changes and takes for [unbound](protocol::entries::unbound_key), if they are.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub(super) fn look_up_unbound_keys(&self, part: &Part<Object>) -> Result<BTreeSet<Oid>> {
-        if !part.reads.contains_state(NO_STATE) {
-            return Ok(BTreeSet::new());
-        }
-        let (mut unbound, mut bound) = (BTreeSet::new(), BTreeSet::new());
-        for entry in part.entries.keys() {
-            let is_bound = match entry_rows::read_target(&self.reader, entry.collection, &entry.key) {
-                // The transaction was refused for it.
-                Err(error) if is_damage(&error) => true,
-                target => target?.is_some(),
-            };
-            let is_bound = is_bound && !planted(Bug::BoundKeyTakenForUnbound);
-            (if is_bound { &mut bound } else { &mut unbound }).insert(entry_guard(entry));
-        }
-        // Keys may share a guard.
-        unbound.retain(|guard| !bound.contains(guard));
-        Ok(unbound)
     }
 
     /// Deleting objects in pages that were never written needs no room: that they are absent is validated as a read.
@@ -314,10 +309,11 @@ impl<C: Clone> NodeDriver<C> {
             );
             return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
         }
-        self.check_guards_and_entries(part, &touches).map_err(|error| self.handle_unread(error))?;
+        let unbound = self.read_guards_and_entries(part, &touches).map_err(|error| self.handle_unread(error))?;
         self.check_quota(growth).map_err(|QuotaRefusal { kind, why }| DeferredTransaction { kind, why })?;
         (part.touches, part.offsets) = (touches, offsets);
         self.admission.begin(txn, replaced, growth);
+        self.admission.current_unbound = unbound;
         self.admission.current_rows = (rows, key_bytes + row_bytes);
         Ok(())
     }
@@ -333,37 +329,42 @@ impl<C: Clone> NodeDriver<C> {
     }
 
     /// Reads what else the record of a transaction replaces: the heads of pages of guards, and entries of collections with their totals. A
-    /// record that was accepted cannot be refused, so damage must be noticed before.
+    /// record that was accepted cannot be refused, so damage must be noticed before. Returns the guards of keys that the transaction takes for
+    /// [unbound](protocol::entries::unbound_key), if they are.
     ///
     /// # Errors
     /// If something of that cannot be read.
-    fn check_guards_and_entries(&mut self, part: &Part<Object>, touches: &BTreeSet<Oid>) -> Result<()> {
+    fn read_guards_and_entries(&mut self, part: &Part<Object>, touches: &BTreeSet<Oid>) -> Result<BTreeSet<Oid>> {
         // Half of a one-phase commit can be written only if the other half fails after it was accepted.
-        if planted(Bug::GuardsReadLate) || planted(Bug::OnePhaseHalfCommitted) {
-            return Ok(());
+        let is_late = planted(Bug::GuardsReadLate) || planted(Bug::OnePhaseHalfCommitted);
+        if !is_late {
+            self.read_heads(touches.iter().chain(&guards_of_entries(&part.entries)).map(|guard| guard.page()))?;
         }
-        let of_entry = |entry: &Entry| [entry_guard(entry), collection_guard(entry.collection)];
-        let guards = touches.iter().copied().chain(part.entries.keys().flat_map(of_entry));
-        self.read_heads(guards.map(Oid::page))?;
-        self.entries.check_readable(&part.entries, part.reads.contains_state(NO_STATE), &self.reader)
+        let takes_for_unbound = part.reads.contains_state(NO_STATE);
+        match self.entries.read_replaced(&part.entries, takes_for_unbound, &self.reader) {
+            Err(_) if is_late => Ok(BTreeSet::new()),
+            unbound => unbound,
+        }
     }
 
-    /// Reads the heads of pages that change. The first ones are kept until the change is made.
+    /// Reads the heads of pages that change. They are kept until the change is made.
     ///
     /// # Errors
     /// If a head cannot be read.
     fn read_heads(&mut self, pages: impl Iterator<Item = PageId>) -> Result<()> {
-        let (mut last, mut entered) = (None, 0);
+        let mut last = None;
         for page in pages {
-            if last.replace(page) != Some(page) && self.recent.newest_head(page).is_none() {
-                let head = rows::read_head(&self.reader, page)?;
-                if entered < MAX_ENTERED {
-                    self.recent.enter(page, head);
-                    entered += 1;
-                }
+            if last.replace(page) != Some(page) {
+                self.recent.enter(page, &self.reader)?;
             }
         }
         Ok(())
+    }
+
+    /// A transaction was taken in, or refused: nothing of what was read for it has to be kept.
+    pub(super) fn end_admission(&mut self) {
+        self.admission.end();
+        self.recent.shrink();
     }
 
     /// What becomes of a transaction for which stored rows cannot be read. Damage costs only what needs the damaged rows, so the transaction is
@@ -474,6 +475,11 @@ impl<C: Clone> NodeDriver<C> {
             }
         }
     }
+}
+
+/// The guards that changes of entries touch.
+pub(super) fn guards_of_entries(entries: &EntryChanges) -> Vec<Oid> {
+    entries.keys().flat_map(|entry| [entry_guard(entry), collection_guard(entry.collection)]).collect()
 }
 
 /// How many rows changed entries of collections become at most, and their bytes without the heads of pages of guards.

@@ -6,11 +6,11 @@
 //! 3. Different keys of one collection change at the same time. So the durable totals may be older than changes in flight: the newest
 //!    totals of changing collections are kept here until they are durable.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use model::{Entry, Oid, Result};
 use protocol::commit::EntryChanges;
-use protocol::entries::{is_unique_values, of_collection};
+use protocol::entries::{entry_guard, is_unique_values, of_collection};
 use protocol::ident::HlcTimestamp;
 use store::RowChanges;
 
@@ -81,28 +81,35 @@ impl EntryWriter {
         Ok(())
     }
 
-    /// Reads what [`EntryWriter::write`] will replace, and with `is_unbound_read` what decides whether unique values are bound.
+    /// Reads what [`EntryWriter::write`] will replace, so that damage is noticed before. If the transaction takes keys for
+    /// [unbound](protocol::entries::unbound_key), returns the guards of those that are.
     ///
     /// # Errors
     /// If something of that cannot be read.
-    pub(super) fn check_readable(
+    pub(super) fn read_replaced(
         &self,
         entries: &EntryChanges,
-        is_unbound_read: bool,
+        takes_for_unbound: bool,
         reader: &impl Rows,
-    ) -> Result<()> {
-        let mut last = None;
+    ) -> Result<BTreeSet<Oid>> {
+        let (mut unbound, mut bound, mut last) = (BTreeSet::new(), BTreeSet::new(), None);
         for entry in entries.keys() {
             let has_totals = !is_unique_values(entry.collection);
-            if !has_totals && !is_unbound_read {
+            if !has_totals && !takes_for_unbound {
                 continue;
             }
             if has_totals && last.replace(entry.collection) != Some(entry.collection) {
                 self.newest_totals(entry.collection, reader)?;
             }
-            rows::read_target(reader, entry.collection, &entry.key)?;
+            let target = rows::read_target(reader, entry.collection, &entry.key)?;
+            if takes_for_unbound {
+                let is_bound = target.is_some() && !planted(Bug::BoundKeyTakenForUnbound);
+                (if is_bound { &mut bound } else { &mut unbound }).insert(entry_guard(entry));
+            }
         }
-        Ok(())
+        // Keys may share a guard.
+        unbound.retain(|guard| !bound.contains(guard));
+        Ok(unbound)
     }
 
     /// A collection is deleted by the record at `position`, or replaced by another object.
@@ -172,7 +179,12 @@ fn write_entry(entry: &Entry, before: Option<Oid>, target: Option<Oid>, changes:
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::ops::ControlFlow;
+
+    use bytes::Bytes;
     use model::{ClassId, EntryKey, NodeId, PageId, SpaceId};
+    use protocol::entries::unique_entry;
     use store::{Options, Store};
 
     use super::*;
@@ -180,6 +192,41 @@ mod tests {
     fn collection(number: u64) -> Oid {
         let page = PageId { space: SpaceId(1), node: NodeId(3), number };
         Oid::new(ClassId::NONE, page, 0)
+    }
+
+    /// Counts the rows that are read.
+    struct CountingRows<'a>(&'a Store, Cell<usize>);
+
+    impl Rows for CountingRows<'_> {
+        fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+            self.1.set(self.1.get() + 1);
+            self.0.get(key)
+        }
+
+        fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
+            self.1.set(self.1.get() + 1);
+            self.0.get_with(key, show)
+        }
+
+        fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+            self.0.each(from, to, visit)
+        }
+    }
+
+    #[test]
+    fn one_reading_shows_damage_and_whether_unique_values_are_bound() {
+        let (space, node, target) = (SpaceId(1), NodeId(3), collection(100));
+        let [bound, unbound] = [1, 2].map(|key| unique_entry(space, &[node], 9, &[key]).unwrap());
+        let store = Store::in_memory(Options::default()).unwrap();
+        let mut changes = RowChanges::new();
+        changes.put(&rows::entry_key(bound.collection, &bound.key), rows::encode_target(target));
+        store.commit_rows(changes).unwrap();
+        let entries = EntryChanges::from([bound, unbound.clone()].map(|entry| (entry, Some(target))));
+        let state = CountingRows(&store, Cell::new(0));
+        let found = EntryWriter::default().read_replaced(&entries, true, &state).unwrap();
+        assert_eq!((found, state.1.get()), ([entry_guard(&unbound)].into(), 2));
+        let found = EntryWriter::default().read_replaced(&entries, false, &state).unwrap();
+        assert_eq!((found, state.1.get()), (BTreeSet::new(), 2), "unique values replace nothing that is read");
     }
 
     #[test]

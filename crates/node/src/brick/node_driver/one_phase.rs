@@ -55,7 +55,7 @@ impl<C: Clone> NodeDriver<C> {
 
     /// A part that was taken in is not committed in one phase. The request is then handled as it is.
     pub(crate) fn cancel_one_phase(&mut self) {
-        self.admission.end();
+        self.end_admission();
         self.update_quota();
     }
 
@@ -89,7 +89,7 @@ impl<C: Clone> NodeDriver<C> {
         self.machine.commit_one_phase(part, footprint, timestamp, conclude, now);
         self.writer.begin_one_phase();
         self.process_outputs(true, now);
-        self.admission.end();
+        self.end_admission();
     }
 
     /// The store has refused rows of a one-phase commit: it is opened again with what is stored.

@@ -9,8 +9,10 @@ use protocol::lease::Ms;
 
 use super::admission::CheckedContents;
 use super::{NodeDriver, rows};
+use crate::brick::consistency::is_damage;
 use crate::brick::indexes::Replaced;
 use crate::brick::node_usage::NodeUsage;
+use crate::brick::plant::{Bug, planted};
 use crate::brick::quota::{Growth, QuotaRefusal, SharedQuota, with_quota};
 use crate::brick::recent_pages::ObjectReader;
 
@@ -79,14 +81,17 @@ impl<C: Clone> NodeDriver<C> {
         Ok(())
     }
 
-    /// Computes by how much the transactions grow that were prepared when the logical node was opened.
+    /// Computes by how much the transactions grow that were prepared when the logical node was opened. What cannot be read because it is
+    /// damaged counts as absent: it is reported when the transaction is to be ended.
     pub(super) fn recover_growth(&mut self, prepared: Vec<(TxnId, Part<Object>)>) -> Result<()> {
         for (txn, part) in prepared {
             let objects = ObjectReader { reader: &self.reader, recent: &self.recent };
             let mut replaced: HashMap<Oid, Replaced> = HashMap::new();
             for (oid, written) in &part.writes {
-                let one = self.index.indexes.compute_replaced(objects, oid.page(), oid.slot(), written)?;
-                replaced.insert(*oid, one);
+                match self.index.indexes.compute_replaced(objects, oid.page(), oid.slot(), written) {
+                    Err(error) if is_damage(&error) && !planted(Bug::DamageEndsNode) => {}
+                    one => drop(replaced.insert(*oid, one?)),
+                }
             }
             // What was prepared was taken in, so its contents are there; a damaged one is reported when it is committed.
             if let Ok(CheckedContents { growth, .. }) = self.check_contents(txn, &part, |oid| replaced.get(&oid)) {

@@ -40,10 +40,13 @@ impl Nodes {
     /// an object here.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if that takes long.
+    /// [`ErrorKind::Unavailable`] if that takes long; [`ErrorKind::Corrupt`] if such a transaction cannot be written, because rows are damaged.
     pub(crate) async fn wait_settled(&self, oid: Oid) -> Result<()> {
         let until = Instant::now() + SETTLE_TIMEOUT;
         while self.is_unsettled(oid) {
+            if let Some(damage) = self.require_served(oid.page().node)?.lock()?.undecidable_write(oid) {
+                return Err(damage);
+            }
             if Instant::now() >= until {
                 return Err(unsettled_error());
             }

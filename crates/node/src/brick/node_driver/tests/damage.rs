@@ -114,14 +114,22 @@ fn holder_that_fetches_a_damaged_page_hears_why_it_gets_none() {
 }
 
 #[test]
-fn lock_of_a_damaged_object_is_refused() {
-    assert_noticed(&[Bug::DamageEndsNode], || {
+fn lock_of_a_damaged_object_is_refused_once_and_ends_its_transaction() {
+    assert_noticed(&[Bug::DamageEndsNode, Bug::RefusedLockHeld], || {
         let mut world = world_with_damage(&[rows::object_key(page(1), 1).to_vec()]);
+        world.put(PERSON, 2, 30);
         let txn = world.next_txn();
-        world.ask(Request::Lock { txn, first: txn, oid: oid(PERSON, 1), mode: LockMode::Shared });
-        world.answer_all();
+        let lock = |slot| Request::Lock { txn, first: txn, oid: oid(PERSON, slot), mode: LockMode::Exclusive };
+        world.ask(lock(2));
+        assert!(matches!(world.answer_all()[..], [Answer::Locked { .. }]));
+        let refused = [Answer::Refused { txn, why: Refusal::Aborted }];
+        for _ in 0..2 {
+            world.ask(lock(1));
+            assert_eq!(world.answer_all(), refused);
+        }
         assert_eq!(deferred(&world), [ErrorKind::Corrupt]);
         assert!(world.driver.failure().is_none() && is_served(&mut world));
+        world.put(PERSON, 2, 31);
     });
 }
 
@@ -161,6 +169,110 @@ fn unique_value_whose_row_is_damaged_is_not_bound_however_often_it_is_tried() {
         assert!(world.driver.failure().is_none() && is_served(&mut world));
     }
     assert_eq!(deferred(&world), [ErrorKind::Corrupt]);
+}
+
+/// The row is not valid any more. Returns what it was.
+fn damage(world: &World, key: &[u8]) -> bytes::Bytes {
+    let before = world.store.get(key).unwrap().unwrap();
+    write(world, key, "damaged".into());
+    before
+}
+
+fn write(world: &World, key: &[u8], row: bytes::Bytes) {
+    let mut changes = RowChanges::new();
+    changes.put(key, row);
+    world.store.commit_rows(changes).unwrap();
+}
+
+/// A transaction of several participants changes a person, makes another one, and binds a name. It is prepared, and decided when a row is damaged.
+fn check_outcome_over_damage(what: &str, key: &[u8], is_reopened: bool) {
+    let mut world = world_with_damage(&[]);
+    let writes = [(1, 21), (2, 30)].map(|(slot, age)| (oid(PERSON, slot), ObjectState::Value(person(PERSON, age))));
+    let part = Part { writes: writes.into(), ..bind("known") };
+    let txn = world.next_txn();
+    world.ask(Request::Prepare { txn, participants: vec![NODE, NodeId(8)], part });
+    let answers = world.answer_all();
+    let [Answer::Prepared { proposal, .. }] = answers[..] else { panic!("{what}: {answers:?}") };
+    let before = damage(&world, key);
+    if is_reopened {
+        world = world.reopen();
+    }
+    let decide = Request::Decide { txn, outcome: Outcome::Committed(proposal) };
+    for _ in 0..2 {
+        world.ask(decide.clone());
+        assert_eq!(world.answer_all(), [], "{what}: it is not acknowledged");
+    }
+    assert!(world.driver.failure().is_none() && is_served(&mut world), "{what}");
+    assert!(world.driver.health_problem().is_some_and(|problem| problem.contains("damaged")), "{what}");
+    // Who needs an object that is not damaged, and that it holds, hears why, too.
+    assert!(!world.commit_part(put(oid(PERSON, 2), person(PERSON, 31))), "{what}");
+    let lock = world.next_txn();
+    world.ask(Request::Lock { txn: lock, first: lock, oid: oid(PERSON, 2), mode: LockMode::Shared });
+    assert_eq!(world.answer_all(), [Answer::Refused { txn: lock, why: Refusal::Aborted }], "{what}");
+    assert_eq!(deferred(&world), [ErrorKind::Corrupt; 2], "{what}");
+    assert!(world.driver.undecidable_write(oid(PERSON, 2)).is_some(), "{what}");
+    assert!(world.driver.undecidable_write(oid(PERSON, 4)).is_none(), "{what}");
+
+    write(&world, key, before);
+    world.now += 1_000;
+    world.ask(decide);
+    let answers = world.answer_all();
+    assert!(matches!(answers[..], [Answer::Ended { outcome: Outcome::Committed(_), .. }]), "{what}: {answers:?}");
+    assert_eq!(world.driver.health_problem(), None, "{what}");
+    let ages = [1, 2].map(|slot| age(&rows::read_object(&world.store, page(slot), slot).unwrap().unwrap()));
+    assert_eq!(ages, [21, 30], "{what}");
+    let mut entries = world.entries(BY_AGE);
+    entries.sort();
+    assert_eq!(entries, [(super::key(21), 1), (super::key(30), 2)], "{what}");
+}
+
+#[test]
+fn outcome_that_replaces_a_damaged_row_waits_for_it_and_the_node_goes_on() {
+    let cases = [
+        ("the object that it replaces", rows::object_key(page(1), 1).to_vec(), false),
+        ("the head of a page", rows::head_key(page(1)).to_vec(), false),
+        ("the totals of a collection", totals_key(directory()).to_vec(), true),
+        ("the entry that it replaces", entry_key(directory(), &entry("known").key).to_vec(), true),
+        ("the guard of a key", rows::head_key(entry_guard(&entry("known")).page()).to_vec(), false),
+    ];
+    for (what, key, is_also_read_later) in cases {
+        assert_noticed(&[Bug::DamageEndsNode], || {
+            check_outcome_over_damage(what, &key, true);
+            if is_also_read_later {
+                check_outcome_over_damage(what, &key, false);
+            }
+        });
+    }
+}
+
+#[test]
+fn object_that_is_damaged_after_it_was_read_for_a_prepared_transaction_is_replaced() {
+    let mut world = world_with_damage(&[]);
+    world.begin(Vec::new(), [(oid(PERSON, 1), ObjectState::Value(person(PERSON, 21)))].into(), false);
+    world.answer_all();
+    damage(&world, &rows::object_key(page(1), 1));
+    world.decide(true);
+    world.answer_all();
+    assert!(world.driver.failure().is_none() && is_served(&mut world));
+    assert_eq!(world.entries(BY_AGE), [(super::key(21), 1)]);
+}
+
+#[test]
+fn head_that_is_known_when_a_transaction_is_taken_in_is_not_read_for_its_record() {
+    let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+    let blob = |number, slot| {
+        let object = ObjectState::Value(Object::blob("x".into()));
+        (Oid::new(ClassId::NONE, PageId { number, ..page(0) }, slot), object)
+    };
+    let part = |writes: &[(u64, u16)]| {
+        let writes = writes.iter().map(|(number, slot)| blob(*number, *slot)).collect();
+        Part { writes, ..Part::default() }
+    };
+    assert!(world.commit_part(part(&[(50, 1)])));
+    damage(&world, &rows::head_key(PageId { number: 50, ..page(0) }));
+    // More pages than are remembered.
+    assert!(world.commit_part(part(&[(50, 2), (51, 1), (52, 1), (53, 1), (54, 1)])));
+    assert!(world.driver.failure().is_none() && is_served(&mut world));
 }
 
 #[test]
