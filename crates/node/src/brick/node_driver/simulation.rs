@@ -325,7 +325,10 @@ impl World {
         for _ in 0..self.rng.random_range(1..3) {
             let pages = self.rng.random_range(1..5);
             let Some(driver) = self.drivers.get_mut(&node) else { return Ok(()) };
-            let Reservation { first, rows } = driver.reserve(SPACE, pages).map_err(|error| error.to_string())?;
+            let Reservation { first, rows } = match driver.reserve(SPACE, pages) {
+                Ok(reserved) => reserved,
+                Err(error) => return self.excuse_damage(Err(error.to_string())),
+            };
             let written = self.written.clone();
             self.machine.store().submit_rows(rows, move |result| {
                 let result = result.map(drop);

@@ -83,6 +83,7 @@ fn first_noticing_seed(bug: impl PlantedBug) -> Option<u64> {
 
 /// Mistakes that tests beside the code notice: those of the row writer, and those of moves, most of which whole clusters notice, too.
 const DIRECTED: &[Bug] = &[
+    Bug::RefusedLockHeld,
     Bug::PreparedNotCloned,
     Bug::CloneWithoutIndexes,
     Bug::EarlierCutContinues,
