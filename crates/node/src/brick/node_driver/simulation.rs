@@ -418,7 +418,9 @@ impl World {
         self.machine.set_room(None);
         self.is_full = false;
         self.heal_damage();
-        for _ in 0..MAX_QUIESCE_ROUNDS {
+        // An index over damaged objects is tried again after a minute only.
+        let rounds = if self.damage.is_enabled { 2 * MAX_QUIESCE_ROUNDS } else { MAX_QUIESCE_ROUNDS };
+        for _ in 0..rounds {
             self.now += 20;
             for packet in std::mem::take(&mut self.packets) {
                 self.deliver(packet)?;
