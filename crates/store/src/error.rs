@@ -23,17 +23,16 @@ pub(crate) fn no_content(id: ContentId) -> Error {
 
 /// Why a content cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("content {id} is damaged: {row}")]
+#[error("{row}")]
 struct DamagedContent {
     id: ContentId,
-    #[source]
     row: RowError,
 }
 
 /// The error for a stored row of a content that cannot be read.
 pub(crate) fn corrupt(id: ContentId, row: RowError) -> Error {
-    let damaged = DamagedContent { id, row };
-    Error::new(ErrorKind::Corrupt, format!("{damaged}; restore it from a backup, or remove it")).caused_by(damaged)
+    let message = format!("content {id} is damaged: {row}; restore it from a backup, or remove it");
+    Error::new(ErrorKind::Corrupt, message).caused_by(DamagedContent { id, row })
 }
 
 /// The error for another stored row that cannot be read.
