@@ -4,8 +4,8 @@
 //! answers at once or later, passes each answer to its caller, and sends everything that results in one write. Other
 //! tasks and threads reach it through its [`Mailbox`]: [`Caller`] puts calls there, [`DeferredResponder`] late answers.
 //!
-//! If both ends are in one process, requests that [read objects or stage contents](is_direct_kind) are no frames: the thread that sends one
-//! handles it ([`direct`](crate::direct)), so that neither task is woken for it.
+//! If both ends are in one process, requests that read objects or stage contents (`is_direct_kind`) are no frames: the thread that sends one
+//! handles it (`direct`), so that neither task is woken for it.
 //!
 //! Bounds. A side does not read while too many of its answers are unsent or too many requests are unanswered ([`Limits`]), so the
 //! other side's writes wait. Its own requests do not keep it from reading. A caller waits while too many bytes of its calls
