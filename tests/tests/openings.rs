@@ -300,9 +300,9 @@ fn older_catalogue_is_refused_until_its_loss_is_accepted() {
     assert!(created > highest, "the number {created} was given before: {highest}");
 }
 
-#[test]
-fn lost_changes_of_a_brick_are_accepted_explicitly() {
-    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1", "--io-threads", "2"]);
+/// A cluster of two bricks, the directory of the first one, and an older copy of it, which has the names /first-N and not /later-N.
+fn cluster_with_old_copy() -> (Cluster, PathBuf, PathBuf) {
+    let world = Cluster::start(&["--bricks", "2", "--peers", "1", "--io-threads", "2"]);
     let (data, old) = (world.data().join("brick-1"), world.data().join("old"));
     for number in 0..8 {
         put(&world, &format!("/first-{number}"));
@@ -311,6 +311,12 @@ fn lost_changes_of_a_brick_are_accepted_explicitly() {
     for number in 0..8 {
         put(&world, &format!("/later-{number}"));
     }
+    (world, data, old)
+}
+
+#[test]
+fn lost_changes_of_a_brick_are_accepted_explicitly() {
+    let (mut world, data, old) = cluster_with_old_copy();
     let config = config(&world, "brick-1");
     let accept = |yes: &[&str]| run(mortar(&["brick", "accept-loss", "--config"]).arg(&config).args(yes));
     world.kill("brick-1");
@@ -339,18 +345,10 @@ fn lost_changes_of_a_brick_are_accepted_explicitly() {
 
 #[test]
 fn accepted_loss_cancels_the_moves_of_the_brick() {
-    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1", "--io-threads", "2"]);
-    let (data, old) = (world.data().join("brick-1"), world.data().join("old"));
-    for number in 0..8 {
-        put(&world, &format!("/first-{number}"));
-    }
-    copy_of_running(&world, "brick-1", &old);
-    for number in 0..8 {
-        put(&world, &format!("/later-{number}"));
-    }
+    let (mut world, data, old) = cluster_with_old_copy();
     let shown = world.run(&["remap", "--json"]).json();
     let number = if world.address("brick-1") == shown[0]["address"] { "1" } else { "2" };
-    // Nobody takes its logical nodes over, so they are moving until the loss is accepted.
+    // The other brick, which copies the logical nodes, does not run. So they are moving until the loss is accepted.
     world.kill("brick-2");
     world.run(&["remap", "--drain", number, "--no-wait"]).ok();
     world.kill("brick-1");

@@ -8,8 +8,8 @@
 //! queue is noted for the [`DeliveryScope`] of the thread, which hands over what was sent once all locks are released. Outside of a scope,
 //! the task of the receiving connection is woken for that.
 //!
-//! The answer to a request does not come back through a queue. Whoever answers gives it to the [`DirectSink`] of the request: the task
-//! that waits for it is woken, or it becomes the answer to the request that was forwarded.
+//! Answers pass through no queue. The service gives the answer to the [`DirectSink`] of the request. The sink wakes the task that waits for
+//! it; the sink of a forwarded request answers the original request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

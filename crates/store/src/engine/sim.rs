@@ -53,6 +53,20 @@ fn damaged() -> EngineError {
     EngineError::Damaged("a page is damaged".into())
 }
 
+/// Shows the rows that `scan` reads on the way to a damaged page; fails unless the visitor ends the scan before the page.
+fn ends_before_damage(
+    show: &mut RowVisitor<'_>,
+    scan: impl FnOnce(&mut RowVisitor<'_>) -> EngineResult<()>,
+) -> EngineResult<()> {
+    let mut is_ended = false;
+    scan(&mut |key, value| {
+        let shown = show(key, value);
+        is_ended = shown.is_break();
+        shown
+    })?;
+    if is_ended { Ok(()) } else { Err(damaged()) }
+}
+
 impl EngineRead for DamagedRead<'_> {
     fn get<'a>(&'a self, key: &[u8]) -> EngineResult<Option<&'a [u8]>> {
         match self.page.range.contains(key) && !self.page.written.contains(key) {
@@ -65,28 +79,17 @@ impl EngineRead for DamagedRead<'_> {
         if !self.page.range.overlaps(from, to) {
             return self.rows.range(from, to, show);
         }
-        let mut is_ended = false;
-        self.rows.range(from, &self.page.range.from, &mut |key, value| {
-            let shown = show(key, value);
-            is_ended = shown.is_break();
-            shown
-        })?;
-        if is_ended { Ok(()) } else { Err(damaged()) }
+        ends_before_damage(show, |show| self.rows.range(from, &self.page.range.from, show))
     }
 
     fn range_back(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()> {
         if !self.page.range.overlaps(from, to) {
             return self.rows.range_back(from, to, show);
         }
-        let mut is_ended = false;
-        if let Some(behind) = &self.page.range.to {
-            self.rows.range_back(behind, to, &mut |key, value| {
-                let shown = show(key, value);
-                is_ended = shown.is_break();
-                shown
-            })?;
-        }
-        if is_ended { Ok(()) } else { Err(damaged()) }
+        ends_before_damage(show, |show| match &self.page.range.to {
+            Some(behind) => self.rows.range_back(behind, to, show),
+            None => Ok(()),
+        })
     }
 
     fn first_damage(&self, from: &[u8], to: &[u8]) -> Option<KeyRange> {

@@ -1,5 +1,6 @@
 //! Answers a request, at once or later.
 
+use std::slice;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -98,11 +99,10 @@ impl<'a> Responder<'a> {
 
     /// The same for bytes that are copied only if they are few.
     pub fn send_shared(self, response: Response, raw: Bytes, checksum: u32) {
-        let kept = raw.clone();
         self.finish(
             response,
-            |to, response| to.outbox.push_checked(Flags::RESPONSE, to.id, response, &[raw], checksum),
-            || Body::Checked(kept, checksum),
+            |to, response| to.outbox.push_checked(Flags::RESPONSE, to.id, response, slice::from_ref(&raw), checksum),
+            || Body::Checked(raw.clone(), checksum),
         );
     }
 
