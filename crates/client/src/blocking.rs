@@ -4,6 +4,7 @@
 //! Neither call them nor drop the last handle of a client within an async runtime. One thread behind all clones of a [`Client`]
 //! keeps its copies current and its leases alive.
 
+use std::future::poll_fn;
 use std::io::{self, Read, Write};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -63,11 +64,28 @@ pub fn wait<F: Future>(runtime: &Runtime, future: F) -> F::Output {
     let mut future = pin!(future);
     {
         let _entered = runtime.enter();
-        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        if let Poll::Ready(done) = poll(future.as_mut(), &mut Context::from_waker(Waker::noop())) {
             return done;
         }
     }
-    runtime.block_on(future)
+    runtime.block_on(poll_fn(|context| poll(future.as_mut(), context)))
+}
+
+/// Polls a future. What it commits at a store in this process is forced by this thread, which has nothing to do before that.
+#[cfg(feature = "embedded")]
+fn poll<F: Future>(mut future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
+    loop {
+        let scope = store::ForcingScope::enter();
+        let polled = future.as_mut().poll(context);
+        if polled.is_ready() || !scope.force() {
+            return polled;
+        }
+    }
+}
+
+#[cfg(not(feature = "embedded"))]
+fn poll<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
+    future.poll(context)
 }
 
 /// A source whose reads block: only the thread that called waits for them.

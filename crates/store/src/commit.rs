@@ -10,11 +10,13 @@
 //! queued transactions themselves, so the committer finds them applied. A transaction sees the changes of earlier
 //! transactions that are not durable yet; readers do not. Errors are reported only when the state on which they depend is
 //! durable. A store in memory has no log and no committer: each thread applies its own transaction
-//! under the writer's lock. `committer` has the committer's loop.
+//! under the writer's lock. `committer` has the committer's loop. A thread that waits for its change may force the log itself
+//! (`forcing_scope`).
 
 pub(crate) mod apply;
 mod committer;
 pub(crate) mod contents;
+pub(crate) mod forcing_scope;
 pub(crate) mod housekeeping;
 pub(crate) mod install;
 mod queue;
@@ -26,7 +28,7 @@ pub(crate) mod writer;
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -89,7 +91,7 @@ impl OpeningStep {
 
 /// The queue of transactions, the state in which they are applied, and the lock under which they are forced.
 ///
-/// `force_lock` is locked before `writer`.
+/// `force_lock` is locked before `writer`, and before `reply_lock`.
 #[derive(Default)]
 pub(crate) struct Pipeline {
     pub(crate) queue: CommitQueue,
@@ -98,6 +100,10 @@ pub(crate) struct Pipeline {
     /// Locked while a batch is forced, so that batches follow each other in the log. Contains the buffers of an earlier
     /// batch for reuse.
     pub(crate) force_lock: Mutex<FrameBatch>,
+    /// Locked while the replies of a batch are sent, so that they precede those of the next one.
+    pub(crate) reply_lock: Mutex<()>,
+    /// How many transactions the last batch had.
+    pub(crate) last_batch: AtomicUsize,
 }
 
 /// The files of a durable store.
@@ -304,14 +310,17 @@ impl Core {
         }
     }
 
-    /// Wakes the committer. While the committer forces a batch, this thread applies what is queued for the next one.
+    /// Wakes the committer, unless this thread [forces](forcing_scope) itself. While a batch is forced, this thread applies what is queued for
+    /// the next one.
     fn wake_committer(&self) {
         if self.pipeline.force_lock.is_locked()
             && let Some(mut writer) = self.pipeline.writer.try_lock()
         {
             self.apply_queued(&mut writer);
         }
-        self.pipeline.queue.wake();
+        if !forcing_scope::is_forced_by_this_thread(self) {
+            self.pipeline.queue.wake();
+        }
     }
 
     /// Submits a transaction and waits for its result, which is stored at `slot`.
@@ -323,6 +332,8 @@ impl Core {
             match self.pipeline.queue.push_and_join(job) {
                 Ok(end) => {
                     self.wake_committer();
+                    // This thread waits here, so it does not force.
+                    self.pipeline.queue.wake();
                     if !self.options.threads {
                         self.force()?;
                     }

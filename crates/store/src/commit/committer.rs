@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use model::{Error, ErrorKind, Result};
+use parking_lot::MutexGuard;
 
 use super::queue::WaitOutcome;
 use super::round::Round;
@@ -119,8 +120,12 @@ impl Core {
 
     /// Applies what is queued, forces the batch, makes it visible and sends the replies.
     pub(crate) fn force(&self) -> Result<()> {
+        self.force_locked(self.pipeline.force_lock.lock())
+    }
+
+    /// As [`Core::force`], with the lock under which batches are forced.
+    pub(super) fn force_locked(&self, mut spare: MutexGuard<'_, FrameBatch>) -> Result<()> {
         let Some(durable) = self.durable() else { return Ok(()) };
-        let mut spare = self.pipeline.force_lock.lock();
         let mut writer = self.pipeline.writer.lock();
         self.apply_queued_for_force(&mut writer);
         let mut batch = std::mem::replace(&mut writer.batch, std::mem::take(&mut spare));
@@ -131,11 +136,15 @@ impl Core {
         let forced = chunks.and_then(|()| self.write_batch(durable, &batch, prev, &decided));
         let result = forced.map_err(|error| self.roll_back(&error, prev, &mut decided, &mut rounds));
         *spare = batch.into_empty();
+        let replying = self.pipeline.reply_lock.lock();
         drop(spare);
         if planted(Bug::RepliedOutOfOrder) {
             decided.reverse();
         }
         let replies = decided.len();
+        if replies > 0 {
+            self.pipeline.last_batch.store(replies, Ordering::Relaxed);
+        }
         for DecidedTransaction { result, reply_to, .. } in decided {
             reply_to.send(result);
         }
@@ -143,6 +152,7 @@ impl Core {
         if let Some(hook) = &*self.reply_hook.load() {
             hook(replies);
         }
+        drop(replying);
         result
     }
 
@@ -246,8 +256,11 @@ impl Core {
                 (writer.has_marker, !writer.pending.backlog.is_empty())
             };
             let at_most = if waiting { Some(ROOM_POLL_INTERVAL) } else { (!marked).then_some(MARKER_DELAY) };
+            let forces = self.counters.forces.load(Ordering::Relaxed);
             let rested = self.pipeline.queue.wait(at_most);
-            if rested == WaitOutcome::Idle && !waiting {
+            // Other threads may have forced something meanwhile.
+            let is_idle = rested == WaitOutcome::Idle && forces == self.counters.forces.load(Ordering::Relaxed);
+            if is_idle && !waiting {
                 self.write_marker(&mut self.pipeline.writer.lock());
             }
             // The callers of the failed transactions have the error.

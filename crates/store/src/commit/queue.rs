@@ -18,6 +18,8 @@ pub(crate) struct CommitQueue {
     work: Condvar,
     /// Whether the committer waits for transactions.
     is_waiting: AtomicBool,
+    /// Whether it waits for a limited time.
+    is_limited: AtomicBool,
 }
 
 #[derive(Default)]
@@ -90,6 +92,15 @@ impl CommitQueue {
         }
     }
 
+    /// Another thread has forced something: unless the committer looks by itself soon, it is woken to write a marker, or to look for room
+    /// for transactions that wait.
+    pub(crate) fn look_again(&self, has_backlog: bool) {
+        if has_backlog || !self.is_limited.load(Ordering::Relaxed) {
+            self.lock().unforced = true;
+            self.wake();
+        }
+    }
+
     /// Moves the queued transactions to `jobs` for applying. A later force must include them.
     pub(crate) fn drain(&self, jobs: &mut VecDeque<Job>) {
         let mut state = self.lock();
@@ -118,12 +129,14 @@ impl CommitQueue {
         if state.is_idle() && !state.closing {
             // Set under the lock, so a thread that queues something later sees it.
             self.is_waiting.store(true, Ordering::Relaxed);
+            self.is_limited.store(at_most.is_some(), Ordering::Relaxed);
             state = match at_most {
                 Some(limit) => self.work.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
         let woken = !self.is_waiting.swap(false, Ordering::Relaxed);
+        self.is_limited.store(false, Ordering::Relaxed);
         match *state {
             QueueState { closing: true, .. } => WaitOutcome::Closing,
             ref state if woken || !state.is_idle() => WaitOutcome::Woken,

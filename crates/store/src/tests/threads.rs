@@ -11,12 +11,15 @@ use parking_lot::Mutex;
 use super::audit::audit;
 use super::world::{SimulatedStore, small_options};
 use super::*;
+use crate::ForcingScope;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::read::rows;
 use crate::read::{Piece, Readable};
 
 const CHUNK: usize = 64 << 10;
+/// How long a reply may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn busy_options() -> Options {
     Options { threads: true, mob_bytes: 256 << 10, segment_bytes: 64 << 10, ..small_options() }
@@ -403,4 +406,138 @@ fn changes_that_are_submitted_together_take_one_force() {
     store.close().unwrap();
     closed.submit_rows_together(vec![submit(b"late")]);
     assert!(results.recv().unwrap().is_err(), "a closed store refuses them");
+}
+
+/// Submits a row, and returns the thread that replied and the position.
+fn submit_row(store: &Store, key: &[u8]) -> mpsc::Receiver<(std::thread::ThreadId, u64)> {
+    let (replied, reply) = mpsc::channel();
+    let mut changes = RowChanges::new();
+    changes.put(key, Bytes::from_static(b"value"));
+    store.submit_rows(changes, move |result| replied.send((std::thread::current().id(), result.unwrap())).unwrap());
+    reply
+}
+
+#[test]
+fn thread_in_a_forcing_scope_forces_what_it_has_submitted() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), busy_options()).unwrap();
+    let own = std::thread::current().id();
+    let scope = ForcingScope::enter();
+    let first = submit_row(&store, b"first");
+    // A scope within another one leaves all to that.
+    assert!(!ForcingScope::enter().force());
+    assert!(first.try_recv().is_err(), "it was forced before the end of the scope");
+    assert!(scope.force());
+    let (thread, position) = first.try_recv().unwrap();
+    assert_eq!((thread, store.position() >= position), (own, true));
+    assert_eq!(store.row(b"first").unwrap().unwrap(), &b"value"[..]);
+    // Nothing was submitted.
+    assert!(!ForcingScope::enter().force());
+    // Without a scope, and at the end of one that is not to force, the committer does it.
+    let second = submit_row(&store, b"second");
+    assert_ne!(second.recv_timeout(PATIENCE).unwrap().0, own);
+    let scope = ForcingScope::enter();
+    let third = submit_row(&store, b"third");
+    drop(scope);
+    assert_ne!(third.recv_timeout(PATIENCE).unwrap().0, own);
+    // A thread that waits within a scope does not wait for itself.
+    let scope = ForcingScope::enter();
+    let fourth = submit_row(&store, b"fourth");
+    commit(&store, [create(new_id(), "content")]);
+    assert!(fourth.recv_timeout(PATIENCE).is_ok());
+    assert!(scope.force());
+}
+
+#[test]
+fn what_a_thread_forces_while_another_forces_is_left_to_the_committer() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), busy_options()).unwrap();
+    std::thread::scope(|threads| {
+        let (hold, _) = store.hold().unwrap();
+        let forced = threads.spawn(|| {
+            let scope = ForcingScope::enter();
+            let reply = submit_row(&store, b"row");
+            (scope.force(), reply)
+        });
+        let (forced, reply) = forced.join().unwrap();
+        assert!(!forced && reply.try_recv().is_err(), "it was forced while the log was held");
+        drop(hold);
+        assert!(reply.recv_timeout(PATIENCE).is_ok());
+    });
+}
+
+#[test]
+fn thread_that_is_not_alone_leaves_its_changes_to_the_committer() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), busy_options()).unwrap();
+    store.log_opening().unwrap();
+    let (hold, _) = store.hold().unwrap();
+    let batch = [&b"first"[..], b"second"].map(|key| submit_row(&store, key));
+    drop(hold);
+    batch.iter().for_each(|reply| drop(reply.recv_timeout(PATIENCE).unwrap()));
+    let own = std::thread::current().id();
+    let forced = [1, 2].map(|round| {
+        let scope = ForcingScope::enter();
+        let reply = submit_row(&store, &[round]);
+        let forced = scope.force();
+        assert_eq!(reply.recv_timeout(PATIENCE).unwrap().0 == own, forced);
+        forced
+    });
+    assert!(!forced[0], "the last batch had two transactions");
+}
+
+#[test]
+fn marker_follows_what_threads_have_forced() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), busy_options()).unwrap();
+    for round in 0..3_u8 {
+        // The committer rests until something is submitted.
+        let has_marker = || store.core().pipeline.writer.lock().has_marker;
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while !has_marker() {
+            assert!(std::time::Instant::now() < deadline, "no marker was written before round {round}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for row in 0..3 {
+            let scope = ForcingScope::enter();
+            let reply = submit_row(&store, &[round, row]);
+            // The committer may force meanwhile, because it was woken to look.
+            let _ = scope.force();
+            assert!(reply.recv_timeout(PATIENCE).is_ok(), "round {round}, row {row}");
+        }
+    }
+}
+
+#[test]
+fn replies_are_in_the_order_of_the_log_whichever_threads_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), busy_options()).unwrap();
+    let replied = std::sync::Arc::new(Mutex::new(Vec::new()));
+    std::thread::scope(|threads| {
+        for thread in 0..4_u8 {
+            let (store, replied) = (&store, &replied);
+            threads.spawn(move || {
+                for row in 0..200_u8 {
+                    let (scope, replied) = (ForcingScope::enter(), replied.clone());
+                    let mut changes = RowChanges::new();
+                    changes.put(&[thread, row], Bytes::from_static(b"value"));
+                    let (ended, end) = mpsc::channel();
+                    store.submit_rows(changes, move |result| {
+                        replied.lock().push(result.unwrap());
+                        ended.send(()).unwrap();
+                    });
+                    // Some leave their changes to the committer.
+                    if row % 5 == 0 {
+                        drop(scope)
+                    } else {
+                        let _ = scope.force();
+                    }
+                    end.recv_timeout(PATIENCE).unwrap();
+                }
+            });
+        }
+    });
+    let replied = replied.lock();
+    assert_eq!(replied.len(), 800);
+    assert!(replied.is_sorted(), "a later change was answered first");
 }

@@ -1,7 +1,7 @@
 //! Results of the store, and messages between logical nodes of the brick: one thread at a time handles them, in order.
 //!
-//! That is the committer for the results of a force with few changes, so that no other thread has to wake up for them, and otherwise
-//! the task of the logical nodes.
+//! That is the thread that forced the log (the committer, or a caller within the process) for the results of a force with few changes, so
+//! that no other thread has to wake up for them, and otherwise the task of the logical nodes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{MutexGuard, PoisonError};
@@ -12,18 +12,18 @@ use wire::driving::DeliveryScope;
 use super::Nodes;
 use crate::brick::routing::handle_event;
 
-/// Changes in a force whose results the committer handles itself. Waking another thread for them takes longer.
-const MAX_REPLIES_BY_COMMITTER: usize = 32;
+/// Changes in a force whose results the thread handles that forced them. Waking another thread for them takes longer.
+const MAX_REPLIES_AT_ONCE: usize = 32;
 /// Rounds in which a thread handles events that the events before have brought.
 const MAX_ROUNDS: usize = 16;
 
 impl Nodes {
-    /// The store has forced changes. The committer handles the results of a few, and goes on with the next force if there are many.
+    /// The store has forced changes. This thread handles the results of a few; the task does if there are many, and the next force begins.
     pub(super) fn on_replies(&self, replies: usize) {
         let _delivery = DeliveryScope::enter();
         match self.handling.try_lock() {
             // What follows when a logical node is closed is for the task.
-            Ok(handling) if replies <= MAX_REPLIES_BY_COMMITTER && self.lock_closing().is_empty() => {
+            Ok(handling) if replies <= MAX_REPLIES_AT_ONCE && self.lock_closing().is_empty() => {
                 self.handle_events(&handling);
             }
             _ => self.inbox.timer.wake(),
@@ -46,7 +46,7 @@ impl Nodes {
             let mut events = events.into_iter().peekable();
             while let Some(event) = events.next() {
                 let node = event.handled_by();
-                // The thread may be the committer, which a mistake of one logical node must not end.
+                // The thread may be the store's committer, which a mistake of one logical node must not end.
                 if catch_unwind(AssertUnwindSafe(|| handle_event(&mut &*self, event, &mut events))).is_err() {
                     error!(%node, "a logical node has panicked while it handled an event, and is not served any more");
                 }
