@@ -46,6 +46,16 @@ pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a condition is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
+/// A small file for commands, whatever directory they run in: Cargo runs tests in the directory of their package.
+///
+/// # Panics
+/// If the working directory is gone.
+#[must_use]
+pub fn small_file() -> &'static str {
+    static FILE: OnceLock<String> = OnceLock::new();
+    FILE.get_or_init(|| std::path::absolute("Cargo.toml").expect("a working directory").display().to_string())
+}
+
 /// The program under test.
 ///
 /// # Panics

@@ -10,8 +10,8 @@ use client::{
     SpaceStatus,
 };
 use model::{ClassId, NodeId, Object};
-use mortar_tests::TEST_TIMEOUT;
 use mortar_tests::cluster::Cluster;
+use mortar_tests::{TEST_TIMEOUT, small_file};
 use rustix::process::Signal;
 use tokio::time;
 
@@ -168,7 +168,7 @@ async fn killed_brick_stops_a_fail_stop_space_until_it_is_back() {
     assert_eq!(begun.commit().await.unwrap_err().kind(), ErrorKind::Stopped);
     let shown = world.run(&["space", "show", "main", "--json"]).json();
     assert_eq!((&shown[0]["state"], &shown[0]["policy"]), (&"stopped".into(), &"fail_stop".into()), "{shown:?}");
-    let put = world.run(&["object", "put", "/name", "Cargo.toml", "--json"]);
+    let put = world.run(&["object", "put", "/name", small_file(), "--json"]);
     assert!(put.code != 0, "{}", put.stderr);
     // The other space has nothing at this brick: it serves, and gets no events.
     small.transact(|t| async move { t.create_blob("fine") }).await.unwrap();
@@ -213,7 +213,7 @@ async fn requests_for_a_dead_brick_fail_within_the_timeout_and_name_it() {
     let named = format!("brick {dying} ({address}) cannot be reached since ");
     // Commands.
     let oid = at_dying.to_string();
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let file = small_file();
     for command in [
         &["object", "get", &oid][..],
         &["object", "put", &oid, file],

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use mortar_tests::cluster::Cluster;
-use mortar_tests::{TEST_TIMEOUT, mortar, run, send, spawn, wait};
+use mortar_tests::{TEST_TIMEOUT, mortar, run, send, small_file, spawn, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ fn state_of<'a>(status: &'a [Value], name: &str) -> &'a str {
 #[test]
 fn drained_brick_is_removed() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
-    world.run(&["object", "put", "/greeting", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).ok();
+    world.run(&["object", "put", "/greeting", small_file()]).ok();
     let listed = world.run(&["brick", "list", "--json"]).json();
     let shown: Vec<_> = listed.iter().map(|one| (one["brick"].clone(), one["nodes"].clone())).collect();
     assert_eq!(shown, [(1.into(), 4.into()), (2.into(), 4.into())]);

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortar_tests::cluster::Cluster;
-use mortar_tests::{CommandOutput, Server, TEST_TIMEOUT, mortar, run, spawn, wait};
+use mortar_tests::{CommandOutput, Server, TEST_TIMEOUT, mortar, run, small_file, spawn, wait};
 use rustix::process::{Signal, test_kill_process};
 
 /// Rounds of the suite.
@@ -72,7 +72,7 @@ fn check_refused(refused: &CommandOutput, words: &str) {
 }
 
 fn put(world: &Cluster, name: &str) {
-    world.run(&["object", "put", name, concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).ok();
+    world.run(&["object", "put", name, small_file()]).ok();
 }
 
 fn exercise(world: &Cluster, seconds: &str) -> Child {

@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use mortar_tests::TEST_TIMEOUT;
 use mortar_tests::cluster::Cluster;
+use mortar_tests::{TEST_TIMEOUT, small_file};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ fn nodes_per_brick(world: &Cluster) -> Vec<usize> {
 fn bricks_are_drained_and_get_their_share_while_clients_work() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     assert_eq!(nodes_per_brick(&world), [4, 4]);
-    world.run(&["object", "put", "/greeting", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).ok();
+    world.run(&["object", "put", "/greeting", small_file()]).ok();
     std::thread::scope(|scope| {
         let work = scope.spawn(|| world.run(&["exercise", "--seconds", "8"]));
         let dry = world.run(&["remap", "--drain", "1", "--dry-run", "--json"]).json();

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortar_tests::cluster::Cluster;
-use mortar_tests::{CommandOutput, Server, TEST_TIMEOUT};
+use mortar_tests::{CommandOutput, Server, TEST_TIMEOUT, small_file};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -268,7 +268,7 @@ fn removal_is_taken_back_when_a_brick_does_not_answer() {
     let photos = listed.iter().find(|space| space["name"] == "photos").unwrap();
     assert!(photos.get("removing").is_none(), "{photos}");
     world.restart("brick-2");
-    let put = world.run(&["--space", "photos", "put", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "/a"]);
+    let put = world.run(&["--space", "photos", "put", small_file(), "/a"]);
     put.ok();
     assert_eq!(world.run(&["space", "rm", "photos"]).code, 4);
     world.run(&["--space", "photos", "rm", "/a"]).ok();
@@ -295,7 +295,7 @@ fn mark_that_a_killed_peer_server_has_left_is_taken_back_by_hand() {
         assert_ne!(removal.join().unwrap().code, 0);
     });
     world.restart("peer-1");
-    let put = ["--timeout", "3", "--space", "photos", "put", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "/a"];
+    let put = ["--timeout", "3", "--space", "photos", "put", small_file(), "/a"];
     let refused = world.run(&put);
     assert!(refused.code == 5 && refused.stderr.contains("being removed"), "{} {}", refused.code, refused.stderr);
     world.run(&["--server", &meta, "space", "rm", "photos", "--cancel"]).ok();

@@ -122,7 +122,7 @@ fn body_of_a_transaction_runs_again_after_a_conflict() {
 fn methods(files: &[&str], of: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in files {
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file)).unwrap();
+        let text = fs::read_to_string(Path::new("src").join(file)).unwrap();
         let mut is_inside = false;
         for line in text.lines() {
             if line.starts_with("impl") || line == "}" {

@@ -8,7 +8,7 @@ use fuzz::{Target, smoke};
 const INPUTS: u32 = 20_000;
 
 fn corpus(target: Target) -> Vec<Vec<u8>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name);
+    let dir = Path::new("../../fuzz/corpus").join(target.name);
     let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("the corpus is listed").path()).collect();
     // The same order of inputs on every machine.
@@ -65,7 +65,7 @@ fn archives_of_the_corpus_are_valid() {
 
 #[test]
 fn every_target_has_a_program_for_libfuzzer() {
-    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/fuzz_targets");
+    let programs = Path::new("../../fuzz/fuzz_targets");
     for target in Target::ALL {
         assert!(programs.join(target.name).with_extension("rs").is_file(), "{}", target.name);
     }

@@ -176,8 +176,7 @@ mod tests {
 
     #[test]
     fn java_half_has_the_same_operations() {
-        let file =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../java/client/src/main/java/io/mortar/Operation.java");
+        let file = Path::new("../../java/client/src/main/java/io/mortar/Operation.java");
         let text = std::fs::read_to_string(file).unwrap();
         // NAME(CODE, WAITS).
         let constants = text.lines().filter_map(|line| line.trim().split_once('('));

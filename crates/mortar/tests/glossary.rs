@@ -13,8 +13,8 @@ const STANDARD: &str = include_str!("standard_words.txt");
 /// Crates whose public names are compared.
 const CRATES: [&str; 9] = ["model", "protocol", "query", "store", "meta", "wire", "node", "client", "relay"];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+fn root() -> &'static Path {
+    Path::new("../..")
 }
 
 /// All Rust files below a directory.

@@ -112,7 +112,7 @@ fn bugs_are_listed_with_their_rules() {
 
 #[test]
 fn the_nightly_run_has_scenarios_and_seeds() {
-    let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scenarios");
+    let scenarios = "tests/scenarios";
     let (code, out, error) = call(&["nightly", "--seeds", "0..2", "--scenarios", scenarios]);
     assert_eq!(code, 0, "{out}{error}");
     assert!(out.contains("scenarios, in which") && out.contains("2 seeds, 4 runs"), "{out}");

@@ -11,7 +11,7 @@ use sim::run::run;
 use sim::scenario::{Scenario, expectation};
 
 fn files() -> Vec<PathBuf> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let dir = Path::new("tests/scenarios");
     let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|kind| kind == "txt")).collect();
     files.sort();

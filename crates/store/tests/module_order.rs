@@ -48,12 +48,12 @@ fn used_modules(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn modules_depend_on_each_other_in_one_direction() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new("src");
     let mut files = Vec::new();
-    source_files(&root, &mut files);
+    source_files(root, &mut files);
     assert!(files.len() > 30, "the sources were not found in {}", root.display());
     for file in files {
-        let path = file.strip_prefix(&root).unwrap().with_extension("");
+        let path = file.strip_prefix(root).unwrap().with_extension("");
         let parts: Vec<_> = path.iter().map(|part| part.to_str().unwrap()).collect();
         let module = if parts.contains(&"tests") { "tests" } else { parts[0] };
         let own = level(module).unwrap_or_else(|| panic!("ORDER lacks module {module}"));

@@ -11,7 +11,7 @@ const HEADING: &str = "## The catalogue on etcd\n";
 
 /// The first block of commands below the heading.
 fn example() -> String {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
+    let page = "../docs/operations.md";
     let text = fs::read_to_string(page).unwrap();
     let (_, section) = text.split_once(HEADING).expect("docs/operations.md has the section");
     let (_, block) = section.split_once("```sh\n").expect("the section has an example");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use mortar_tests::etcd::EtcdMembers;
 use mortar_tests::node_process::{NodeProcess, free_port};
-use mortar_tests::{CommandOutput, Server, mortar, run};
+use mortar_tests::{CommandOutput, Server, mortar, run, small_file};
 
 use crate::small_cluster::{DataProcesses, at, check_load, start};
 
@@ -119,7 +119,7 @@ fn cancelled_original_serves_until_a_process_has_seen_the_copy() {
 #[test]
 fn dev_becomes_a_cluster_on_etcd() {
     let mut dev = Server::start(&["--bricks", "2"]);
-    dev.run(&["object", "put", "/before", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).ok();
+    dev.run(&["object", "put", "/before", small_file()]).ok();
     dev.stop();
     let dir = dev.dir();
     let etcd = EtcdMembers::start(dir, 1);
@@ -138,7 +138,7 @@ fn dev_becomes_a_cluster_on_etcd() {
     let peer = start(dir, "peer", "peer", &common);
     let got = at(peer.address(), &["object", "get", "/before"]);
     got.ok();
-    assert_eq!(got.text(), fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap());
+    assert_eq!(got.text(), fs::read_to_string(small_file()).unwrap());
     at(peer.address(), &["space", "create", "next"]).ok();
     drop((first, second));
 }

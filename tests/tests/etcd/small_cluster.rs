@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mortar_tests::node_process::{NodeProcess, free_port};
-use mortar_tests::{CommandOutput, TEST_TIMEOUT, mortar, run, spawn, wait};
+use mortar_tests::{CommandOutput, TEST_TIMEOUT, mortar, run, small_file, spawn, wait};
 
 /// A process that listens at a fixed address of this machine.
 pub(crate) fn start(dir: &Path, name: &str, role: &str, args: &[&str]) -> NodeProcess {
@@ -66,13 +66,13 @@ impl DataProcesses {
     }
 
     pub(crate) fn put(&self, name: &str) {
-        self.run(&["object", "put", name, concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).ok();
+        self.run(&["object", "put", name, small_file()]).ok();
     }
 
     pub(crate) fn get(&self, name: &str) {
         let got = self.run(&["object", "get", name]);
         got.ok();
-        assert_eq!(got.text(), fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap());
+        assert_eq!(got.text(), fs::read_to_string(small_file()).unwrap());
     }
 
     /// Clients that move coins between objects all the time. At the end they check that none was lost.

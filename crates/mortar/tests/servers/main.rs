@@ -119,7 +119,7 @@ fn a_directory_that_others_can_enter_is_opened_only_if_allowed() {
 
 /// The fields that docs/operations.md lists for a command.
 fn documented_fields(command: &str) -> BTreeSet<String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    let page = Path::new("../../docs/operations.md");
     let text = fs::read_to_string(page).unwrap();
     let section = text.split("| command | fields |").nth(1).unwrap().split("\n\n").next().unwrap();
     let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>();

@@ -37,6 +37,7 @@ mod index_keeper;
 mod indexing;
 mod looked_up;
 mod one_phase;
+mod opening;
 mod output;
 mod page_allocator;
 mod removals;
@@ -50,7 +51,6 @@ mod usage;
 mod writing;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -59,22 +59,20 @@ use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceI
 use protocol::brick::{Brick, LockedObject, Output};
 use protocol::clock::ClusterTime;
 use protocol::commit::coordinator::MixedOutcome;
-use protocol::commit::participant::ParticipantSettings;
-use protocol::commit::{Answer, Part, Record, Refusal, Rejected, Request};
+use protocol::commit::{Answer, Part, Refusal, Rejected, Request};
 use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::PageImage;
 use protocol::tree::{Down, Up};
 use smallvec::SmallVec;
-use store::RowChanges;
 use tracing::{debug, error, warn};
-use wire::cluster::{Message, decode_record, is_final};
+use wire::cluster::{Message, is_final};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
 use super::consistency::{Problem, is_damage};
 use super::node_usage::NodeUsage;
-use super::page_rows::{self as rows, Rows};
+use super::page_rows as rows;
 use super::plant::{Bug, planted};
 use super::quota::SharedQuota;
 use super::recent_pages::RecentPages;
@@ -85,6 +83,7 @@ use entry_writer::EntryWriter;
 use index_keeper::IndexKeeper;
 pub(crate) use index_keeper::PortionLimits;
 use looked_up::LookedUp;
+pub(crate) use opening::{OpenSettings, recover_transactions};
 pub use output::PageRead;
 pub(crate) use output::{DriverOutput, Life};
 use page_allocator::PageAllocator;
@@ -114,27 +113,6 @@ pub(crate) enum Requester<C> {
     Remote(C),
     /// Another logical node of this brick.
     Node(NodeId),
-}
-
-/// How a logical node is opened.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OpenSettings {
-    /// The logical node.
-    pub(crate) node: NodeId,
-    /// How often it has moved.
-    pub(crate) moves: u32,
-    /// How far the clocks of machines may differ, in milliseconds.
-    pub(crate) skew_ms: u64,
-    /// The maximum number of entries in the window of a page (V3).
-    pub(crate) window: usize,
-    /// How much is done about an index at a time.
-    pub(crate) portion: PortionLimits,
-    /// How long an upload lasts after its last bytes, and a staged content without a transaction.
-    pub(crate) upload_lease_ms: Ms,
-    /// Another number at each opening of a logical node in this process.
-    pub(crate) opening: u64,
-    /// Whether the store had nothing of the node: see [`NodeDriver::opening_rows`].
-    pub(crate) is_new: bool,
 }
 
 /// The driver of a logical node. `C` is a connection.
@@ -178,85 +156,6 @@ pub(crate) struct NodeDriver<C> {
 }
 
 impl<C: Clone> NodeDriver<C> {
-    /// The rows that must be durable before a node is opened of which the store has nothing: from then on there may be holders, whose
-    /// leases a restart waits for (D4). `None` if the node was opened before.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub(crate) fn opening_rows(node: NodeId, reader: &RowReader) -> Result<Option<RowChanges>> {
-        let limit = rows::limit_key(node);
-        if reader.get(&limit)?.is_some() {
-            return Ok(None);
-        }
-        let mut opened = RowChanges::new();
-        opened.put(&limit, rows::encode_number(0));
-        Ok(Some(opened))
-    }
-
-    /// Opens a logical node with what the store has of it.
-    ///
-    /// # Errors
-    /// If that cannot be read.
-    pub(crate) fn open(
-        settings: OpenSettings,
-        reader: RowReader,
-        answer_counts: Arc<AnswerCounts>,
-        now: Ms,
-    ) -> Result<Self> {
-        let OpenSettings { node, moves, skew_ms, window, portion, upload_lease_ms, opening, is_new } = settings;
-        let mut machine = Brick::new(ParticipantSettings { node, moves, skew_ms, window_limit: window });
-        let mut txn_rows = TxnRows::new(node);
-        let mut staging = Staging::open(node, moves, upload_lease_ms, &reader, now)?;
-        let mut prepared_parts = Vec::new();
-        recover_records(node, &reader, |at, record, pieces| {
-            if let Some(txn) = record.txn() {
-                txn_rows.recover(txn, pieces);
-            }
-            if let Record::Prepared { txn, part, .. } = &record
-                && !planted(Bug::RecoveredContentForgotten)
-            {
-                named_contents(part.writes.values()).for_each(|id| staging.prepare(id, *txn));
-                prepared_parts.push((*txn, part.clone()));
-            }
-            machine.recover(at, record);
-        })?;
-        let position_limit = rows::read_number(&reader, &rows::limit_key(node))?;
-        if !is_new {
-            machine.finish_recovery(position_limit, now);
-        }
-        let usage = NodeUsage::read(&reader, node)?;
-        let index = IndexKeeper::open(node, portion, &reader, &machine.prepared().collect(), now)?;
-        let mut driver = Self {
-            node,
-            moves,
-            reader,
-            machine,
-            holders: HashMap::new(),
-            writer: RowWriter::open(node, opening, position_limit),
-            txn_rows,
-            pages: PageAllocator::new(node),
-            index,
-            staging,
-            entries: EntryWriter::default(),
-            usage,
-            quota: None,
-            removals: Removals::default(),
-            admission: Admission::default(),
-            undecidable: Undecidable::default(),
-            recent: RecentPages::default(),
-            changed_since_copy: None,
-            failed: None,
-            answer_counts,
-            has_prepared: Arc::default(),
-            postponed: VecDeque::new(),
-            out: VecDeque::new(),
-            flush_at: None,
-        };
-        driver.recover_growth(prepared_parts)?;
-        driver.share_prepared();
-        Ok(driver)
-    }
-
     /// The logical node.
     pub(crate) fn node(&self) -> NodeId {
         self.node
@@ -801,64 +700,6 @@ impl<C: Clone> NodeDriver<C> {
             self.handle_durable(version.position, now);
         }
     }
-}
-
-/// Reads the records that the store has of a logical node, and shows each with its position and the number of its rows.
-fn recover_records(
-    node: NodeId,
-    reader: &RowReader,
-    mut recover: impl FnMut(Version, Record<Object>, u16),
-) -> Result<()> {
-    recover_transactions(node, reader, &mut recover)?;
-    let mut recover_one = |row: &[u8]| recover_record(row, 1, &mut recover);
-    let (from, to) = rows::mark_range(node);
-    let mut failed = Ok(());
-    reader.each(&from, &to, |_, row| {
-        if planted(Bug::MarksNotRead) {
-            return ControlFlow::Break(());
-        }
-        failed = recover_one(row);
-        if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    failed?;
-    for key in [rows::bound_key(node), rows::horizon_key(node)] {
-        recover_one(&reader.get(&key)?.unwrap_or_default())?;
-    }
-    Ok(())
-}
-
-/// Calls `recover` with the record of each transaction, its position, and the number of its rows.
-///
-/// # Errors
-/// If a row cannot be read, or is damaged.
-pub(crate) fn recover_transactions(
-    node: NodeId,
-    state: &impl Rows,
-    mut recover: impl FnMut(Version, Record<Object>, u16),
-) -> Result<()> {
-    let (from, to) = rows::txn_range(node);
-    let (mut failed, mut whole, mut pieces) = (Ok(()), Vec::new(), 0);
-    state.each(&from, &to, |key, row| {
-        if rows::is_first_piece(key) {
-            failed = recover_record(&whole, pieces, &mut recover);
-            whole.clear();
-            pieces = 0;
-        }
-        whole.extend_from_slice(row);
-        pieces += 1;
-        if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    failed?;
-    recover_record(&whole, pieces, &mut recover)
-}
-
-/// Calls `recover` with a record that has this many rows; nothing, if there is none.
-fn recover_record(record: &[u8], pieces: u16, recover: &mut impl FnMut(Version, Record<Object>, u16)) -> Result<()> {
-    if !record.is_empty() {
-        let (at, record) = decode_record(record)?;
-        recover(at, record, pieces);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

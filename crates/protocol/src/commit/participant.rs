@@ -26,8 +26,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use model::{Entry, NodeId, Oid, PageId};
 
 use super::client_mark::ClientMarks;
-use super::{Answer, AppendOffsets, Change, EntryChanges, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
-use crate::clock::{Clock, ClockSkewError, ClusterTime, LEAD_MS};
+use super::{Answer, AppendOffsets, Change, EntryChanges, Outcome, Part, Record, Refusal, Rejected, Request};
+use crate::clock::{Clock, ClockSkewError, ClusterTime};
 use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use crate::lease::Ms;
 use crate::locks::LockMode;
@@ -35,12 +35,14 @@ use crate::page_cache::{Invalidation, SlotStates};
 use crate::plant::{Bug, planted};
 use crate::read_list::ReadList;
 use crate::schedule::Schedule;
-use crate::validate::{Cause, Footprint, NO_STATE, PageVersions, ValidationConflict, Validator};
+use crate::validate::{Footprint, NO_STATE, PageVersions, Validator};
 
+mod deciding;
 mod forgetting;
 mod locking;
 mod one_phase;
 mod postponing;
+mod promising;
 mod restart;
 
 use locking::LockingTxn;
@@ -121,16 +123,6 @@ impl<T> TxnState<T> {
 /// The first transaction that can have begun after a horizon.
 const fn first_txn_after(horizon: HlcTimestamp) -> TxnId {
     TxnId { start: HlcTimestamp(horizon.0.saturating_add(1)), client: ClientId(0) }
-}
-
-/// The record of an outcome.
-fn decided_record<T>(outcome: Outcome, change: Change<T>, participants: Vec<NodeId>) -> Record<T> {
-    let Change { txn, writes, touches, mut entries, offsets, .. } = change;
-    let writes = if planted(Bug::OutcomeAlone) { Writes::new() } else { writes };
-    if planted(Bug::EntriesNotDecided) {
-        entries.clear();
-    }
-    Record::Decided { txn, outcome, writes, touches, entries, offsets, participants }
 }
 
 /// An action to take when a record is durable.
@@ -357,264 +349,6 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// If it is further ahead than clocks may differ.
     pub fn learn(&mut self, seen: HlcTimestamp, now_ms: u64) -> Result<(), ClockSkewError> {
         self.clock.learn(seen, now_ms)
-    }
-
-    /// Prepares a transaction with several participants, or commits one that has no other.
-    fn prepare_or_commit(
-        &mut self,
-        from: A,
-        request: Request<T>,
-        now_ms: u64,
-        versions: &dyn PageVersions,
-        is_postponable: bool,
-    ) {
-        let (Request::Prepare { txn, part, .. } | Request::Commit { txn, part }) = &request else { return };
-        let txn = *txn;
-        let again = match self.transactions.get(&txn) {
-            Some(TxnState::Ended { .. }) => planted(Bug::ExecutedTwice) && matches!(request, Request::Commit { .. }),
-            Some(_) => planted(Bug::PrepareTwice),
-            None => true,
-        };
-        if !again {
-            return self.answer(from, txn);
-        }
-        if let Some(since) = self.too_old_since(txn) {
-            return self.refuse_too_old(from, txn, since);
-        }
-        let footprint = part.footprint();
-        if let Err(conflict) = self.validator.check(txn, &part.reads, &footprint, versions) {
-            if is_postponable && let Some(position) = self.outcome_to_await(&part.reads, &conflict) {
-                return self.postpone(position, from, request);
-            }
-            let why = Refusal::Conflict(conflict);
-            if planted(Bug::VolatileRefusal) {
-                return self.run_when_durable(0, DurableAction::Answer(from, Answer::Refused { txn, why }));
-            }
-            self.mark(txn, why);
-            return self.answer(from, txn);
-        }
-        let timestamp = self.clock.tick(now_ms);
-        match request {
-            Request::Prepare { participants, part, .. } => {
-                self.hold(txn, &footprint);
-                let record = Record::Prepared {
-                    txn,
-                    participants: participants.clone(),
-                    part: part.clone(),
-                    proposal: timestamp,
-                };
-                let position = self.append(record);
-                self.set_state(txn, TxnState::Prepared { participants, part, proposal: timestamp, position });
-            }
-            Request::Commit { part, .. } => {
-                self.commit(txn, part, &footprint, timestamp);
-            }
-            _ => {}
-        }
-        self.answer(from, txn);
-    }
-
-    /// Holds what a transaction that conflicts with nothing reads and writes, and aborts the younger ones that it wounds.
-    fn hold(&mut self, txn: TxnId, footprint: &Footprint) {
-        for younger in self.validator.hold(txn, footprint) {
-            self.wound(younger);
-        }
-        self.locking.remove(&txn);
-        self.expiring.set(txn, None);
-    }
-
-    /// Commits a transaction that conflicts with nothing, without preparing it. Returns the position of its record.
-    fn commit(&mut self, txn: TxnId, part: Part<T>, footprint: &Footprint, timestamp: HlcTimestamp) -> u64 {
-        self.hold(txn, footprint);
-        let change = Change::of_part(txn, timestamp, part);
-        let Change { writes, touches, entries, offsets, .. } = change.clone();
-        let position = self.append(Record::Committed { txn, timestamp, writes, touches, entries, offsets });
-        self.end(Outcome::Committed(timestamp), change, position, Vec::new());
-        position
-    }
-
-    /// Handles the outcome of a transaction. A participant with the opposite outcome answers with that one, and a participant that
-    /// knows nothing of a committed transaction answers that it never commits here: the coordinator reports the
-    /// [mixed outcome](super::coordinator::MixedOutcome).
-    fn handle_decide(&mut self, from: A, txn: TxnId, outcome: Outcome) -> Result<(), Rejected> {
-        match self.transactions.get(&txn) {
-            Some(TxnState::Prepared { part, participants, .. }) => {
-                let participants = participants.clone();
-                let change = match outcome {
-                    Outcome::Committed(timestamp) => Change::of_part(txn, timestamp, part.clone()),
-                    Outcome::Aborted => Change::empty(txn),
-                };
-                let position = self.append(decided_record(outcome, change.clone(), participants.clone()));
-                self.end(outcome, change, position, participants);
-            }
-            Some(TxnState::Ended { outcome: before @ Outcome::Committed(_), .. })
-                if *before != outcome && outcome != Outcome::Aborted =>
-            {
-                return Err(Rejected::OtherTime(txn));
-            }
-            Some(_) => {}
-            None if let Some(since) = self.too_old_since(txn) => {
-                // Forgotten, so every participant has acknowledged it.
-                let answer = Answer::Ended { txn, outcome, version: None, offsets: AppendOffsets::new() };
-                self.run_when_durable(since, DurableAction::Answer(from, answer));
-                return Ok(());
-            }
-            None => self.mark(txn, Refusal::Aborted),
-        }
-        self.answer(from, txn);
-        Ok(())
-    }
-
-    /// Ends a transaction by the record at `position`: when that is durable, the changes are applied and the locks
-    /// released. `participants` have to acknowledge the outcome.
-    fn end(&mut self, outcome: Outcome, mut change: Change<T>, position: u64, participants: Vec<NodeId>) {
-        let (txn, offsets) = (change.txn, std::mem::take(&mut change.offsets));
-        let mut version = None;
-        if let Outcome::Committed(timestamp) = outcome {
-            if !change.is_empty() {
-                version = Some(self.version_at(position, timestamp));
-            }
-            self.validator.locks().set_logged(txn);
-            self.run_when_durable(position, DurableAction::Apply(change));
-        }
-        self.run_when_durable(if planted(Bug::ReleasedEarly) { 0 } else { position }, DurableAction::Release(txn));
-        self.set_state(txn, TxnState::Ended { outcome, version, offsets, position, participants });
-    }
-
-    /// Handles a question of a coordinator that finishes a transaction or resolves its outcome (C2).
-    fn handle_ask(&mut self, from: A, txn: TxnId, round: u32) {
-        if !self.transactions.contains_key(&txn) {
-            if let Some(since) = self.too_old_since(txn) {
-                return self.refuse_too_old(from, txn, since);
-            }
-            if planted(Bug::NoAbortMark) {
-                let why = Refusal::Aborted;
-                return self.run_when_durable(0, DurableAction::Answer(from, Answer::Refused { txn, why }));
-            }
-            self.mark(txn, Refusal::Aborted);
-        }
-        self.answer_in_round(from, txn, round);
-    }
-
-    /// The position of the record by which an unknown transaction is too old: the horizon, or the mark of its client.
-    fn too_old_since(&self, txn: TxnId) -> Option<u64> {
-        let by_horizon = (txn.start <= self.horizon).then_some(self.horizon_position);
-        by_horizon.or_else(|| self.marks.heard_at(txn))
-    }
-
-    /// Refuses an unknown transaction that is too old, as soon as the record at `since` is durable, by which it is.
-    fn refuse_too_old(&mut self, from: A, txn: TxnId, since: u64) {
-        self.run_when_durable(since, DurableAction::Answer(from, Answer::Refused { txn, why: Refusal::TooOld }));
-    }
-
-    /// Marks a transaction as aborted for ever at this participant, and releases its locks.
-    fn mark(&mut self, txn: TxnId, why: Refusal) {
-        let position = self.append(Record::Marked { txn });
-        self.set_state(txn, TxnState::Marked { why, position });
-        self.unlock(txn);
-    }
-
-    /// Answers with the state of a transaction when it is durable: the first time, and whenever it is asked again (C3).
-    fn answer(&mut self, from: A, txn: TxnId) {
-        self.answer_in_round(from, txn, 0);
-    }
-
-    fn answer_in_round(&mut self, from: A, txn: TxnId, round: u32) {
-        let Some(known) = self.transactions.get(&txn) else { return };
-        let (position, answer) = match known {
-            TxnState::Prepared { participants, part, proposal, position } => {
-                let (participants, offsets) = (participants.clone(), part.offsets.clone());
-                let position = if planted(Bug::VoteBeforeForce) { 0 } else { *position };
-                (position, Answer::Prepared { txn, proposal: *proposal, participants, round, offsets })
-            }
-            TxnState::Ended { outcome, version, offsets, position, .. } => {
-                let offsets = offsets.clone();
-                (*position, Answer::Ended { txn, outcome: *outcome, version: *version, offsets })
-            }
-            TxnState::Marked { why, position } => (*position, Answer::Refused { txn, why: *why }),
-        };
-        self.run_when_durable(position, DurableAction::Answer(from, answer));
-    }
-
-    /// Sets the state of a transaction.
-    fn set_state(&mut self, txn: TxnId, known: TxnState<T>) {
-        self.set_finished(txn, known.is_over());
-        if matches!(known, TxnState::Ended { .. }) && !known.is_over() {
-            self.unacknowledged.insert(txn);
-        }
-        self.transactions.insert(txn, known);
-    }
-
-    fn set_finished(&mut self, txn: TxnId, is_finished: bool) {
-        self.unacknowledged.remove(&txn);
-        if is_finished {
-            self.finished.insert(txn);
-            self.finished_of.insert((txn.client, txn.start));
-        } else {
-            self.finished.remove(&txn);
-            self.finished_of.remove(&(txn.client, txn.start));
-        }
-    }
-
-    // ------------------------------------------------------------------------------------------ promises
-
-    /// Handles a check of reads: they must be current, and no prepared transaction may write the objects. Promises that
-    /// nothing commits at or before `at` any more.
-    fn handle_check(
-        &mut self,
-        txn: TxnId,
-        reads: &ReadList,
-        at: HlcTimestamp,
-        now_ms: u64,
-        versions: &dyn PageVersions,
-    ) -> Result<Result<(), ValidationConflict>, Rejected> {
-        if planted(Bug::PromiseIgnored) {
-            return Ok(self.validator.check(txn, reads, &Default::default(), versions));
-        }
-        self.clock.learn(at, now_ms)?;
-        let mut verdict = self.validator.check(txn, reads, &Default::default(), versions);
-        if let Err(conflict) = verdict
-            && let Cause::Held(holder) = conflict.cause
-            && matches!(self.transactions.get(&holder), Some(TxnState::Prepared { proposal, .. }) if *proposal > at)
-            && planted(Bug::CheckIgnoresPrepared)
-        {
-            verdict = Ok(());
-        }
-        self.promise(at, now_ms);
-        Ok(verdict)
-    }
-
-    /// Promises that nothing commits at or before `at` any more: the clock moves up to it, and the bound must be above
-    /// it. The bound is raised in advance, but not further ahead of the time of the cluster than other processes accept (L2).
-    fn promise(&mut self, at: HlcTimestamp, now_ms: u64) {
-        if at >= self.bound_appended {
-            self.raise_bound(HlcTimestamp::at(self.physical_ms(now_ms) + LEAD_MS).max(at.next()));
-        }
-    }
-
-    fn raise_bound(&mut self, bound: HlcTimestamp) {
-        self.bound_appended = bound;
-        let position = self.append(Record::Bound(bound));
-        self.bound_position = position;
-        self.run_when_durable(position, DurableAction::Raise(bound));
-    }
-
-    /// The closed timestamp (G1): nothing commits at or before it any more. It is below every prepared proposal, every
-    /// commit that is not durable, and the durable bound.
-    pub fn close_timestamp(&mut self, now_ms: u64) -> HlcTimestamp {
-        let now = self.clock.tick(now_ms);
-        self.promise(now, now_ms);
-        let in_flight = self.validator.prepared();
-        let open = in_flight.filter_map(|txn| self.transactions.get(&txn)).filter_map(|known| match known {
-            TxnState::Prepared { .. } if planted(Bug::ClosedAbovePrepared) => None,
-            TxnState::Prepared { proposal, .. } => Some(*proposal),
-            TxnState::Ended { outcome: Outcome::Committed(timestamp), position, .. } if *position > self.forced => {
-                Some(*timestamp)
-            }
-            _ => None,
-        });
-        let below = open.chain([self.bound]).min().unwrap_or(self.bound);
-        now.min(HlcTimestamp(below.0.saturating_sub(1)))
     }
 
     // ------------------------------------------------------------------------------------------ the log

@@ -2,19 +2,14 @@
 //! permissions, or an interleaving that whole clusters seldom have. `AnswersCountUnheard` is one of those: a lost answer shows only if
 //! its rows do not change again before the move ends.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
-
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-
 use node::drivers::brick::plant::Bug;
 use node::drivers::peer::plant::Bug as PeerBug;
 use node::drivers::redirector::plant::Bug as RedirectorBug;
 use sim::bug;
 use sim::plan::Topology;
-use sim::run::run;
-use sim::workload::{Choice, Faults, Workload, plan};
+use sim::workload::{Choice, Faults, Workload};
+
+use super::search::{self, Search};
 
 /// Seeds that are tried for each bug at most.
 const LIMIT: u64 = 300;
@@ -57,10 +52,6 @@ const BRICK_BUGS: &[Bug] = &[
 /// Bugs in entries of collections.
 const ENTRY_BUGS: &[Bug] =
     &[Bug::LookUpWithoutVersion, Bug::ListingWithLaterGuard, Bug::CountedTwice, Bug::CountedFromDurable];
-
-fn is_noticed(bug: bug::Bug, choice: Choice) -> bool {
-    (0..LIMIT).any(|seed| run(plan(seed, choice), Some(bug), false).wrong.is_some())
-}
 
 const CHOICE: Choice = Choice::of(Topology::Direct, Workload::Phantoms, Faults::All);
 
@@ -124,30 +115,15 @@ fn bugs_in_queries_are_noticed_in_whole_clusters() {
 }
 
 fn assert_noticed(bugs: impl Iterator<Item = bug::Bug>, choice: Choice) {
-    let bugs: Vec<bug::Bug> = bugs.collect();
-    let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
-            scope.spawn(|| {
-                while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if !is_noticed(*bug, choice) {
-                        missed.lock().unwrap().push(*bug);
-                    }
-                }
-            });
-        }
-    });
-    let missed = missed.into_inner().unwrap();
+    let missed = search::unnoticed(bugs.map(|bug| Search { bug, choice, limit: LIMIT }));
     assert!(missed.is_empty(), "not noticed in {LIMIT} runs: {missed:?}");
 }
 
 /// What is noticed must be the bug: without one, the same seeds are clean.
 #[test]
 fn without_a_planted_bug_nothing_is_noticed() {
-    for seed in 0..21 {
-        for choice in [CHOICE, MOVES, QUERIES, NAMES, MOVED_LISTS, MOVED_NAMES, GROUPS] {
-            assert_eq!(run(plan(seed, choice), None, false).wrong, None, "seed {seed}");
-        }
+    for choice in [CHOICE, MOVES, QUERIES, NAMES, MOVED_LISTS, MOVED_NAMES, GROUPS] {
+        search::assert_clean(choice, 21);
     }
 }
 

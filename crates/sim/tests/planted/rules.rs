@@ -1,25 +1,16 @@
-//! Every planted bug is noticed: by random schedules, within a bounded number of seeds, or by the schedule of a scenario that
-//! was written for it. A checker that misses one is not finished.
-//!
-//! `planted_seeds.txt` has a seed that has noticed each bug, which is tried first; `MORTAR_SEEDS=N` searches from the beginning, in N seeds at most.
-//! With `MORTAR_WRITE_SEEDS=1` the file is written anew.
+//! Bugs in the rules of the protocol.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+use std::collections::BTreeSet;
+use std::fs;
 
 use model::planted_bug::PlantedBug;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-
 use protocol::plant::Bug;
 use sim::bug;
 use sim::plan::Topology;
-use sim::run::run;
 use sim::scenario::Scenario;
-use sim::workload::{Choice, Faults, Workload, plan};
+use sim::workload::{Choice, Faults, Workload};
+
+use super::search::{self, Search};
 
 /// Seeds that are tried for each bug at most.
 const LIMIT: u64 = 800;
@@ -60,75 +51,20 @@ fn choice(bug: Bug) -> Choice {
 
 /// The bugs that scenarios were written for.
 fn directed() -> BTreeSet<Bug> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
-    let texts = fs::read_dir(dir).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+    let texts =
+        fs::read_dir("tests/scenarios").unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
     let catches = texts.flat_map(|text| Scenario::read(&text).unwrap().catches);
     catches.filter_map(|bug| if let bug::Bug::Protocol(bug) = bug { Some(bug) } else { None }).collect()
 }
 
-/// A seed that notices a bug, and as what. `known` is tried first.
-fn first_noticed(bug: Bug, choice: Choice, known: Option<u64>, limit: u64) -> Option<(u64, String)> {
-    let tries = known.into_iter().chain(0..limit).map(|seed| (seed, plan(seed, choice)));
-    let mut found =
-        tries.filter_map(|(seed, plan)| Some((seed, run(plan, Some(bug.into()), false).wrong?.to_string())));
-    found.next().map(|(seed, wrong)| (seed, wrong.lines().next().unwrap_or_default().chars().take(110).collect()))
-}
-
-fn seeds_file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/planted_seeds.txt")
-}
-
-/// The seeds that have noticed bugs.
-fn known_seeds() -> BTreeMap<String, u64> {
-    let text = fs::read_to_string(seeds_file()).unwrap();
-    let line = |line: &str| line.split_once(' ').map(|(bug, seed)| (bug.to_owned(), seed.parse().unwrap()));
-    text.lines().filter_map(line).collect()
-}
-
-fn write_seeds(found: impl Iterator<Item = (Bug, u64)>) {
-    static WRITING: Mutex<()> = Mutex::new(());
-    let _writing = WRITING.lock().unwrap();
-    let mut seeds = known_seeds();
-    seeds.extend(found.map(|(bug, seed)| (format!("{bug:?}"), seed)));
-    let lines: String = seeds.iter().map(|(bug, seed)| format!("{bug} {seed}\n")).collect();
-    fs::write(seeds_file(), lines).unwrap();
-}
-
-/// Looks for bugs, on all processors. Returns those that nothing noticed.
-#[allow(clippy::print_stderr, reason = "how soon each is noticed is worth knowing")]
-fn missed(bugs: &[Bug], choice: impl Fn(Bug) -> Choice + Sync) -> Vec<Bug> {
-    let only = std::env::var("MORTAR_BUG").ok();
-    let wanted = |bug: &&Bug| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only);
-    let bugs: Vec<Bug> = bugs.iter().filter(wanted).copied().collect();
-    let asked = std::env::var("MORTAR_SEEDS").ok().map(|seeds| seeds.parse().unwrap());
-    let (next, found, directed) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), directed());
-    let is_written = std::env::var_os("MORTAR_WRITE_SEEDS").is_some();
-    let known = if asked.is_some() || is_written { BTreeMap::new() } else { known_seeds() };
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
-            scope.spawn(|| {
-                while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let known = known.get(&format!("{bug:?}")).copied();
-                    let limit = if directed.contains(bug) { DIRECTED_LIMIT } else { LIMIT };
-                    let result = first_noticed(*bug, choice(*bug), known, asked.unwrap_or(limit));
-                    found.lock().unwrap().insert(*bug, result);
-                }
-            });
-        }
-    });
-    let found = found.into_inner().unwrap();
-    if is_written {
-        write_seeds(found.iter().filter_map(|(bug, found)| found.as_ref().map(|(seed, _)| (*bug, *seed))));
-    }
-    let mut missed = Vec::new();
-    for (bug, result) in found {
-        match result {
-            Some((seed, wrong)) => eprintln!("{:3} {bug:?}: seed {seed}: {wrong}", bug.rule()),
-            None if directed.contains(&bug) => eprintln!("{:3} {bug:?}: by its scenario", bug.rule()),
-            None => missed.push(bug),
-        }
-    }
-    missed
+/// Looks for bugs. Returns those that nothing notices.
+fn missed(bugs: &[Bug], choice: impl Fn(Bug) -> Choice) -> Vec<bug::Bug> {
+    let directed = directed();
+    let limit = |bug| if directed.contains(&bug) { DIRECTED_LIMIT } else { LIMIT };
+    let searches = bugs.iter().map(|bug| Search { bug: (*bug).into(), choice: choice(*bug), limit: limit(*bug) });
+    let mut unnoticed = search::unnoticed(searches);
+    unnoticed.retain(|bug| !matches!(bug, bug::Bug::Protocol(bug) if directed.contains(bug)));
+    unnoticed
 }
 
 /// Bugs of which `protocol::cache_node` has tests. Some show only with members that lie or help late, and all are honest and quick here;
@@ -163,11 +99,7 @@ fn without_a_planted_bug_nothing_is_noticed() {
     for choice in
         Bug::ALL.iter().map(|bug| choice(*bug)).collect::<Vec<_>>().chunk_by(|a, b| a == b).map(|same| same[0])
     {
-        for seed in 0..6 {
-            if let Some(wrong) = run(plan(seed, choice), None, false).wrong {
-                panic!("seed {seed} of {choice:?}: {wrong}");
-            }
-        }
+        search::assert_clean(choice, 6);
     }
 }
 

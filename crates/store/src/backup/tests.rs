@@ -479,7 +479,7 @@ fn write_the_fixture_of_this_format() {
     }
     changes.content(write(ContentId(7), 3 * CHUNK, "sparse"));
     store.commit_rows(changes).unwrap();
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backup/fixtures");
+    let fixtures = Path::new("src/backup/fixtures");
     std::fs::write(fixtures.join("format-4.archive"), archive(&store)).unwrap();
     std::fs::write(fixtures.join("format-4.contents"), everything(&store).join("\n") + "\n").unwrap();
 }

@@ -11,7 +11,7 @@ mod cluster;
 mod schema;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use model::{ClassId, NodeId, Oid, PageId, SpaceId};
 use prost::Message;
@@ -23,7 +23,7 @@ use wire::proto::response::Response;
 use wire::{handshake, proto};
 
 fn vector(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../proto/golden").join(format!("{name}.hex"))
+    Path::new("../../proto/golden").join(format!("{name}.hex"))
 }
 
 /// The bytes of a vector; `now` are the bytes that this build encodes.

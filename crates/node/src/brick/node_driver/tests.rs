@@ -1,7 +1,9 @@
 //! A logical node with indexes, asked without connections.
 
+use crate::brick::page_rows::Rows;
 use model::planted_bug::plant;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use model::{ClassId, Comparison, FieldNumber, Filter, Oid, Operand, RecordBuilder, RecordRef, Value, ValueRef};

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use model::{ClassId, Oid, SpaceId};
 
 use super::*;
+use crate::clock::LEAD_MS;
 use crate::commit::client_mark::ClientMark;
 use crate::ident::ClientId;
 use crate::page_cache::ObjectState;

@@ -1,6 +1,7 @@
 //! What the objects of a logical node take is counted with their changes.
 
 use model::planted_bug::assert_noticed;
+use store::RowChanges;
 
 use super::*;
 
