@@ -445,7 +445,7 @@ fn thread_in_a_forcing_scope_forces_what_it_has_submitted() {
     let fourth = submit_row(&store, b"fourth");
     commit(&store, [create(new_id(), "content")]);
     assert!(fourth.recv_timeout(PATIENCE).is_ok());
-    assert!(scope.force());
+    drop(scope);
 }
 
 #[test]
