@@ -474,7 +474,9 @@ fn thread_that_is_not_alone_leaves_its_changes_to_the_committer() {
     let (hold, _) = store.hold().unwrap();
     let batch = [&b"first"[..], b"second"].map(|key| submit_row(&store, key));
     drop(hold);
-    batch.iter().for_each(|reply| drop(reply.recv_timeout(PATIENCE).unwrap()));
+    for reply in &batch {
+        reply.recv_timeout(PATIENCE).unwrap();
+    }
     let own = std::thread::current().id();
     let forced = [1, 2].map(|round| {
         let scope = ForcingScope::enter();
