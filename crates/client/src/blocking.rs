@@ -75,7 +75,7 @@ pub fn wait<F: Future>(runtime: &Runtime, future: F) -> F::Output {
 #[cfg(feature = "embedded")]
 fn poll<F: Future>(mut future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
     loop {
-        let scope = store::ForcingScope::enter();
+        let scope = store::ForceScope::enter();
         let polled = future.as_mut().poll(context);
         if polled.is_ready() || !scope.force() {
             return polled;

@@ -11,12 +11,12 @@
 //! transactions that are not durable yet; readers do not. Errors are reported only when the state on which they depend is
 //! durable. A store in memory has no log and no committer: each thread applies its own transaction
 //! under the writer's lock. `committer` has the committer's loop. A thread that waits for its change may force the log itself
-//! (`forcing_scope`).
+//! (`force_scope`).
 
 pub(crate) mod apply;
 mod committer;
 pub(crate) mod contents;
-pub(crate) mod forcing_scope;
+pub(crate) mod force_scope;
 pub(crate) mod housekeeping;
 pub(crate) mod install;
 mod queue;
@@ -310,7 +310,7 @@ impl Core {
         }
     }
 
-    /// Wakes the committer, unless this thread [forces](forcing_scope) itself. While a batch is forced, this thread applies what is queued for
+    /// Wakes the committer, unless this thread [forces](force_scope) itself. While a batch is forced, this thread applies what is queued for
     /// the next one.
     fn wake_committer(&self) {
         if self.pipeline.force_lock.is_locked()
@@ -318,7 +318,7 @@ impl Core {
         {
             self.apply_queued(&mut writer);
         }
-        if !forcing_scope::is_forced_by_this_thread(self) {
+        if !force_scope::is_forced_by_this_thread(self) {
             self.pipeline.queue.wake();
         }
     }

@@ -55,7 +55,7 @@ pub use backup::restore::RestoreTarget;
 pub use backup::{ArchiveSink, BackupSummary, BaseIndex, check_archive, read_archive_index};
 pub use change_tracking::{ChangeSet, ChangeTracker};
 pub use commit::contents::ContentChange;
-pub use commit::forcing_scope::ForcingScope;
+pub use commit::force_scope::ForceScope;
 pub use commit::row_changes::{RowChanges, RowReply, RowSequence};
 pub use directory::{DirectoryContents, lock_owner, prepare_directory};
 pub use disk::{begin_write_back, rename_new};

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::backup::{self, ArchiveSink, BackupSummary, BaseIndex};
 use crate::change_tracking::{ChangeSet, ChangeTracker};
 use crate::commit::Core;
-use crate::commit::forcing_scope;
+use crate::commit::force_scope;
 use crate::commit::row_changes::{RowChanges, RowReply};
 use crate::engine::EnginePin;
 use crate::error;
@@ -351,7 +351,7 @@ impl Store {
     /// are too large; [`ErrorKind::Exists`] and [`ErrorKind::NotFound`], naming the content; [`ErrorKind::Full`] without room.
     /// Every kind except [`ErrorKind::Unknown`] means that nothing was changed.
     pub fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
-        forcing_scope::note_submission(&self.inner.core, 1);
+        force_scope::note_submission(&self.inner.core, 1);
         self.core().submit_rows(changes, done);
     }
 
@@ -365,7 +365,7 @@ impl Store {
     /// Submits several changes, each as by [`Store::submit_rows`] and in this order, so that one force makes all of them
     /// durable, if there is room for them.
     pub fn submit_rows_together(&self, changes: Vec<(RowChanges, RowReply)>) {
-        forcing_scope::note_submission(&self.inner.core, changes.len());
+        force_scope::note_submission(&self.inner.core, changes.len());
         self.core().submit_rows_together(changes);
     }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::audit::audit;
 use super::world::{SimulatedStore, small_options};
 use super::*;
-use crate::ForcingScope;
+use crate::ForceScope;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::read::rows;
@@ -418,30 +418,30 @@ fn submit_row(store: &Store, key: &[u8]) -> mpsc::Receiver<(std::thread::ThreadI
 }
 
 #[test]
-fn thread_in_a_forcing_scope_forces_what_it_has_submitted() {
+fn thread_in_a_force_scope_forces_what_it_has_submitted() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), busy_options()).unwrap();
     let own = std::thread::current().id();
-    let scope = ForcingScope::enter();
+    let scope = ForceScope::enter();
     let first = submit_row(&store, b"first");
     // A scope within another one leaves all to that.
-    assert!(!ForcingScope::enter().force());
+    assert!(!ForceScope::enter().force());
     assert!(first.try_recv().is_err(), "it was forced before the end of the scope");
     assert!(scope.force());
     let (thread, position) = first.try_recv().unwrap();
     assert_eq!((thread, store.position() >= position), (own, true));
     assert_eq!(store.row(b"first").unwrap().unwrap(), &b"value"[..]);
     // Nothing was submitted.
-    assert!(!ForcingScope::enter().force());
+    assert!(!ForceScope::enter().force());
     // Without a scope, and at the end of one that is not to force, the committer does it.
     let second = submit_row(&store, b"second");
     assert_ne!(second.recv_timeout(PATIENCE).unwrap().0, own);
-    let scope = ForcingScope::enter();
+    let scope = ForceScope::enter();
     let third = submit_row(&store, b"third");
     drop(scope);
     assert_ne!(third.recv_timeout(PATIENCE).unwrap().0, own);
     // A thread that waits within a scope does not wait for itself.
-    let scope = ForcingScope::enter();
+    let scope = ForceScope::enter();
     let fourth = submit_row(&store, b"fourth");
     commit(&store, [create(new_id(), "content")]);
     assert!(fourth.recv_timeout(PATIENCE).is_ok());
@@ -455,7 +455,7 @@ fn what_a_thread_forces_while_another_forces_is_left_to_the_committer() {
     std::thread::scope(|threads| {
         let (hold, _) = store.hold().unwrap();
         let forced = threads.spawn(|| {
-            let scope = ForcingScope::enter();
+            let scope = ForceScope::enter();
             let reply = submit_row(&store, b"row");
             (scope.force(), reply)
         });
@@ -479,7 +479,7 @@ fn thread_that_is_not_alone_leaves_its_changes_to_the_committer() {
     }
     let own = std::thread::current().id();
     let forced = [1, 2].map(|round| {
-        let scope = ForcingScope::enter();
+        let scope = ForceScope::enter();
         let reply = submit_row(&store, &[round]);
         let forced = scope.force();
         assert_eq!(reply.recv_timeout(PATIENCE).unwrap().0 == own, forced);
@@ -501,7 +501,7 @@ fn marker_follows_what_threads_have_forced() {
             std::thread::sleep(Duration::from_millis(5));
         }
         for row in 0..3 {
-            let scope = ForcingScope::enter();
+            let scope = ForceScope::enter();
             let reply = submit_row(&store, &[round, row]);
             // The committer may force meanwhile, because it was woken to look.
             let _ = scope.force();
@@ -520,7 +520,7 @@ fn replies_are_in_the_order_of_the_log_whichever_threads_force() {
             let (store, replied) = (&store, &replied);
             threads.spawn(move || {
                 for row in 0..200_u8 {
-                    let (scope, replied) = (ForcingScope::enter(), replied.clone());
+                    let (scope, replied) = (ForceScope::enter(), replied.clone());
                     let mut changes = RowChanges::new();
                     changes.put(&[thread, row], Bytes::from_static(b"value"));
                     let (ended, end) = mpsc::channel();

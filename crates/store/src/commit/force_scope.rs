@@ -31,18 +31,18 @@ struct ThreadScope {
     submitted: Cell<usize>,
 }
 
-/// While it exists, the thread forces what it submits to a durable store by [`ForcingScope::force`], and the committer is not woken for that.
+/// While it exists, the thread forces what it submits to a durable store by [`ForceScope::force`], and the committer is not woken for that.
 ///
 /// Enter it without locks that the receivers of replies need: they are called by this thread.
 #[derive(Debug)]
 #[must_use = "what was submitted is forced at its end"]
-pub struct ForcingScope {
+pub struct ForceScope {
     /// Whether this is the outermost scope of the thread. Others do nothing.
     is_outermost: bool,
     of_thread: PhantomData<*const ()>,
 }
 
-impl ForcingScope {
+impl ForceScope {
     /// Begins a scope of this thread.
     pub fn enter() -> Self {
         let is_outermost = SCOPE.with(|scope| !scope.is_entered.replace(true));
@@ -68,8 +68,8 @@ impl ForcingScope {
     }
 }
 
-impl Drop for ForcingScope {
-    /// Without [`ForcingScope::force`], the committer forces what was submitted.
+impl Drop for ForceScope {
+    /// Without [`ForceScope::force`], the committer forces what was submitted.
     fn drop(&mut self) {
         if let Some((core, _)) = self.end() {
             core.pipeline.queue.wake();
