@@ -169,7 +169,7 @@ async fn killed_brick_stops_a_fail_stop_space_until_it_is_back() {
     let shown = world.run(&["space", "show", "main", "--json"]).json();
     assert_eq!((&shown[0]["state"], &shown[0]["policy"]), (&"stopped".into(), &"fail_stop".into()), "{shown:?}");
     let put = world.run(&["object", "put", "/name", small_file(), "--json"]);
-    assert!(put.code != 0, "{}", put.stderr);
+    assert_eq!(put.code, 5, "{}", put.stderr);
     // The other space has nothing at this brick: it serves, and gets no events.
     small.transact(|t| async move { t.create_blob("fine") }).await.unwrap();
 

@@ -293,7 +293,7 @@ impl Core {
         }
         self.queue_opening();
         match self.pipeline.queue.push(job) {
-            Ok(()) => self.wake_committer(),
+            Ok(()) => self.announce(),
             Err(job) => self.refuse(*job, error::closed()),
         }
     }
@@ -305,22 +305,26 @@ impl Core {
         }
         self.queue_opening();
         match self.pipeline.queue.push_all(jobs) {
-            Ok(()) => self.wake_committer(),
+            Ok(()) => self.announce(),
             Err(jobs) => jobs.into_iter().for_each(|job| self.refuse(job, error::closed())),
         }
     }
 
-    /// Wakes the committer, unless this thread [forces](force_scope) itself. While a batch is forced, this thread applies what is queued for
-    /// the next one.
+    /// Has what is queued forced: by the committer, unless this thread [does it](force_scope).
+    fn announce(&self) {
+        if !force_scope::is_forced_by_this_thread(self) {
+            self.wake_committer();
+        }
+    }
+
+    /// Wakes the committer. While a batch is forced, this thread applies what is queued for the next one.
     fn wake_committer(&self) {
         if self.pipeline.force_lock.is_locked()
             && let Some(mut writer) = self.pipeline.writer.try_lock()
         {
             self.apply_queued(&mut writer);
         }
-        if !force_scope::is_forced_by_this_thread(self) {
-            self.pipeline.queue.wake();
-        }
+        self.pipeline.queue.wake();
     }
 
     /// Submits a transaction and waits for its result, which is stored at `slot`.
@@ -332,8 +336,6 @@ impl Core {
             match self.pipeline.queue.push_and_join(job) {
                 Ok(end) => {
                     self.wake_committer();
-                    // This thread waits here, so it does not force.
-                    self.pipeline.queue.wake();
                     if !self.options.threads {
                         self.force()?;
                     }

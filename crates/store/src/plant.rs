@@ -110,6 +110,15 @@ model::planted_bugs! {
 }
 
 model::planted_bugs! {
+    /// A bug in forces by threads that wait for their own changes.
+    pub enum ForceBug {
+        RepliesOvertaken "replies to a batch are sent before those to an earlier one"
+        MarkerForgotten "the committer writes no marker after what other threads have forced"
+        OthersIgnored "a thread forces although others commit, too"
+    }
+}
+
+model::planted_bugs! {
     /// A bug in holding a store for a cut (K1).
     pub enum CutBug {
         LogNotHeld "changes become durable while the store is held"

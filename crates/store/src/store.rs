@@ -356,8 +356,8 @@ impl Store {
     }
 
     /// Has `hook` called after the replies to the changes that were forced together, with their number, by the thread that
-    /// replies. No lock of the store is held, but nobody is told of later forces meanwhile. It replaces an earlier hook. A store in memory
-    /// forces nothing.
+    /// replies. The store sends no replies to later changes before it returns, and holds no other lock meanwhile. It replaces an earlier hook.
+    /// A store in memory forces nothing.
     pub fn set_reply_hook(&self, hook: impl Fn(usize) + Send + Sync + 'static) {
         self.core().reply_hook.store(Some(Arc::new(Box::new(hook))));
     }
@@ -398,7 +398,8 @@ impl Store {
     /// Waits for the force under way, and takes a snapshot of what is durable then. Nothing more becomes durable or visible, and no change
     /// is answered, before the [`Hold`] is dropped: changes that are submitted meanwhile wait. So a hold should be short.
     ///
-    /// The hold and the calls that force the log themselves, such as [`Store::force`], must not be on the same thread.
+    /// The hold and the calls that force the log themselves, such as [`Store::force`], must not be on the same thread. The receiver of a reply
+    /// must not hold the store.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] in memory, where changes are durable at once; those of [`Store::snapshot`].

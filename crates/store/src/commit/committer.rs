@@ -19,7 +19,7 @@ use super::{Core, DurableFiles, Job};
 use crate::disk;
 use crate::error;
 use crate::log::{FrameBatch, LogError};
-use crate::plant::{Bug, FaultBug, planted};
+use crate::plant::{Bug, FaultBug, ForceBug, planted};
 use crate::rows::mob::LogPosition;
 
 /// How long the log is idle before a marker records that its last frames were forced.
@@ -136,7 +136,7 @@ impl Core {
         let forced = chunks.and_then(|()| self.write_batch(durable, &batch, prev, &decided));
         let result = forced.map_err(|error| self.roll_back(&error, prev, &mut decided, &mut rounds));
         *spare = batch.into_empty();
-        let replying = self.pipeline.reply_lock.lock();
+        let replying = (!planted(ForceBug::RepliesOvertaken)).then(|| self.pipeline.reply_lock.lock());
         drop(spare);
         if planted(Bug::RepliedOutOfOrder) {
             decided.reverse();

@@ -18,8 +18,6 @@ pub(crate) struct CommitQueue {
     work: Condvar,
     /// Whether the committer waits for transactions.
     is_waiting: AtomicBool,
-    /// Whether it waits for a limited time.
-    is_limited: AtomicBool,
 }
 
 #[derive(Default)]
@@ -29,6 +27,8 @@ struct QueueState {
     round: Round,
     /// Whether jobs were drained and applied that no force has included.
     unforced: bool,
+    /// Whether the committer waits for a limited time.
+    is_wait_limited: bool,
     closing: bool,
 }
 
@@ -92,13 +92,22 @@ impl CommitQueue {
         }
     }
 
-    /// Another thread has forced something: unless the committer looks by itself soon, it is woken to write a marker, or to look for room
-    /// for transactions that wait.
-    pub(crate) fn look_again(&self, has_backlog: bool) {
-        if has_backlog || !self.is_limited.load(Ordering::Relaxed) {
-            self.lock().unforced = true;
+    /// Another thread has forced something. The committer must look whether to write a marker, and whether there is room for transactions that
+    /// wait. It is woken unless its wait ends by itself soon.
+    pub(crate) fn look_again(&self) {
+        let mut state = self.lock();
+        if !state.is_wait_limited {
+            state.unforced = true;
+            drop(state);
             self.wake();
         }
+    }
+
+    /// Whether the committer waits until it is woken, however long that takes.
+    #[cfg(test)]
+    pub(crate) fn is_committer_resting(&self) -> bool {
+        let state = self.lock();
+        self.is_waiting.load(Ordering::Relaxed) && !state.is_wait_limited
     }
 
     /// Moves the queued transactions to `jobs` for applying. A later force must include them.
@@ -129,14 +138,14 @@ impl CommitQueue {
         if state.is_idle() && !state.closing {
             // Set under the lock, so a thread that queues something later sees it.
             self.is_waiting.store(true, Ordering::Relaxed);
-            self.is_limited.store(at_most.is_some(), Ordering::Relaxed);
+            state.is_wait_limited = at_most.is_some();
             state = match at_most {
                 Some(limit) => self.work.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
         let woken = !self.is_waiting.swap(false, Ordering::Relaxed);
-        self.is_limited.store(false, Ordering::Relaxed);
+        state.is_wait_limited = false;
         match *state {
             QueueState { closing: true, .. } => WaitOutcome::Closing,
             ref state if woken || !state.is_idle() => WaitOutcome::Woken,

@@ -4,8 +4,9 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use model::planted_bug::assert_noticed;
 use parking_lot::Mutex;
 
 use super::audit::audit;
@@ -14,12 +15,15 @@ use super::*;
 use crate::ForceScope;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
+use crate::plant::ForceBug;
 use crate::read::rows;
 use crate::read::{Piece, Readable};
 
 const CHUNK: usize = 64 << 10;
 /// How long a reply may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a reply is awaited that must not come.
+const NO_REPLY_WAIT: Duration = Duration::from_secs(1);
 
 fn busy_options() -> Options {
     Options { threads: true, mob_bytes: 256 << 10, segment_bytes: 64 << 10, ..small_options() }
@@ -493,11 +497,11 @@ fn marker_follows_what_threads_have_forced() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), busy_options()).unwrap();
     for round in 0..3_u8 {
-        // The committer rests until something is submitted.
-        let has_marker = || store.core().pipeline.writer.lock().has_marker;
-        let deadline = std::time::Instant::now() + PATIENCE;
-        while !has_marker() {
-            assert!(std::time::Instant::now() < deadline, "no marker was written before round {round}");
+        // The committer rests when it has written a marker.
+        let deadline = Instant::now() + PATIENCE;
+        let pipeline = &store.core().pipeline;
+        while !pipeline.queue.is_committer_resting() || !pipeline.writer.lock().has_marker {
+            assert!(Instant::now() < deadline, "no marker was written before round {round}");
             std::thread::sleep(Duration::from_millis(5));
         }
         for row in 0..3 {
@@ -506,6 +510,9 @@ fn marker_follows_what_threads_have_forced() {
             // The committer may force meanwhile, because it was woken to look.
             let _ = scope.force();
             assert!(reply.recv_timeout(PATIENCE).is_ok(), "round {round}, row {row}");
+            let is_resting = pipeline.queue.is_committer_resting();
+            let has_marker = pipeline.writer.lock().has_marker;
+            assert!(!is_resting || has_marker, "the committer rests without a marker in round {round} after row {row}");
         }
     }
 }
@@ -542,4 +549,31 @@ fn replies_are_in_the_order_of_the_log_whichever_threads_force() {
     let replied = replied.lock();
     assert_eq!(replied.len(), 800);
     assert!(replied.is_sorted(), "a later change was answered first");
+}
+
+#[test]
+fn replies_to_a_batch_precede_those_to_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), busy_options()).unwrap();
+    let (ended, end) = mpsc::channel();
+    let scope = ForceScope::enter();
+    let (writer, mut changes) = (store.clone(), RowChanges::new());
+    changes.put(b"first", Bytes::from_static(b"value"));
+    store.submit_rows(changes, move |_| {
+        // The committer forces it while this thread replies.
+        let second = submit_row(&writer, b"second");
+        let is_overtaken = second.recv_timeout(NO_REPLY_WAIT).is_ok();
+        ended.send((second, is_overtaken)).unwrap();
+    });
+    assert!(scope.force());
+    let (second, is_overtaken) = end.try_recv().unwrap();
+    assert!(!is_overtaken, "a later change was answered first");
+    second.recv_timeout(PATIENCE).unwrap();
+}
+
+#[test]
+fn planted_bugs_of_forces_are_noticed() {
+    assert_noticed(&[ForceBug::RepliesOvertaken], replies_to_a_batch_precede_those_to_the_next_one);
+    assert_noticed(&[ForceBug::MarkerForgotten], marker_follows_what_threads_have_forced);
+    assert_noticed(&[ForceBug::OthersIgnored], thread_that_is_not_alone_leaves_its_changes_to_the_committer);
 }

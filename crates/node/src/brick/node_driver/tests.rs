@@ -1,11 +1,10 @@
 //! A logical node with indexes, asked without connections.
 
-use crate::brick::page_rows::Rows;
-use model::planted_bug::plant;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use model::planted_bug::plant;
 use model::{ClassId, Comparison, FieldNumber, Filter, Oid, Operand, RecordBuilder, RecordRef, Value, ValueRef};
 use proptest::prelude::*;
 use protocol::commit::client_mark::ClientMark;
@@ -15,7 +14,7 @@ use protocol::ident::{ClientId, TxnId};
 use protocol::page_cache::{FetchId, ObjectState};
 use protocol::validate::Read;
 use query::key::{IndexEntry, KeyRange};
-use store::{Options, Store};
+use store::{Options, RowChanges, Store};
 use wire::cluster::{IndexRange, ListNodeObjects, Scan, ScanPosition, Scanned};
 
 use super::*;
@@ -23,6 +22,7 @@ use crate::brick::guards;
 use crate::brick::index_rows::{self, IndexId, Mark};
 use crate::brick::indexes::IndexSpec;
 use crate::brick::node_inbox::NodeInbox;
+use crate::brick::page_rows::Rows;
 use crate::brick::routing::NodeEvent;
 use crate::brick::scan::scan;
 

@@ -1,7 +1,8 @@
 //! What is written of outcomes that everybody has heard of.
 
-use super::*;
 use wire::cluster::decode_record;
+
+use super::*;
 
 /// Whether a row says who has still to acknowledge how a transaction has ended.
 fn is_open(store: &Store, txn: TxnId) -> bool {

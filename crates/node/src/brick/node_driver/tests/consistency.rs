@@ -4,9 +4,7 @@ use bytes::Bytes;
 use model::planted_bug::{PlantedBug, assert_noticed};
 use model::{ContentId, ContentOrigin, ContentRef, Entry, EntryKey, Kind};
 use protocol::entries::unique_entry;
-use std::ops::ControlFlow;
 use store::ContentChange;
-use store::RowChanges;
 use wire::cluster::encode_record;
 
 use super::*;

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use model::planted_bug::assert_noticed;
 use model::{ContentId, ContentOp, ContentPatch, ContentRef};
-use std::ops::ControlFlow;
 
 use super::*;
 use crate::brick::node_driver::staging::STAGING_LEASE_MS;

@@ -1,13 +1,11 @@
 //! A damaged row costs what needs it, and nothing else (K4).
 
-use crate::brick::page_rows::Rows;
 use model::planted_bug::assert_noticed;
 use model::{Entry, EntryKey, Kind};
 use protocol::entries::{collection_guard, entry_guard, unbound_key, unique_entry};
 use protocol::locks::LockMode;
 use protocol::page_cache::FetchReply;
 use protocol::validate::ReadVersion;
-use store::RowChanges;
 
 use super::*;
 use crate::brick::entry_rows::{entry_key, totals_key};

@@ -1,8 +1,6 @@
 //! Scans of indexes, and indexes that are built and dropped.
 
 use super::*;
-use std::ops::ControlFlow;
-use store::RowChanges;
 
 #[test]
 fn ranges_come_in_order_either_way_from_a_place_on_filtered_and_counted() {

@@ -1,7 +1,6 @@
 //! What a full store in memory still takes.
 
 use model::{Entry, EntryKey, Kind};
-use store::RowChanges;
 
 use super::*;
 

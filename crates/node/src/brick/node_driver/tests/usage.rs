@@ -1,7 +1,6 @@
 //! What the objects of a logical node take is counted with their changes.
 
 use model::planted_bug::assert_noticed;
-use store::RowChanges;
 
 use super::*;
 
