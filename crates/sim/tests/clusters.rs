@@ -1,4 +1,4 @@
-//! Whole clusters from seeds: nothing is found wrong, and each seed is the same run each time.
+//! Whole clusters from seeds: nothing is found wrong, and a seed is the same run each time.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
@@ -9,8 +9,10 @@ use sim::plan::Topology;
 use sim::run::run;
 use sim::workload::{Choice, Faults, Workload, plan};
 
-/// Seeds that are run, each twice.
+/// Seeds that are run.
 const SEEDS: u64 = 300;
+/// Of so many seeds one is run twice.
+const REPEATED: u64 = 4;
 
 /// A run in which clocks drift for so long that a peer server would refuse its clients, if the drift had no limit.
 #[test]
@@ -22,7 +24,7 @@ fn clocks_that_drift_for_long_do_not_disconnect_clients() {
 
 #[test]
 #[allow(clippy::print_stderr, reason = "how much was run is worth knowing")]
-fn nothing_is_found_wrong_and_each_seed_is_the_same_each_time() {
+fn nothing_is_found_wrong_and_a_seed_is_the_same_each_time() {
     let seeds = std::env::var("MORTAR_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
     let (next, events, succeeded) = (AtomicU64::new(0), AtomicU64::new(0), AtomicUsize::new(0));
     let turned_away = AtomicU64::new(0);
@@ -32,11 +34,14 @@ fn nothing_is_found_wrong_and_each_seed_is_the_same_each_time() {
             if seed >= seeds {
                 return;
             }
-            let [first, second] = [0; 2].map(|_| run(plan(seed, Choice::default()), None, false));
+            let run = || run(plan(seed, Choice::default()), None, false);
+            let first = run();
             if let Some(wrong) = first.wrong {
                 panic!("seed {seed}: {wrong}");
             }
-            assert_eq!(first.digest(), second.digest(), "seed {seed} is not the same each time");
+            if seed % REPEATED == 0 {
+                assert_eq!(first.digest(), run().digest(), "seed {seed} is not the same each time");
+            }
             events.fetch_add(first.count.events, Ordering::Relaxed);
             succeeded.fetch_add(first.succeeded(), Ordering::Relaxed);
             turned_away.fetch_add(first.count.turned_away, Ordering::Relaxed);

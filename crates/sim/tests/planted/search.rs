@@ -34,7 +34,8 @@ impl Search {
     }
 }
 
-/// Looks for bugs, on all processors. Returns those that nothing noticed.
+/// Looks for bugs, on all processors. Returns those that nothing noticed. What is noticed must be the bug: without it, nothing is wrong
+/// in the same plan.
 #[allow(clippy::print_stderr, reason = "how soon each is noticed is worth knowing")]
 pub(crate) fn unnoticed(searches: impl IntoIterator<Item = Search>) -> Vec<Bug> {
     let only = std::env::var("MORTAR_BUG").ok();
@@ -44,34 +45,46 @@ pub(crate) fn unnoticed(searches: impl IntoIterator<Item = Search>) -> Vec<Bug> 
     searches.iter_mut().for_each(|search| search.limit = asked.unwrap_or(search.limit));
     let is_written = std::env::var_os("MORTAR_WRITE_SEEDS").is_some();
     let known = if asked.is_some() || is_written { BTreeMap::new() } else { known_seeds() };
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let noticed = Mutex::new(BTreeMap::new());
+    on_all_processors(&searches, |search| {
+        let known = known.get(&format!("{:?}", search.bug)).copied();
+        if let Some((seed, wrong)) = search.first_noticed(known) {
+            noticed.lock().unwrap().insert(search.bug, (search.choice, seed, wrong));
+        }
+    });
+    let noticed = noticed.into_inner().unwrap();
+    if is_written {
+        write_seeds(noticed.iter().map(|(bug, (_, seed, _))| (*bug, *seed)));
+    }
+    for (bug, (_, seed, wrong)) in &noticed {
+        eprintln!("{:3} {bug:?}: seed {seed}: {wrong}", bug.rule());
+    }
+    let mut plans: Vec<(Choice, u64)> = Vec::new();
+    for (choice, seed, _) in noticed.values() {
+        if !plans.contains(&(*choice, *seed)) {
+            plans.push((*choice, *seed));
+        }
+    }
+    on_all_processors(&plans, |(choice, seed)| {
+        if let Some(wrong) = run(plan(*seed, *choice), None, false).wrong {
+            panic!("seed {seed} of {choice:?}, without a planted bug: {wrong}");
+        }
+    });
+    searches.into_iter().map(|search| search.bug).filter(|bug| !noticed.contains_key(bug)).collect()
+}
+
+/// Calls `action` for all items, on as many threads as there are processors.
+fn on_all_processors<T: Sync>(items: &[T], action: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
-                while let Some(search) = searches.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let known = known.get(&format!("{:?}", search.bug)).copied();
-                    found.lock().unwrap().insert(search.bug, search.first_noticed(known));
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    action(item);
                 }
             });
         }
     });
-    let found = found.into_inner().unwrap();
-    if is_written {
-        write_seeds(found.iter().filter_map(|(bug, found)| Some((*bug, found.as_ref()?.0))));
-    }
-    for (bug, (seed, wrong)) in found.iter().filter_map(|(bug, found)| Some((bug, found.as_ref()?))) {
-        eprintln!("{:3} {bug:?}: seed {seed}: {wrong}", bug.rule());
-    }
-    found.into_iter().filter(|(_, found)| found.is_none()).map(|(bug, _)| bug).collect()
-}
-
-/// What is noticed must be the bug: without one, nothing is noticed in these seeds.
-pub(crate) fn assert_clean(choice: Choice, seeds: u64) {
-    for seed in 0..seeds {
-        if let Some(wrong) = run(plan(seed, choice), None, false).wrong {
-            panic!("seed {seed} of {choice:?}: {wrong}");
-        }
-    }
 }
 
 fn known_seeds() -> BTreeMap<String, u64> {
