@@ -56,7 +56,8 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// The directory of the report and, during the run, of the measured files; must be on a disk.
-    /// Default: bench (figures: figures) in the target directory.
+    /// Default: bench (figures: figures) in the target directory. As root, measured files are in
+    /// /var/tmp if other users cannot enter that directory: PostgreSQL does not run as root.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -111,8 +112,11 @@ fn measure(arguments: &Arguments) -> Result<bool> {
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let out = arguments.out.clone().unwrap_or_else(|| target.join(name.directory()));
-    let run = Run { quick: arguments.quick, only: arguments.only.clone(), data: out.join("data") };
-    fs::create_dir_all(&run.data)?;
+    let data = out.join("data");
+    fs::create_dir_all(&data)?;
+    let temporary = if arguments.out.is_none() { rival::servers::enterable_instead_of(&data)? } else { None };
+    let data = temporary.as_ref().map_or(data, |temporary| temporary.path().to_owned());
+    let run = Run { quick: arguments.quick, only: arguments.only.clone(), data };
     let machine = Machine::describe(&run.data);
     progress::line(format_args!("{}", machine.line()));
     let figures = name.figures(&run, arguments)?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::fs::{Uid, chown};
+use tempfile::TempDir;
 
 use crate::Result;
 use crate::process::{Address, Server, find_program};
@@ -44,6 +45,16 @@ pub(crate) fn memcached(directory: &Path, address: &Address) -> Result<Server> {
 /// Whether PostgreSQL is installed.
 pub(crate) fn has_postgres() -> bool {
     postgres_program("initdb").is_ok() && postgres_program("postgres").is_ok()
+}
+
+/// A temporary directory that the user of PostgreSQL can enter, if it cannot enter this one. As this one should be, it is on a disk.
+pub(crate) fn enterable_instead_of(directory: &Path) -> Result<Option<TempDir>> {
+    if postgres_user()?.is_none() || check_enterable(&std::path::absolute(directory)?).is_ok() {
+        return Ok(None);
+    }
+    let temporary = tempfile::Builder::new().prefix("mortar-bench-").tempdir_in("/var/tmp")?;
+    fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o711))?;
+    Ok(Some(temporary))
 }
 
 /// Creates a database in a directory and starts PostgreSQL for it, on TCP, with its default durability: a transaction is on disk
