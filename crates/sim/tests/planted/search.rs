@@ -59,18 +59,23 @@ pub(crate) fn unnoticed(searches: impl IntoIterator<Item = Search>) -> Vec<Bug> 
     for (bug, (_, seed, wrong)) in &noticed {
         eprintln!("{:3} {bug:?}: seed {seed}: {wrong}", bug.rule());
     }
-    let mut plans: Vec<(Choice, u64)> = Vec::new();
-    for (choice, seed, _) in noticed.values() {
-        if !plans.contains(&(*choice, *seed)) {
-            plans.push((*choice, *seed));
+    assert_clean(noticed.values().map(|(choice, seed, _)| (*choice, *seed)));
+    searches.into_iter().map(|search| search.bug).filter(|bug| !noticed.contains_key(bug)).collect()
+}
+
+/// Without a planted bug nothing is wrong in these plans.
+fn assert_clean(plans: impl Iterator<Item = (Choice, u64)>) {
+    let mut distinct = Vec::new();
+    for one in plans {
+        if !distinct.contains(&one) {
+            distinct.push(one);
         }
     }
-    on_all_processors(&plans, |(choice, seed)| {
+    on_all_processors(&distinct, |(choice, seed)| {
         if let Some(wrong) = run(plan(*seed, *choice), None, false).wrong {
             panic!("seed {seed} of {choice:?}, without a planted bug: {wrong}");
         }
     });
-    searches.into_iter().map(|search| search.bug).filter(|bug| !noticed.contains_key(bug)).collect()
 }
 
 /// Calls `action` for all items, on as many threads as there are processors.
