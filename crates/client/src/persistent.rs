@@ -8,6 +8,100 @@
 //!    the struct. So a program that is older than the class, or that uses a superclass of the object's class, loses nothing.
 //!    Fields that the class no longer has are dropped. Fields that are newer than the schema are kept, so a schema may be old.
 //! 2. No value is converted silently: a value that does not fit the struct's field is an error that names field and class.
+//!
+//! # The derive macro
+//!
+//! ```
+//! use client::persistent::Layout;
+//! use client::{Persistent, Ref};
+//!
+//! #[derive(Persistent, Debug, PartialEq)]
+//! struct Person {
+//!     #[persistent(index)]
+//!     name: String,
+//!     age: Option<i64>,
+//!     boss: Option<Ref<Person>>,
+//! }
+//!
+//! let layout = Layout::declared::<Person>(model::ClassId(1));
+//! let ann = Person { name: "Ann".into(), age: Some(30), boss: None };
+//! let record = ann.to_record(&layout, None)?;
+//! assert_eq!(Person::from_record(&model::RecordRef::new(&record)?, &layout)?, ann);
+//! assert_eq!(Person::class().indexes[0].name, "Person.name");
+//! # Ok::<(), model::Error>(())
+//! ```
+//!
+//! Attributes of a struct:
+//!
+//! | attribute | means |
+//! | --- | --- |
+//! | `class = "com.example.Person"` | the name of the class; by default that of the struct |
+//! | `index(name, age)`, `unique(name, age)` | an index of several fields |
+//! | `crate = "path"` | the crate that has the module `persistent`; by default `client` |
+//!
+//! Attributes of a field:
+//!
+//! | attribute | means |
+//! | --- | --- |
+//! | `rename = "full_name"` | the field's name in the class |
+//! | `number = 3` | the field's number in the class: the field is found by it, and not by its name |
+//! | `default`, `default = 3` | its value in new objects and in records that lack it |
+//! | `index`, `unique` | an index of this field |
+//! | `parent` | the fields of another persistent struct, whose class this class extends; on the first field only |
+//! | `skip` | the field is not stored; it is `Default` when read |
+//!
+//! A struct that cannot be stored does not compile, and the message says why:
+//!
+//! ```compile_fail,E0277
+//! #[derive(client::Persistent)]
+//! struct Thing {
+//!     content: Vec<u8>, // bytes are `Bytes`
+//! }
+//! ```
+//!
+//! ```compile_fail
+//! #[derive(client::Persistent)]
+//! enum Colour {
+//!     Red,
+//! }
+//! ```
+//!
+//! ```compile_fail
+//! #[derive(client::Persistent)]
+//! struct Pair(i64, i64);
+//! ```
+//!
+//! ```compile_fail
+//! #[derive(client::Persistent)]
+//! struct Generic<T> {
+//!     value: T,
+//! }
+//! ```
+//!
+//! ```compile_fail
+//! #[derive(client::Persistent)]
+//! struct Misspelt {
+//!     #[persistent(indexed)]
+//!     value: i64,
+//! }
+//! ```
+//!
+//! ```compile_fail
+//! #[derive(client::Persistent)]
+//! struct Twice {
+//!     a: i64,
+//!     #[persistent(rename = "a")]
+//!     b: i64,
+//! }
+//! ```
+//!
+//! ```compile_fail
+//! #[derive(client::Persistent)]
+//! #[persistent(index(colour))]
+//! struct NoSuchField {
+//!     a: i64,
+//! }
+//! ```
 
 mod classes;
 mod layout;

@@ -11,14 +11,12 @@
 //! | [`scenario`] | plans as text, and what must come of them |
 //! | [`run`] | a run of a plan, and what has come of it |
 //! | [`shrink`] | a short plan that fails as a long one does |
-//! | [`history`] | what clients did and saw, as JSON lines |
-//! | [`check`] | what must hold of a history, one file for each demand |
 //! | [`cost`] | a model of throughput |
+//!
+//! Histories and their checkers are the crate [`check`].
 
 pub mod bug;
-pub mod check;
 pub mod cost;
-pub mod history;
 pub mod object;
 pub mod openings;
 pub mod plan;

@@ -157,6 +157,3 @@ impl fmt::Display for Scenario {
         expected.iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,8 +9,8 @@ use model::NodeId;
 use protocol::ident::TxnId;
 use protocol::placement::decider::PersistedNode;
 
-use crate::history::History;
 use crate::plan::{Action, Demand, DiskWork, Plan};
+use check::history::History;
 
 mod actions;
 mod appends;
@@ -18,7 +18,7 @@ mod brick;
 mod cache_node;
 mod catalog;
 mod client;
-mod clock;
+pub mod clock;
 mod cuts;
 mod directories;
 mod disk;

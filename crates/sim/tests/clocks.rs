@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
+use check::history::Outcome;
 use node::drivers::peer::plant::Bug as PeerBug;
 use protocol::plant::Bug;
-use sim::history::Outcome;
 use sim::plan::{Action, Key, Operation, Plan, ProcessName, Step, Topology};
 use sim::run::{RunReport, run};
 use sim::workload::{Choice, Faults, Workload, plan};

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use check::history::{Kind, Operation, Outcome, Step};
 use client::{Client, ConnectOptions, IsolationLevel};
 use mortar_tests::following::FollowingBackup;
 use mortar_tests::{CommandOutput, Server, mortar, run};
-use sim::history::{Kind, Operation, Outcome, Step};
 use tokio::task::{self, JoinHandle};
 
 use crate::acts::Act;

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use check::history::{Kind, Operation, Outcome, Step};
 use client::Oid;
 use model::ClassId;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sim::history::{Kind, Operation, Outcome, Step};
 use tokio::sync::watch;
 use tokio::time::{self, Instant};
 

@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use sim::check::{Summary, Violation, acknowledged, bank, exactly_once, pram, snapshot, strict_serializability};
-use sim::history::{History, Kind, Operation, Outcome, Step, Value};
+use check::history::{History, Kind, Operation, Outcome, Step, Value};
+use check::{Summary, Violation, acknowledged, bank, exactly_once, pram, snapshot, strict_serializability};
 
 use crate::objects::{BALANCE, Objects};
 

@@ -12,10 +12,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use check::history::{History, Kind, Operation, Outcome, Step};
+use check::{pram, strict_serializability};
 use client::{Client, CommitOutcome, ConnectOptions, ErrorKind, IsolationLevel, Oid, PlacementHint, Transaction};
 use model::{ClassId, NodeId};
-use sim::check::{pram, strict_serializability};
-use sim::history::{History, Kind, Operation, Outcome, Step};
 use tokio::time;
 
 use crate::objects::{single_object, value};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use sim::history::{Kind, Outcome, Step, Value};
+use check::history::{Kind, Outcome, Step, Value};
 
 use crate::judge::{FinalState, judge};
 use crate::run::{Scenario, World};
@@ -48,7 +48,7 @@ async fn modified_history_is_noticed() {
     let (history, objects) = (world.record.history(), &world.objects);
     judge(&history, &finals, &[], objects).unwrap();
     let ok = |kind: Kind| {
-        move |operation: &&mut sim::history::Operation| operation.outcome == Outcome::Ok && operation.kind == kind
+        move |operation: &&mut check::history::Operation| operation.outcome == Outcome::Ok && operation.kind == kind
     };
 
     // An acknowledged element is missing in the final state.
@@ -61,7 +61,7 @@ async fn modified_history_is_noticed() {
 
     // An element of a transaction that reportedly failed exists.
     let mut denied = history.clone();
-    let appends = |operation: &&mut sim::history::Operation| {
+    let appends = |operation: &&mut check::history::Operation| {
         operation.outcome == Outcome::Ok && operation.steps.iter().any(|step| matches!(step, Step::Append(..)))
     };
     denied.operations.iter_mut().find(appends).unwrap().outcome = Outcome::Failed;

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
+use check::history::{History, Kind, Operation, Outcome};
 use protocol::ident::TxnId;
-use sim::history::{History, Kind, Operation, Outcome};
 
 /// The observer of a run. It has the clock of the history and assigns all numbers.
 pub(crate) struct Recorder {

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use check::history::{Kind, Outcome, Step};
 use client::{Client, CommitOutcome, ConnectOptions, IsolationLevel};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use sim::history::{Kind, Outcome, Step};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant};

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use check::history::{Kind, Operation, Outcome, Step};
 use client::{Client, CommitOutcome, ConnectOptions, Error, ErrorKind, IsolationLevel, Transaction};
 use model::Object;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use sim::history::{Kind, Operation, Outcome, Step};
 use tokio::sync::watch;
 use tokio::time;
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod derive;
 #[allow(dead_code, reason = "only its `run` is tested")]
 #[path = "../../examples/jukebox.rs"]
 mod jukebox;

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
-use sim::check::{Summary, Violation, pram, snapshot, strict_serializability};
-use sim::history::History;
+use check::history::History;
+use check::{Summary, Violation, pram, snapshot, strict_serializability};
 
 use crate::screen::result;
 use crate::{CommandResult, Result};

@@ -1,9 +1,9 @@
 //! What came of a run, as a scenario has it.
 
-use crate::history::{Kind, Operation, Outcome, Step, Value};
 use crate::plan::{Cluster, Plan};
 use crate::run::RunReport;
 use crate::world::FIRST_CUT;
+use check::history::{Kind, Operation, Outcome, Step, Value};
 
 /// The operations in the order in which they began, and the verdict.
 #[must_use]

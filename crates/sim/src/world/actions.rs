@@ -9,10 +9,10 @@ use super::event::Event;
 use super::net::Pid;
 use super::process::{BrickProcess, ProcessMachine};
 use super::{RunFailure, World};
-use crate::check::{Violation, acknowledged, bank, exactly_once, pram, snapshot, strict_serializability};
-use crate::history::{self, Outcome};
 use crate::object::Content;
 use crate::plan::{Action, Demand, Key, ProcessName, RING_SLOTS};
+use check::history::{self, Outcome};
+use check::{Violation, acknowledged, bank, exactly_once, pram, snapshot, strict_serializability};
 
 /// The maximum time until everything has ended after healing, in milliseconds.
 const QUIESCE_MS: u64 = 120_000;

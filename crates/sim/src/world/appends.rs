@@ -8,9 +8,9 @@ use super::client::KEPT_MS;
 use super::net::Pid;
 use super::process::ProcessMachine;
 use super::{RunFailure, World};
-use crate::history::Outcome;
 use crate::object::Content;
 use crate::plan::Key;
+use check::history::Outcome;
 
 /// An append of which a client was told the offset.
 #[derive(Debug)]

@@ -25,9 +25,9 @@ use super::event::Event;
 use super::net::{Datagram, Pid};
 use super::process::ProcessMachine;
 use super::{GATEWAY_LIMIT_BYTES, SKEW_MS, World};
-use crate::history::{self, Kind, Outcome};
 use crate::object::Content;
 use crate::plan::{Key, Operation, Step};
+use check::history::{self, Kind, Outcome};
 use contents::read_of;
 use sets::ClientQuery;
 

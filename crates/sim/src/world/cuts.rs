@@ -18,8 +18,8 @@ use super::net::{Datagram, Pid};
 use super::process::ProcessMachine;
 use super::schema::SpaceSchema;
 use super::{RunFailure, World};
-use crate::history::{Kind, Operation, Outcome, Step};
 use crate::plan::{Cluster, Demand, Noise, Plan, ProcessName};
+use check::history::{Kind, Operation, Outcome, Step};
 
 /// How long a cut may take, in milliseconds.
 const PATIENCE_MS: Ms = 4_000;

@@ -9,8 +9,8 @@ use protocol::validate::Read;
 use wire::cluster::{EntriesOf, EntryList, ListEntries, ListEntriesOf, LookUp, LookedUp};
 
 use super::{RunFailure, World};
-use crate::history;
 use crate::plan::Key;
+use check::history;
 
 /// Entries in an answer of a brick: few, so that a listing takes several.
 const LIST_LIMIT: u32 = 3;
@@ -56,7 +56,8 @@ impl World {
         let mut after = None;
         loop {
             let (prefix, limit) = (Bytes::new(), LIST_LIMIT);
-            let wanted = ListEntries { collection, after, prefix, limit, reverse: false, kinds: false };
+            let wanted =
+                ListEntries { collection, after, prefix, limit, reverse: false, kinds: false };
             let list = brick.list_entries(&wanted).ok()?;
             after = list.entries.last().map(|entry| entry.key.clone()).filter(|_| list.more);
             show(list);

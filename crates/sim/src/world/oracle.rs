@@ -17,10 +17,10 @@ use protocol::read_list::ReadList;
 use protocol::validate::{Cause, ReadVersion, ValidationConflict};
 
 use super::disk::{Objects, Page, RecoveredChange};
-use crate::check::Violation;
-use crate::history::Operation;
 use crate::object::Content;
 use crate::plan::{Key, ProcessName};
+use check::Violation;
+use check::history::Operation;
 
 /// The maximum duration of an operation if the only fault is a slow or dead member, in milliseconds.
 const SOLO_MS: u64 = 3_000;

@@ -4,10 +4,10 @@ use model::{ContentRef, Object, Oid};
 use wire::cluster::ReadContent;
 
 use super::history_value;
-use crate::history::{self, Outcome};
 use crate::plan::Key;
 use crate::world::World;
 use crate::world::net::Pid;
+use check::history::{self, Outcome};
 
 /// How soon a read of a content at a brick that is down is tried again, in milliseconds.
 const REREAD_MS: u64 = 50;

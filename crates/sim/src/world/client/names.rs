@@ -7,11 +7,11 @@ use protocol::ident::TxnId;
 use protocol::locks::LockMode;
 
 use super::sets::RESCAN_MS;
-use crate::history;
 use crate::plan::Key;
 use crate::world::World;
 use crate::world::net::Pid;
 use crate::world::process::ProcessMachine;
+use check::history;
 
 impl World {
     /// Looks a name up in a directory and binds it to a new object if it is free, or lists the directory. A transaction with locks locks

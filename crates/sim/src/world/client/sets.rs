@@ -13,13 +13,13 @@ use protocol::validate::{Read, ReadVersion};
 use wire::cluster::Scanned;
 
 use super::Current;
-use crate::history;
 use crate::object::Content;
 use crate::plan::{Key, SPACE};
 use crate::world::World;
 use crate::world::net::Pid;
 use crate::world::process::ProcessMachine;
 use crate::world::query::{QueryAnswer, SetQuery};
+use check::history;
 
 /// How soon a query of a brick that is down is tried again, in milliseconds.
 pub(super) const RESCAN_MS: u64 = 50;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use client::persistent::{Classes, FieldType, Layout, Persistent, Ref};
-use client_derive::Persistent;
+use client::persistent::{Classes, FieldType, Layout};
+use client::{Persistent, Ref};
 use model::{ClassId, Date, Decimal, ErrorKind, FieldNumber, Oid, RecordRef, Timestamp, Value};
 use query::{Class, Schema, Type};
 

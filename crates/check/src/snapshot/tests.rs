@@ -1,6 +1,6 @@
-use crate::check::Rule;
-use crate::check::serial::{ExecutionShape, damaged, execution, is_serializable, transactions};
+use crate::Rule;
 use crate::history::Operation;
+use crate::serial::{ExecutionShape, damaged, execution, is_serializable, transactions};
 
 use super::*;
 

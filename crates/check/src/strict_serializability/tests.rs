@@ -1,5 +1,5 @@
-use crate::check::Rule;
-use crate::check::serial::{ExecutionShape, damaged, execution, is_serializable, transactions};
+use crate::Rule;
+use crate::serial::{ExecutionShape, damaged, execution, is_serializable, transactions};
 
 use super::*;
 

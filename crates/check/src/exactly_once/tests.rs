@@ -1,4 +1,4 @@
-use crate::check::serial::{ExecutionShape, execution, transactions};
+use crate::serial::{ExecutionShape, execution, transactions};
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn what_anybody_read_twice_is_noticed_even_if_the_end_is_right() {
 #[test]
 fn single_writes_happen_once_too() {
     let text = r#"{"number":1,"client":1,"kind":"write","invoked":0,"outcome":"unknown","steps":[["write","x",1]]}"#;
-    let history = crate::check::serial::history(text);
+    let history = crate::serial::history(text);
     assert!(check(&history, &finals(&[1], &[])).is_ok());
     assert!(check(&history, &finals(&[], &[])).is_ok());
     assert_eq!(check(&history, &finals(&[1, 1], &[])).unwrap_err().rule, Rule::Duplicate);
@@ -64,7 +64,7 @@ fn one_after_the_other_is_right_and_any_change_of_the_end_is_noticed() {
         let (history, finals) =
             execution(seed, ExecutionShape { transactions: 60, clients: 5, keys: 4, snapshots: None });
         check(&history, &finals).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
-        crate::check::acknowledged::check(&history, &finals).unwrap();
+        crate::acknowledged::check(&history, &finals).unwrap();
         for (key, list) in &finals {
             let mut twice = finals.clone();
             twice.get_mut(key).unwrap().extend(list.first());

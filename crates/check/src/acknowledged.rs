@@ -31,8 +31,8 @@ pub fn check(history: &History, finals: &BTreeMap<String, Vec<i64>>) -> Result<S
 
 #[cfg(test)]
 mod tests {
-    use crate::check::Rule;
-    use crate::check::serial::history;
+    use crate::Rule;
+    use crate::serial::history;
 
     use super::*;
 

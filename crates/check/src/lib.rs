@@ -1,5 +1,5 @@
-//! Checkers of histories, one file for each property. A checker is a function of the history and its further arguments:
-//! it needs no run.
+//! Histories of clients, and their checkers, one file for each property. A checker is a function of the [`history`] and its further
+//! arguments: it needs no run, simulated or not.
 //!
 //! | module | demands | watches |
 //! | --- | --- | --- |
@@ -16,6 +16,7 @@
 pub mod acknowledged;
 pub mod bank;
 pub mod exactly_once;
+pub mod history;
 pub mod pram;
 pub mod snapshot;
 pub mod strict_serializability;

@@ -1,4 +1,4 @@
-//! Histories: what clients did and observed, as JSON lines. The checkers of [`crate::check`] judge them, and external
+//! Histories: what clients did and observed, as JSON lines. The checkers of [this crate](crate) judge them, and external
 //! checkers can read them. `docs/history.md` describes each field.
 //!
 //! - **H1.** A client does one thing at a time. The numbers of its operations grow in the order in which it invoked
@@ -8,7 +8,7 @@
 //! - **H3.** Unknown values are omitted: a read whose value the client did not learn is not among the steps. So the
 //!   steps of an operation that is `ok` are all its steps.
 //! - **H4.** An element is appended to a list, and a value is written to an object, by one operation only. A client
-//!   that tries again after a failure appends another element. (The accounts of [`crate::check::bank`] are an
+//!   that tries again after a failure appends another element. (The accounts of [`crate::bank`] are an
 //!   exception.)
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -286,7 +286,7 @@ impl History {
     /// Splits each set into the lists of its members. During a run a set is one list with the name of its guard:
     /// inserts append to it, and queries read all of it. A query that did not return a member has read the empty list
     /// of that member.
-    pub(crate) fn split_sets(&mut self) {
+    pub fn split_sets(&mut self) {
         let is_set = |key: &str| key.ends_with(SET);
         let mut members: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         for (set, element) in self.operations.iter().flat_map(Operation::appends).filter(|(key, _)| is_set(key)) {

@@ -1,4 +1,4 @@
-use crate::check::serial::Dice;
+use crate::serial::Dice;
 
 use super::*;
 

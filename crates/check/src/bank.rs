@@ -58,7 +58,7 @@ fn balances_found(operation: &Operation) -> BTreeMap<&str, i64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::check::serial::history;
+    use crate::serial::history;
 
     use super::*;
 

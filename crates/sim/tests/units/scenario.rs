@@ -1,6 +1,9 @@
-use super::*;
-use crate::plan::{Action, Key, Operation, ProcessName, Step, Topology};
-use crate::workload::{Choice, plan};
+//! Plans as text.
+
+use sim::bug::Bug;
+use sim::plan::{Action, Key, Operation, ProcessName, Step, Topology};
+use sim::scenario::{ACTION_LIMIT, STEP_LIMIT, Scenario, TEXT_LIMIT};
+use sim::workload::{Choice, plan};
 
 fn error(text: &str) -> String {
     Scenario::read(text).unwrap_err().to_string()
