@@ -568,7 +568,7 @@ fn second_name_error(directory: Oid) -> Error {
 /// A request for entries after a key.
 pub(super) fn first_portion(collection: Oid, after: Option<EntryKey>, prefix: Bytes, limit: u32) -> ListEntries {
     let limit = limit.min(limits::LISTING as u32);
-    ListEntries { collection, after, prefix, limit, reverse: false, kinds: false }
+    ListEntries { collection, after, prefix, limit, reverse: false, kinds: false, passes_damage: false }
 }
 
 /// The name that is the key of an entry of a directory.

@@ -29,50 +29,31 @@ struct Level {
     entries: VecDeque<ListedEntry>,
     /// Whether there may be more entries behind these.
     more: bool,
-    /// Maximum entries of a request.
-    limit: u32,
-    /// Whether entries behind damaged ones are listed, the last one first. They are behind `damaged_after`.
-    is_descending: bool,
-    damaged_after: Option<EntryKey>,
+    /// Whether damage among the entries has been told.
+    is_damage_told: bool,
 }
 
 impl Level {
     fn new(directory: Oid, path: String, prefix: Bytes, after: Option<EntryKey>) -> Self {
-        let (entries, limit) = (VecDeque::new(), MAX_REQUESTED);
-        Self { directory, path, prefix, after, entries, more: true, limit, is_descending: false, damaged_after: None }
+        Self { directory, path, prefix, after, entries: VecDeque::new(), more: true, is_damage_told: false }
     }
 
     /// Asks for the next entries.
-    fn next_request(&self, wanted: usize) -> ListEntries {
-        let limit = u32::try_from(wanted).unwrap_or(u32::MAX).clamp(1, self.limit);
+    fn next_request(&self, wanted: usize, passes_damage: bool) -> ListEntries {
+        let limit = u32::try_from(wanted).unwrap_or(u32::MAX).clamp(1, MAX_REQUESTED);
         let list = first_portion(self.directory, self.after.clone(), self.prefix.clone(), limit);
-        ListEntries { kinds: true, reverse: self.is_descending, ..list }
+        ListEntries { kinds: true, passes_damage, ..list }
     }
 
-    /// Adds the next entries.
-    fn add(&mut self, EntryList { mut entries, more, .. }: EntryList) {
+    /// Adds the next entries. Returns the directory as a damaged name, if some of its entries cannot be read and that was not told.
+    fn add(&mut self, EntryList { entries, more, damage, .. }: EntryList) -> Option<ListedName> {
         self.more = more;
         self.after = entries.last().map(|entry| entry.key.clone()).or_else(|| self.after.take());
-        if let Some(damaged_after) = self.damaged_after.as_ref() {
-            let count = entries.len();
-            entries.retain(|entry| entry.key > *damaged_after);
-            self.more &= entries.len() == count;
-        }
         self.entries = entries.into();
-    }
-
-    /// So many entries were requested, and one of them is damaged: fewer are requested, until only damaged ones are left on both sides.
-    /// Returns whether those before the first damaged one have been listed just now.
-    fn pass_damage(&mut self, requested: u32) -> bool {
-        let is_first = requested <= 1 && !self.is_descending;
-        if requested > 1 {
-            self.limit = requested / 2;
-        } else if self.is_descending {
-            self.more = false;
-        } else {
-            (self.is_descending, self.damaged_after, self.limit) = (true, self.after.take(), MAX_REQUESTED);
-        }
-        is_first
+        let damage = damage.filter(|_| !self.is_damage_told)?;
+        self.is_damage_told = true;
+        let path = self.path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or("/").to_owned();
+        Some(ListedName { path, oid: self.directory, is_directory: true, damage: Some(damage) })
     }
 }
 
@@ -157,8 +138,8 @@ impl Names {
         self.with_directories()
     }
 
-    /// Lists what can be read below damaged directories, too. One whose entries are damaged is listed with that [damage](ListedName::damage)
-    /// behind the names before them, and then those behind them, the last one first.
+    /// Lists what can be read below damaged directories, too. One of which entries cannot be read is listed once more, with that
+    /// [damage](ListedName::damage), before names of it.
     #[must_use]
     pub fn below_damage(mut self) -> Self {
         self.below_damage = true;
@@ -181,9 +162,9 @@ impl Names {
         {
             let Some(ListedEntry { key, target, kind }) = level.entries.front() else {
                 if level.more {
-                    let list = level.next_request(self.portion_size - self.portion.len());
-                    let (requested, found) = (list.limit, self.core.list_entries(list).await);
-                    self.add_entries(requested, found)?;
+                    let list = level.next_request(self.portion_size - self.portion.len(), self.below_damage);
+                    let found = self.core.list_entries(list).await?;
+                    self.portion.extend(self.levels.last_mut().and_then(|level| level.add(found)));
                 } else {
                     self.levels.pop();
                 }
@@ -210,32 +191,13 @@ impl Names {
         Ok(Some(std::mem::take(&mut self.portion)).filter(|portion| !portion.is_empty()))
     }
 
-    /// Adds the answer to a request for so many entries to the deepest level.
-    fn add_entries(&mut self, requested: u32, found: Result<EntryList>) -> Result<()> {
-        let Some(level) = self.levels.last_mut() else { return Ok(()) };
-        match found {
-            Err(error) if error.kind() == ErrorKind::Corrupt && self.below_damage => {
-                if level.pass_damage(requested) {
-                    let path = level.path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or("/");
-                    let (path, damage) = (path.to_owned(), Some(error.message().to_owned()));
-                    self.portion.push(ListedName { path, oid: level.directory, is_directory: true, damage });
-                }
-            }
-            found => level.add(found?),
-        }
-        Ok(())
-    }
-
-    /// Whether something that cannot be read is a directory: its first or its last entry is a name.
+    /// Whether something that cannot be read is a directory: the first of its entries that can be read is a name.
     async fn has_names(&self, target: Oid) -> Result<bool> {
-        for reverse in [false, true] {
-            let list = ListEntries { reverse, ..first_portion(target, None, Bytes::new(), 1) };
-            match self.core.list_entries(list).await {
-                Err(error) if error.kind() == ErrorKind::Corrupt => {}
-                found => return Ok(found?.entries.first().is_some_and(|entry| entry.key.to_name().is_some())),
-            }
+        let list = first_portion(target, None, Bytes::new(), 1);
+        match self.core.list_entries(ListEntries { passes_damage: true, ..list }).await {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(false),
+            found => Ok(found?.entries.first().is_some_and(|entry| entry.key.to_name().is_some())),
         }
-        Ok(false)
     }
 
     /// The kind of a target that may be a directory; `kind` is its kind, if the brick of its directory knows it.
@@ -300,7 +262,6 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use model::{ClassId, NodeId, PageId, SpaceId};
-    use protocol::ident::HlcTimestamp;
 
     use super::*;
 
@@ -308,66 +269,22 @@ mod tests {
         Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NodeId(3), number: 1 }, slot)
     }
 
-    fn key(number: u16) -> EntryKey {
-        EntryKey::name(&format!("{number:04}")).unwrap()
-    }
-
-    /// The answer of a brick that has entries with these numbers, of which some are damaged.
-    fn list(wanted: &ListEntries, numbers: std::ops::Range<u16>, damaged: &[u16]) -> Result<EntryList> {
-        let is_wanted = |number: &u16| match &wanted.after {
-            Some(after) if wanted.reverse => key(*number) < *after,
-            Some(after) => key(*number) > *after,
-            None => true,
-        };
-        let mut found: Vec<u16> = numbers.filter(is_wanted).collect();
-        if wanted.reverse {
-            found.reverse();
-        }
-        let more = found.len() >= wanted.limit as usize;
-        found.truncate(wanted.limit as usize);
-        if found.iter().any(|number| damaged.contains(number)) {
-            return Err(Error::new(ErrorKind::Corrupt, "a row is damaged"));
-        }
-        let entry = |number: &u16| ListedEntry { key: key(*number), target: oid(*number), kind: None };
-        let entries = found.iter().map(entry).collect();
-        Ok(EntryList {
-            entries,
-            more,
-            guards: Vec::new(),
-            seen: HlcTimestamp::ZERO,
-            count: 0,
-            modified: HlcTimestamp::ZERO,
-        })
+    fn answer(names: &[&str], more: bool, damage: Option<&str>) -> EntryList {
+        let entry = |name: &&str| ListedEntry { key: EntryKey::name(name).unwrap(), target: oid(2), kind: None };
+        let (entries, damage) = (names.iter().map(entry).collect(), damage.map(str::to_owned));
+        EntryList { entries, more, damage, ..EntryList::default() }
     }
 
     #[test]
-    fn entries_beside_damaged_ones_are_listed_once_with_few_requests() {
-        for damaged in [&[][..], &[0], &[1_999], &[700], &[5, 700, 1_200], &[999, 1_000]] {
-            let mut level = Level::new(oid(1), "/a/".to_owned(), Bytes::new(), None);
-            let (mut listed, mut requests, mut reports) = (Vec::new(), 0, 0);
-            while level.more {
-                let request = level.next_request(MAX_PORTION);
-                requests += 1;
-                match list(&request, 0..2_000, damaged) {
-                    Ok(found) => level.add(found),
-                    Err(_) => reports += usize::from(level.pass_damage(request.limit)),
-                }
-                listed.extend(level.entries.drain(..).map(|entry| entry.target.slot()));
-            }
-            let (first, last) = (damaged.first().copied().unwrap_or(2_000), damaged.last().copied().unwrap_or(2_000));
-            let expected: Vec<u16> = (0..first).chain((last.saturating_add(1)..2_000).rev()).collect();
-            assert_eq!(listed, expected, "{damaged:?}");
-            assert_eq!(reports, usize::from(!damaged.is_empty()), "{damaged:?}");
-            assert!(requests < 60, "{damaged:?}: {requests}");
-        }
-    }
-
-    #[test]
-    fn entries_that_can_be_read_again_meanwhile_are_not_listed_twice() {
-        let mut level = Level::new(oid(1), "/a/".to_owned(), Bytes::new(), Some(key(4)));
-        assert!(level.pass_damage(1));
-        level.add(list(&level.next_request(MAX_PORTION), 0..10, &[]).unwrap());
-        let listed: Vec<u16> = level.entries.iter().map(|entry| entry.target.slot()).collect();
-        assert_eq!((listed, level.more), (vec![9, 8, 7, 6, 5], false));
+    fn damage_among_the_entries_of_a_directory_is_told_once() {
+        let mut level = Level::new(oid(1), "/a/".to_owned(), Bytes::new(), None);
+        assert_eq!(level.add(answer(&["b", "c"], true, None)), None);
+        let told = level.add(answer(&["e"], true, Some("a row is damaged"))).unwrap();
+        assert_eq!((told.path.as_str(), told.damage.as_deref()), ("/a", Some("a row is damaged")));
+        assert_eq!(level.add(answer(&[], true, Some("another row is damaged"))), None);
+        let after = level.next_request(7, true).after.unwrap();
+        assert_eq!(after.to_name(), Some("e"), "a portion without entries does not begin again");
+        let mut root = Level::new(oid(1), "/".to_owned(), Bytes::new(), None);
+        assert_eq!(root.add(answer(&[], false, Some("a row is damaged"))).unwrap().path, "/");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{NodeId, Result};
+use model::{Error, ErrorKind, NodeId, Result};
 use wire::cluster::{ListNodeObjects, ListedObject, NodeObjects};
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -20,35 +20,41 @@ pub struct Objects {
     nodes: Vec<NodeId>,
     /// The place at which the listing of the next one continues.
     from: (u64, u16),
+    /// What cannot be read before that place, which the next call tells.
+    damage: Option<String>,
 }
 
 impl Objects {
     pub(super) fn new(core: Arc<Core>) -> Self {
         let mut nodes = core.nodes.clone();
         nodes.sort_unstable_by(|a, b| b.cmp(a));
-        Self { core, nodes, from: (0, 0) }
+        Self { core, nodes, from: (0, 0), damage: None }
     }
 
     /// The next objects; `None` at the end.
     ///
     /// # Errors
-    /// As [`Client::get`](super::Client::get). After an error, the next call continues where this one ended.
+    /// [`ErrorKind::Corrupt`] once for what is damaged behind the objects before it; else as [`Client::get`](super::Client::get). After an
+    /// error, the next call continues where this one ended, or behind what is damaged.
     pub async fn next(&mut self) -> Result<Option<Vec<ListedObject>>> {
-        while let Some(node) = self.nodes.last().copied() {
+        loop {
+            if let Some(damage) = self.damage.take() {
+                return Err(Error::new(ErrorKind::Corrupt, damage));
+            }
+            let Some(node) = self.nodes.last().copied() else { return Ok(None) };
             let list = ListNodeObjects { space: self.core.space, node, from: self.from, limit: PORTION };
             let (Response::NodeObjects(found), _) = self.core.ask(Request::ListNodeObjects(list.into_proto())).await?
             else {
                 return Err(unexpected_answer_error());
             };
-            let NodeObjects { objects, next } = NodeObjects::from_proto(found)?;
+            let NodeObjects { objects, next, damage } = NodeObjects::from_proto(found)?;
             if next.is_none() {
                 self.nodes.pop();
             }
-            self.from = next.unwrap_or_default();
+            (self.from, self.damage) = (next.unwrap_or_default(), damage);
             if !objects.is_empty() {
                 return Ok(Some(objects));
             }
         }
-        Ok(None)
     }
 }

@@ -29,6 +29,7 @@ pub(crate) mod node_manager;
 mod node_usage;
 mod nodes;
 pub(crate) mod page_rows;
+mod passed_damage;
 pub mod plant;
 mod quota;
 mod recent_pages;

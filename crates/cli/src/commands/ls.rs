@@ -143,7 +143,7 @@ pub(crate) async fn run(args: Ls, session: &mut CommandContext) -> Result {
     if !below.is_empty() {
         check_directory(&cluster, below).await?;
     }
-    let names = cluster.names(&format!("{below}/")).portion_size(LISTING_PAGE).with_directories();
+    let names = cluster.names(&format!("{below}/")).portion_size(LISTING_PAGE).with_directories().below_damage();
     let mut names = if args.recursive { names } else { names.one_level() };
     let (long, mut damaged) = (args.long || session.output.json(), DamagedObjects::default());
     while let Some(portion) = names.next().await? {
@@ -192,7 +192,7 @@ async fn print(
             damaged.report(session.output.json(), &path, why);
         }
         session.output.print(&ListingLine {
-            name: Some(if is_directory { path + "/" } else { path }),
+            name: Some(if is_directory && path != "/" { path + "/" } else { path }),
             oid: oid.to_string(),
             summary: stat.as_ref().map(ObjectSummary::from),
             damaged: damage,
@@ -202,8 +202,16 @@ async fn print(
 }
 
 async fn list_objects(session: &mut CommandContext, cluster: &Client) -> Result {
-    let mut objects = cluster.objects();
-    while let Some(portion) = objects.next().await? {
+    let (mut objects, mut damaged) = (cluster.objects(), DamagedObjects::default());
+    loop {
+        let portion = match objects.next().await {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                damaged.report(session.output.json(), "some objects", error.message());
+                continue;
+            }
+            portion => portion?,
+        };
+        let Some(portion) = portion else { break };
         for ListedObject { oid, kind, size } in portion {
             let summary = ObjectSummary { kind, size, modified: None };
             session.output.print(&ListingLine {
@@ -214,5 +222,5 @@ async fn list_objects(session: &mut CommandContext, cluster: &Client) -> Result 
             })?;
         }
     }
-    Ok(())
+    damaged.check()
 }

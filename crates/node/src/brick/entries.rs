@@ -7,6 +7,7 @@
 //! A commit over several logical nodes is acknowledged when its outcome is certain, which may be before it is durable at all of them.
 //! Look-ups and listings wait for that, so that who has seen the acknowledgement sees the entries.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::iter;
 use std::ops::ControlFlow;
@@ -21,6 +22,7 @@ use wire::cluster::{EntriesOf, EntryList, ListEntries, ListEntriesOf, ListedEntr
 use super::consistency::is_damage;
 use super::entry_rows::{self as rows, Totals};
 use super::page_rows::{self, Key, Rows};
+use super::passed_damage::PassedDamage;
 use super::plant::{Bug, planted};
 
 /// Bytes of keys after which an answer ends.
@@ -75,24 +77,25 @@ pub(crate) fn look_up(store: &Store, wanted: &LookUp) -> Result<LookedUp> {
 /// Lists entries of a collection. [`EntryList::seen`] is left to the caller.
 ///
 /// # Errors
-/// If rows cannot be read.
+/// If rows cannot be read; damage only if it is not to be passed over, or is at too many places.
 pub(crate) fn list(store: &Store, wanted: &ListEntries) -> Result<EntryList> {
     let collection = wanted.collection;
     let state = store.snapshot()?;
-    let totals = Totals::read(&state, collection)?;
+    let mut damage = PassedDamage::new(wanted.passes_damage);
+    let Totals { count, modified } = damage.pass(Totals::read(&state, collection))?.unwrap_or_default();
     let mut entries = Vec::new();
-    let more = wanted.limit > 0 && read_entries(&state, wanted, &mut entries)?;
+    let more = wanted.limit > 0 && read_entries(&state, wanted, &mut entries, &mut damage)?;
     if wanted.kinds {
         for entry in &mut entries {
             entry.kind = read_kind(&state, collection, entry.target)?;
         }
     }
-    let mut guard = read_guard(&state, collection_guard(collection))?;
+    let mut guards = Vec::from_iter(damage.pass(read_guard(&state, collection_guard(collection)))?);
     if planted(Bug::ListingWithLaterGuard) {
-        guard.seen = LATER;
+        guards.iter_mut().for_each(|guard| guard.seen = LATER);
     }
-    let Totals { count, modified } = totals;
-    Ok(EntryList { entries, more, guards: vec![guard], seen: HlcTimestamp::ZERO, count, modified })
+    let damage = damage.message();
+    Ok(EntryList { entries, more, guards, seen: HlcTimestamp::ZERO, count, modified, damage })
 }
 
 /// The rows of entries that a listing may read, from the first key to before the second.
@@ -111,29 +114,44 @@ pub(crate) fn listed_range(wanted: &ListEntries) -> (Key, Key) {
 }
 
 /// Reads entries in the requested order. Returns whether there may be more.
-fn read_entries(state: &Snapshot, wanted: &ListEntries, entries: &mut Vec<ListedEntry>) -> Result<bool> {
+fn read_entries(
+    state: &Snapshot,
+    wanted: &ListEntries,
+    entries: &mut Vec<ListedEntry>,
+    damage: &mut PassedDamage,
+) -> Result<bool> {
     let (from, to) = listed_range(wanted);
     if from >= to {
         return Ok(false);
     }
-    let (mut bytes, mut damaged, mut is_full) = (0, Ok(()), false);
+    let (mut bytes, mut failed, mut is_full) = (0, None, false);
+    let damage = RefCell::new(damage);
     let visit = |row: &[u8], value: &[u8]| {
         let entry = rows::key_in_row(row).and_then(|key| Ok((key, rows::decode_target(row, value)?)));
-        match entry {
-            Ok((key, target)) => {
+        match damage.borrow_mut().pass(entry) {
+            Ok(Some((key, target))) => {
                 bytes += key.as_bytes().len();
                 entries.push(ListedEntry { key, target, kind: None });
                 is_full = entries.len() >= wanted.limit as usize || bytes >= MAX_ANSWER_BYTES;
             }
-            Err(error) => damaged = Err(error),
+            Ok(None) => {}
+            Err(error) => failed = Some(error),
         }
-        if is_full || damaged.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let is_over = is_full || failed.is_some() || damage.borrow().is_full();
+        if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    match wanted.reverse {
-        false => state.rows(&from, &to, visit)?,
-        true => state.rows_back(&from, &to, visit)?,
+    match (wanted.reverse, wanted.passes_damage) {
+        (true, _) => state.rows_back(&from, &to, visit)?,
+        (false, false) => state.rows(&from, &to, visit)?,
+        (false, true) => {
+            state.rows_beside_damage(&from, &to, visit, |_, error| damage.borrow_mut().add(error))?;
+        }
     }
-    damaged.map(|()| is_full)
+    match failed {
+        Some(error) => Err(error),
+        None if damage.borrow().is_full() => Err(damage.borrow().error()),
+        None => Ok(is_full),
+    }
 }
 
 /// The kind of an object that is at the logical node of a collection. It is not known of a damaged object: who reads that hears of the damage, and

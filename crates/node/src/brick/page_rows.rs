@@ -19,6 +19,7 @@
 //!
 //! All numbers are big-endian, so a page is one range of keys that begins with its head, and an extent is ordered by page.
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -30,6 +31,7 @@ use smallvec::SmallVec;
 use store::{KeyRange, Snapshot, Store};
 use wire::cluster::{ListNodeObjects, ListedObject, NodeObjects};
 
+use super::passed_damage::PassedDamage;
 use super::plant::{Bug, planted};
 
 /// A source of rows: the newest durable state, or a snapshot.
@@ -547,21 +549,23 @@ pub(crate) fn is_page_resident(store: &Store, page: PageId) -> bool {
 /// Most rows that are examined for one answer of a listing.
 const MAX_LISTED_ROWS: usize = 20_000;
 
-/// Lists the objects of a space at a logical node in the order of their places. The rows of a page's head are passed over.
+/// Lists the objects of a space at a logical node in the order of their places. The rows of a page's head are passed over, and so is what
+/// is damaged, which the answer tells.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] for a damaged row.
-pub(crate) fn list_objects(store: &impl Rows, wanted: &ListNodeObjects) -> Result<NodeObjects> {
+/// If rows cannot be read for another reason than damage.
+pub(crate) fn list_objects(state: &Snapshot, wanted: &ListNodeObjects) -> Result<NodeObjects> {
     let ListNodeObjects { space, node, from: (number, slot), limit } = *wanted;
     let page = |number| PageId { space, node, number };
     let (from, to) = (
         object_key(page(number), slot),
         key(b'P', &[&node.0.to_be_bytes(), &space.0.to_be_bytes(), &[0xff; PAGE_LEN + 3]]),
     );
-    let (mut found, mut examined, mut failed) = (NodeObjects::default(), 0, None);
-    store.each(&from, &to, |key, row| {
+    let (mut found, mut examined, damage) = (NodeObjects::default(), 0, RefCell::new(PassedDamage::new(true)));
+    let visit = |key: &[u8], row: &[u8]| {
         let Some((page, slot)) = parse_key(key) else { return ControlFlow::Continue(()) };
-        if examined == MAX_LISTED_ROWS || found.objects.len() >= limit as usize {
+        let is_over = examined == MAX_LISTED_ROWS || damage.borrow().is_full() || found.objects.len() >= limit as usize;
+        if is_over {
             found.next = Some((page.number, slot.unwrap_or(0)));
             return ControlFlow::Break(());
         }
@@ -572,17 +576,14 @@ pub(crate) fn list_objects(store: &impl Rows, wanted: &ListNodeObjects) -> Resul
             Ok(ListedObject { oid: Oid::new(stored.class, page, slot), kind, size })
         });
         match listed {
-            Ok(object) => {
-                found.objects.push(object);
-                ControlFlow::Continue(())
-            }
-            Err(error) => {
-                failed = Some(error);
-                ControlFlow::Break(())
-            }
+            Ok(object) => found.objects.push(object),
+            Err(error) => damage.borrow_mut().add(&error),
         }
-    })?;
-    failed.map_or(Ok(found), Err)
+        ControlFlow::Continue(())
+    };
+    state.rows_beside_damage(&from, &to, visit, |_, error| damage.borrow_mut().add(error))?;
+    found.damage = damage.into_inner().message();
+    Ok(found)
 }
 
 /// Calls `visit` with each object of all logical nodes, or with what is wrong with it: a row that is no object, or whose bytes have another

@@ -57,7 +57,7 @@ impl World {
         loop {
             let (prefix, limit) = (Bytes::new(), LIST_LIMIT);
             let wanted =
-                ListEntries { collection, after, prefix, limit, reverse: false, kinds: false };
+                ListEntries { collection, after, prefix, limit, reverse: false, kinds: false, passes_damage: false };
             let list = brick.list_entries(&wanted).ok()?;
             after = list.entries.last().map(|entry| entry.key.clone()).filter(|_| list.more);
             show(list);

@@ -194,6 +194,8 @@ pub struct ListEntries {
     pub reverse: bool,
     /// Whether to return the kinds of the targets, where the brick knows them.
     pub kinds: bool,
+    /// Whether to pass over entries that cannot be read, in ascending order. Else they are an error.
+    pub passes_damage: bool,
 }
 
 /// An entry in a listing.
@@ -222,6 +224,8 @@ pub struct EntryList {
     pub count: u64,
     /// The largest commit timestamp of a change of an entry; zero if there was none.
     pub modified: HlcTimestamp,
+    /// What was passed over because it cannot be read. Guard, number and time may be missing then.
+    pub damage: Option<String>,
 }
 
 impl ListEntries {
@@ -236,9 +240,9 @@ impl ListEntries {
     pub fn into_proto(self) -> Box<messages::ListEntries> {
         let (space, node) = (u32::from(self.collection.space().0), self.node().0);
         let after = self.after.map(|key| key.to_bytes());
-        let Self { collection, prefix, limit, reverse, kinds, .. } = self;
+        let Self { collection, prefix, limit, reverse, kinds, passes_damage, .. } = self;
         let collection = Some(collection.into());
-        Box::new(messages::ListEntries { space, node, collection, after, prefix, limit, reverse, kinds })
+        Box::new(messages::ListEntries { space, node, collection, after, prefix, limit, reverse, kinds, passes_damage })
     }
 
     /// Decodes a request.
@@ -247,14 +251,17 @@ impl ListEntries {
     /// If a part is invalid; the error names it.
     pub fn from_proto(list: messages::ListEntries) -> Result<Self> {
         let (space, node) = (convert::space(list.space)?, ids::node(list.node)?);
-        let messages::ListEntries { prefix, limit, reverse, kinds, .. } = list;
+        let messages::ListEntries { prefix, limit, reverse, kinds, passes_damage, .. } = list;
         if prefix.len() > limits::ENTRY_KEY {
             let (len, most) = (prefix.len(), limits::ENTRY_KEY);
             return Err(Error::new(ErrorKind::TooLarge, format!("a prefix has {len} bytes; it may have {most}")));
         }
+        if reverse && passes_damage {
+            return Err(invalid("a listing in descending order cannot pass over damage".to_owned()));
+        }
         let after = list.after.map(EntryKey::new).transpose()?;
         let (collection, limit) = (place(list.collection, space, Some(node))?, checked_limit(limit)?);
-        Ok(Self { collection, after, prefix, limit, reverse, kinds })
+        Ok(Self { collection, after, prefix, limit, reverse, kinds, passes_damage })
     }
 }
 
@@ -274,6 +281,7 @@ impl EntryList {
             seen: self.seen.0,
             count: self.count,
             modified: self.modified.0,
+            damage: self.damage,
         };
         (Box::new(list), keys.into())
     }
@@ -299,6 +307,7 @@ impl EntryList {
             seen: ids::timestamp(list.seen)?,
             count: list.count,
             modified: ids::timestamp(list.modified)?,
+            damage: list.damage,
         })
     }
 }
@@ -413,6 +422,8 @@ pub struct NodeObjects {
     pub objects: Vec<ListedObject>,
     /// The place to continue from; `None` at the end.
     pub next: Option<(u64, u16)>,
+    /// What was passed over because it cannot be read.
+    pub damage: Option<String>,
 }
 
 fn place_to_number((page, slot): (u64, u16)) -> u64 {
@@ -449,7 +460,8 @@ impl NodeObjects {
         let oids = halves(self.objects.iter().map(|object| &object.oid));
         let kinds: Vec<u8> = self.objects.iter().map(|object| object.kind as u8).collect();
         let sizes = self.objects.iter().map(|object| object.size).collect();
-        messages::NodeObjects { oids, kinds: kinds.into(), sizes, next: self.next.map(place_to_number) }
+        let (next, damage) = (self.next.map(place_to_number), self.damage);
+        messages::NodeObjects { oids, kinds: kinds.into(), sizes, next, damage }
     }
 
     /// Decodes an answer.
@@ -466,6 +478,7 @@ impl NodeObjects {
             let kind = Kind::from_code(*code).ok_or_else(|| invalid(format!("no object has the kind {code}")))?;
             Ok(ListedObject { oid, kind, size })
         });
-        Ok(Self { objects: objects.collect::<Result<_>>()?, next: list.next.map(place_of_number) })
+        let (next, damage) = (list.next.map(place_of_number), list.damage);
+        Ok(Self { objects: objects.collect::<Result<_>>()?, next, damage })
     }
 }

@@ -46,11 +46,11 @@ proptest! {
     }
 
     #[test]
-    fn listings_of_objects_round_trip(objects in vec((oid(), any::<u64>()), 0..5), page in 0..1_u64 << 48, slot in any::<u16>()) {
+    fn listings_of_objects_round_trip(objects in vec((oid(), any::<u64>()), 0..5), page in 0..1_u64 << 48, slot in any::<u16>(), damage in proptest::option::of(".{0,9}")) {
         let list = ListNodeObjects { space: SpaceId(3), node: NodeId(4), from: (page, slot), limit: 7 };
         prop_assert_eq!(ListNodeObjects::from_proto(list.clone().into_proto()).unwrap(), list);
         let objects = objects.into_iter().map(|(oid, size)| ListedObject { oid, kind: model::Kind::Record, size }).collect();
-        let found = NodeObjects { objects, next: Some((page, slot)) };
+        let found = NodeObjects { objects, next: Some((page, slot)), damage };
         let mut short = found.clone().into_proto();
         prop_assert_eq!(NodeObjects::from_proto(short.clone()).unwrap(), found);
         short.sizes.push(1);

@@ -465,14 +465,17 @@ pub(crate) fn look_up() -> BoxedStrategy<LookUp> {
 
 pub(crate) fn list_entries() -> BoxedStrategy<ListEntries> {
     let bounds = (option::of(key()), vec(any::<u8>(), 0..5), 0..=limits::LISTING as u32);
-    (oid(), bounds, any::<bool>(), any::<bool>())
-        .prop_map(|(collection, (after, prefix, limit), reverse, kinds)| ListEntries {
+    // A listing in descending order passes over no damage.
+    let order = prop_oneof![Just((true, false)), Just((false, false)), Just((false, true))];
+    (oid(), bounds, order, any::<bool>())
+        .prop_map(|(collection, (after, prefix, limit), (reverse, passes_damage), kinds)| ListEntries {
             collection,
             after,
             prefix: prefix.into(),
             limit,
             reverse,
             kinds,
+            passes_damage,
         })
         .boxed()
 }
@@ -480,14 +483,15 @@ pub(crate) fn list_entries() -> BoxedStrategy<ListEntries> {
 pub(crate) fn entry_list() -> BoxedStrategy<EntryList> {
     let kind = option::of(prop_oneof![Just(Kind::Blob), Just(Kind::Directory)]);
     let listed = (key(), oid(), kind).prop_map(|(key, target, kind)| ListedEntry { key, target, kind });
-    (vec(listed, 0..5), any::<bool>(), guards(), time(), time())
-        .prop_map(|(entries, more, guards, seen, modified)| EntryList {
+    (vec(listed, 0..5), any::<bool>(), guards(), (time(), time()), option::of(".{0,9}"))
+        .prop_map(|(entries, more, guards, (seen, modified), damage)| EntryList {
             entries,
             more,
             guards,
             seen,
             count: seen.0,
             modified,
+            damage,
         })
         .boxed()
 }

@@ -334,7 +334,10 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
     let key = |name| EntryKey::name(name).unwrap();
     let look_up = LookUp { collection: oid(1), keys: vec![key("a"), key("bc")] };
     let prefix = Bytes::from_static(b"b");
-    let list = ListEntries { collection: oid(1), after: Some(key("bc")), prefix, limit: 9, reverse: true, kinds: true };
+    let after = Some(key("bc"));
+    let passing =
+        ListEntries { collection: oid(1), after, prefix, limit: 9, reverse: false, kinds: true, passes_damage: true };
+    let list = ListEntries { reverse: true, passes_damage: false, ..passing.clone() };
     let after = Some(Entry { collection: oid(3), key: key("a") });
     let list_of = ListEntriesOf { node: NODE, target: oid(2), after: after.clone(), limit: 9 };
     let build = BuildIndex { space: SpaceId(1), node: NODE, index: 3 };
@@ -348,6 +351,7 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
         ("build-index", Request::BuildIndex(build.into())),
         ("look-up", Request::LookUp(look_up.into_proto())),
         ("list-entries", Request::ListEntries(list.into_proto())),
+        ("list-entries-passing-damage", Request::ListEntries(passing.into_proto())),
         ("list-entries-of", Request::ListEntriesOf(list_of.into_proto())),
         ("list-node-objects", Request::ListNodeObjects(objects.into_proto())),
         ("scan-family", Request::Scan(Scan { family: Some(oid(1).class()), ..scan() }.into_proto().unwrap())),
@@ -363,13 +367,18 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
     let looked_up = LookedUp { guards: looked_up.guards[..2].to_vec(), ..looked_up };
     let listed = |name, kind| ListedEntry { key: key(name), target: oid(2), kind };
     let all = vec![listed("b", Some(model::Kind::Directory)), listed("bc", None)];
-    let list = EntryList { entries: all, more: true, guards: reads(), seen: AT, count: 12, modified: AT };
+    let list = EntryList { entries: all, more: true, guards: reads(), seen: AT, count: 12, modified: AT, damage: None };
+    let damage = Some("row 7 is damaged".to_owned());
+    let (passed, passed_keys) = EntryList { damage: damage.clone(), ..list.clone() }.into_proto(true);
     let (list, keys) = list.into_proto(true);
     let (entries_of, keys_of) = EntriesOf { entries: after.into_iter().collect(), more: true }.into_proto();
     let listed = ListedObject { oid: oid(2), kind: model::Kind::Blob, size: 7 };
-    let listed = NodeObjects { objects: vec![listed], next: Some((0x2b, 0)) };
+    let listed = NodeObjects { objects: vec![listed], next: Some((0x2b, 0)), damage: None };
+    let beside = NodeObjects { damage, ..listed.clone() };
     let responses = [
         ("node-objects", Response::NodeObjects(listed.into_proto()), Vec::new()),
+        ("node-objects-beside-damage", Response::NodeObjects(beside.into_proto()), Vec::new()),
+        ("entry-list-beside-damage", Response::EntryList(passed), vec![passed_keys]),
         ("scanned", Response::Scanned(scanned), entries),
         ("looked-up", Response::LookedUp(looked_up.into_proto()), Vec::new()),
         ("entry-list", Response::EntryList(list), vec![keys]),

@@ -133,7 +133,13 @@ impl Check<'_> {
 
     async fn objects(&mut self) -> Result<()> {
         let mut objects = self.cluster.objects();
-        while let Some(portion) = objects.next().await? {
+        loop {
+            let portion = match objects.next().await {
+                // The scrub of the brick reports it.
+                Err(error) if error.kind() == ErrorKind::Corrupt => continue,
+                portion => portion?,
+            };
+            let Some(portion) = portion else { return Ok(()) };
             self.progress.advance(0, portion.len() as u64);
             let mut records = Vec::new();
             for listed in portion {
@@ -149,7 +155,6 @@ impl Check<'_> {
             }
             self.unique_values(&records).await?;
         }
-        Ok(())
     }
 
     /// Follows the references of a record, and returns it.

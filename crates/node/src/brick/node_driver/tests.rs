@@ -562,7 +562,7 @@ fn objects_of_a_logical_node_are_listed_in_portions() {
     let (mut listed, mut next) = (Vec::new(), Some((0, 0)));
     while let Some(from) = next {
         let wanted = ListNodeObjects { space: SPACE, node: NODE, from, limit: 2 };
-        let found = rows::list_objects(&world.store, &wanted).unwrap();
+        let found = rows::list_objects(&world.store.snapshot().unwrap(), &wanted).unwrap();
         assert!(found.objects.len() <= 2);
         listed.extend(found.objects.iter().map(|object| object.oid));
         next = found.next;

@@ -207,7 +207,7 @@ impl Nodes {
     /// As [`Nodes::look_up`].
     pub(crate) fn list_objects(&self, wanted: &ListNodeObjects) -> Result<NodeObjects> {
         let served = self.require_served(wanted.node)?;
-        let found = rows::list_objects(&self.store, wanted)?;
+        let found = rows::list_objects(&self.store.snapshot()?, wanted)?;
         served.lock().map(|_| found)
     }
 

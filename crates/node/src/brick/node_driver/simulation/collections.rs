@@ -99,7 +99,15 @@ impl World {
         let (collection, mut all, mut after) = (self.any_collection(node), BTreeMap::new(), None);
         let (reverse, mut counts) = (self.chance(30), Vec::new());
         loop {
-            let wanted = ListEntries { collection, after, prefix: Bytes::new(), limit: 2, reverse, kinds: true };
+            let wanted = ListEntries {
+                collection,
+                after,
+                prefix: Bytes::new(),
+                limit: 2,
+                reverse,
+                kinds: true,
+                passes_damage: false,
+            };
             let found = entries::list(&self.machine.store(), &wanted).map_err(|error| error.to_string())?;
             let EntryList { entries, more, guards, count, .. } = found;
             draft.reads.extend(guards);

@@ -8,6 +8,7 @@ use protocol::page_cache::FetchReply;
 use protocol::validate::ReadVersion;
 
 use super::*;
+use crate::brick::entries;
 use crate::brick::entry_rows::{entry_key, totals_key};
 
 /// A name in a directory that has one name.
@@ -299,4 +300,58 @@ fn index_over_a_damaged_object_is_completed_when_the_object_was_written_again() 
         world.now += 60_000;
         world.settle();
     });
+}
+
+#[test]
+fn listing_of_objects_passes_over_damaged_ones_and_tells_them() {
+    let mut world = world_with_damage(&[]);
+    (2..7).for_each(|slot| world.put(PERSON, slot, 20));
+    let page = oid(PERSON, 1).page();
+    [2, 3, 6].iter().for_each(|slot| drop(damage(&world, &rows::object_key(page, *slot))));
+    let (mut listed, mut told, mut next) = (Vec::new(), 0, Some((0, 0)));
+    while let Some(from) = next {
+        let wanted = wire::cluster::ListNodeObjects { space: SPACE, node: NODE, from, limit: 2 };
+        let found = rows::list_objects(&world.store.snapshot().unwrap(), &wanted).unwrap();
+        told += usize::from(found.damage.is_some_and(|damage| damage.contains("damaged")));
+        listed.extend(found.objects.into_iter().map(|object| object.oid).filter(|oid| oid.class() == PERSON));
+        next = found.next;
+    }
+    assert_eq!(listed, [1, 4, 5].map(|slot| oid(PERSON, slot)));
+    assert!((1..=3).contains(&told), "{told}");
+}
+
+#[test]
+fn listing_of_names_passes_over_damaged_ones_only_if_it_is_told_to() {
+    let mut world = world_with_damage(&[]);
+    for name in ["a", "b", "c", "d", "e"] {
+        assert!(world.commit_part(bind(name)));
+    }
+    let (prefix, limit) = (bytes::Bytes::new(), 2);
+    let wanted = |after: Option<&str>, passes_damage| wire::cluster::ListEntries {
+        collection: directory(),
+        after: after.map(|name| EntryKey::name(name).unwrap()),
+        prefix: prefix.clone(),
+        limit,
+        reverse: false,
+        kinds: true,
+        passes_damage,
+    };
+    let names = |list: &wire::cluster::EntryList| {
+        list.entries.iter().filter_map(|entry| entry.key.to_name()).collect::<String>()
+    };
+    for name in ["b", "d"] {
+        damage(&world, &entry_key(directory(), &entry(name).key));
+    }
+    let damaged = entries::list(&world.store, &wanted(None, false)).unwrap_err();
+    assert_eq!(damaged.kind(), ErrorKind::Corrupt);
+    let first = entries::list(&world.store, &wanted(None, true)).unwrap();
+    assert_eq!((names(&first), first.more, first.count, first.guards.len()), ("ac".to_owned(), true, 6, 1));
+    assert!(first.damage.is_some());
+    let second = entries::list(&world.store, &wanted(Some("c"), true)).unwrap();
+    assert_eq!((names(&second), second.damage.is_some()), ("eknown".to_owned(), true));
+    // Without the number of entries, too.
+    damage(&world, &totals_key(directory()));
+    let uncounted = entries::list(&world.store, &wanted(Some("e"), true)).unwrap();
+    assert_eq!((names(&uncounted), uncounted.more, uncounted.count), ("known".to_owned(), false, 0));
+    assert!(uncounted.damage.is_some());
 }

@@ -47,10 +47,16 @@ impl World {
     fn names(&self, after: Option<&str>, prefix: &'static str, limit: u32, reverse: bool) -> (String, u64) {
         let after = after.map(|name| EntryKey::name(name).unwrap());
         let prefix = Bytes::from_static(prefix.as_bytes());
-        let list = self.list(ListEntries { collection: collection(), after, prefix, limit, reverse, kinds: false });
+        let list = self.list(ListEntries { limit, reverse, kinds: false, ..listing(after, prefix) });
         let names: Vec<&str> = list.entries.iter().filter_map(|entry| entry.key.to_name()).collect();
         (names.join(" "), list.count)
     }
+}
+
+/// A listing of the names behind `after` that begin with `prefix`, with the kinds of their objects.
+fn listing(after: Option<EntryKey>, prefix: Bytes) -> ListEntries {
+    let (limit, reverse) = (10, false);
+    ListEntries { collection: collection(), after, prefix, limit, reverse, kinds: true, passes_damage: false }
 }
 
 #[test]
@@ -262,9 +268,7 @@ fn listing_has_the_kinds_of_objects_at_the_logical_node_of_the_collection() {
     let writes = [(near, ObjectState::Value(Object::blob("x".into())))].into();
     let entries = [(entry("far"), Some(far)), (entry("near"), Some(near))].into();
     assert!(world.commit_part(Part { writes, entries, ..Part::default() }));
-    let (collection, prefix) = (collection(), Bytes::new());
-    let after = Some(EntryKey::name("c").unwrap());
-    let list = world.list(ListEntries { collection, after, prefix, limit: 10, reverse: false, kinds: true });
+    let list = world.list(listing(Some(EntryKey::name("c").unwrap()), Bytes::new()));
     let kinds: Vec<_> = list.entries.iter().map(|entry| (entry.target, entry.kind)).collect();
     assert_eq!(kinds, [(far, None), (near, Some(Kind::Blob))]);
 }

@@ -155,7 +155,7 @@ fn names(nodes: &Nodes, number: u64, count: u32) -> (TxnId, Part<Object>) {
 
 fn list(limit: u32) -> ListEntries {
     let (after, prefix) = (None, Bytes::new());
-    ListEntries { collection: directory(), after, prefix, limit, reverse: false, kinds: false }
+    ListEntries { collection: directory(), after, prefix, limit, reverse: false, kinds: false, passes_damage: false }
 }
 
 #[tokio::test]
