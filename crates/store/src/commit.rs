@@ -79,11 +79,14 @@ pub(crate) struct Core {
 struct OpeningStep {
     is_queued: AtomicBool,
     is_forced: AtomicBool,
+    /// Locked while it is queued and while its end is recorded, so that an end is not recorded before it is marked as queued.
+    queueing: Mutex<()>,
 }
 
 impl OpeningStep {
     /// The step is forced, or failed and precedes the next change.
     fn end(&self, is_forced: bool) {
+        let _queueing = self.queueing.lock();
         self.is_forced.store(is_forced, Ordering::Release);
         self.is_queued.store(is_forced, Ordering::Release);
     }
@@ -277,12 +280,15 @@ impl Core {
         if self.has_changes() {
             return;
         }
+        let _queueing = self.opening.queueing.lock();
+        if self.has_changes() {
+            return;
+        }
         let opening = Arc::clone(&self.opening);
         let done = Box::new(move |result: Result<Seq>| opening.end(result.is_ok()));
         let steps = vec![Step::Open { incarnation: self.incarnation.load(Ordering::Relaxed) }];
         // A closing store refuses the change, too.
         let _ = self.pipeline.queue.push(Job { steps, ..Job::new(ReplyTo::Callback(done)) });
-        // A second thread either comes behind this, or queues the step once more, which is harmless.
         self.opening.is_queued.store(true, Ordering::Release);
     }
 

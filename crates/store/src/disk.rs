@@ -201,19 +201,22 @@ impl DiskFile for RealFile {
     }
 }
 
-/// Creates a directory and its parents, accessible by the owner only, unless they exist.
-pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
-/// As [`create_private_dir`]; returns whether the directory itself is new.
-pub(crate) fn create_new_private_dir(dir: &Path) -> io::Result<bool> {
-    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        create_private_dir(parent)?;
+/// Creates a directory and its parents, accessible by the owner only, unless they exist. The names of new ones are durable. Returns whether
+/// the directory itself is new.
+pub(crate) fn create_private_dir(dir: &Path) -> io::Result<bool> {
+    if dir.is_dir() {
+        return Ok(false);
     }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    create_private_dir(parent)?;
     match DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(false),
-        created => created.map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(false),
+        created => created?,
+    }
+    match File::open(parent) {
+        // One in which names can be made and not listed.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(true),
+        opened => opened?.sync_all().map(|()| true),
     }
 }
 

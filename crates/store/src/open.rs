@@ -74,7 +74,7 @@ pub(crate) fn open_on(
     // Opening the log may remove segments, because what they have is in the B-tree.
     engine.make_durable().into_model_result()?;
     let installed = installed_position(&*engine)?;
-    let files = blob_files(&disk, &*engine, &id)?;
+    let mut files = blob_files(&disk, &*engine, &id)?;
     let view = View::new(Mob::new());
     let mut salvaged = None;
     let (log, last, crc) = match installed {
@@ -96,12 +96,16 @@ pub(crate) fn open_on(
             (found.log, found.last, found.crc)
         }
     };
+    files.skip_used(last_logged_blob_file(&view.active));
     if let Err(error) = files.prepare() {
         tracing::warn!(%error, "cannot create a blob file; the first large content will retry");
     }
     let writer = WriterState::resume_at(last + 1, crc);
     let state = ReadState::new(engine, Some(files), view, last);
     let core = Core::new(options, id, state, Some(log), writer);
+    if on_damage == OnDamage::Salvage {
+        core.give_up_unreadable();
+    }
     lost_contents::mend(&core)?;
     core.load_freed_extents()?;
     if let Some(salvaged) = salvaged {
@@ -173,6 +177,13 @@ fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
         }
     }
     Ok(last)
+}
+
+/// The highest number of a blob file in what was replayed of the log.
+fn last_logged_blob_file(replayed: &Mob) -> u32 {
+    let mut last = Vec::new();
+    replayed.keys_back(&Key::extent(0, 0), &Key::table(table::EXTENT).prefix_end(), 1, &mut last);
+    last.first().and_then(|key| extent_of(key)).map_or(0, |(file, _)| file)
 }
 
 /// Checks that a store whose B-tree has no position was never completely created, so that nothing was committed.

@@ -81,6 +81,7 @@ model::planted_bugs! {
         SalvagedPositionsReused "the positions of lost transactions are assigned again"
         LostChunksKept "the chunks of lost transactions are not swept"
         HolesLeft "a repair leaves contents of which it gave up a part"
+        LoggedNumbersReused "a new blob file gets the number of a missing one that only the log names"
         LossNotKept "a repair does not keep which rows it gave up"
         UsedExtentsForgotten "extents whose records a repair gave up are free"
         TailNotRecorded "the end of the log is not recorded"
@@ -104,6 +105,9 @@ model::planted_bugs! {
         LateRemovalKeepsChunks "a late removal of garbage leaves the chunks that were logged after it was prepared"
         RefusedUploadKept "an upload stays in the list of those being taken if its change is refused"
         LogFailureForgotten "the store accepts changes after its log has failed"
+        RollbackEndsFirst "a buffer ends at what is durable before the changes of a failed force are removed from it"
+        UnreadableChunkStops "a chunk that cannot be read stops the installer for ever"
+        UploadsCountedAlone "each upload may fill a store in memory alone"
         FullMemoryIgnored "a full store in memory accepts any change"
         DirectoryNotLocked "a directory is opened twice"
     }

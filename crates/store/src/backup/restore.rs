@@ -62,11 +62,12 @@ pub(crate) fn restore(
     let mut directory = RestoreDirectory::begin(dir, options)?;
     let path = dir.join(RESTORING);
     let restored = restore_into(dir, (archives, position), options, progress);
-    if restored.is_err() {
-        // The directory was empty before the restore.
-        for part in [directory::TREE_DIR, blob_file::DIR, crate::log::DIR] {
-            let _ = fs::remove_dir_all(dir.join(part));
-        }
+    if restored.is_err()
+        && let Err(error) = remove_parts(dir)
+    {
+        // The mark stays: what is left is no store.
+        tracing::warn!(%error, "what was restored cannot be removed again");
+        return restored;
     }
     let remove = || {
         fs::remove_file(&path)?;
@@ -77,6 +78,17 @@ pub(crate) fn restore(
     directory.keep();
     removed?;
     Ok(summary)
+}
+
+/// Removes what a restore has written. The directory was empty before it.
+fn remove_parts(dir: &Path) -> io::Result<()> {
+    for part in [directory::TREE_DIR, blob_file::DIR, crate::log::DIR] {
+        match fs::remove_dir_all(dir.join(part)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The directory of a restore, which is locked. If it is empty when this is dropped, and was not to be [kept](RestoreDirectory::keep), it is removed if
@@ -91,7 +103,7 @@ struct RestoreDirectory {
 impl RestoreDirectory {
     /// Locks and marks a directory that is empty or does not exist.
     fn begin(dir: &Path, options: &Options) -> Result<Self> {
-        let is_new = disk::create_new_private_dir(dir).map_err(|error| cannot_create(dir, error))?;
+        let is_new = disk::create_private_dir(dir).map_err(|error| cannot_create(dir, error))?;
         // No lock file is left in a directory of other files. Whether another process uses the directory is known when it is locked.
         let contents = DirectoryContents::of(dir)?;
         if matches!(contents, DirectoryContents::Other(_)) {

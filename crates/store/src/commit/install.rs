@@ -1,7 +1,7 @@
 //! Installing: moves the frozen buffer into the B-tree in one sorted, durable batch, then frees log segments.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -26,6 +26,9 @@ const INSTALL_INTERVAL: Duration = Duration::from_secs(2);
 const NICE: i32 = 10;
 /// The delay before a failed installation is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// After so many batches, a minute, in which a chunk could not be read for a change of a part of it, its unreadable blocks count as damaged, as unreadable
+/// pages of the B-tree do.
+pub(crate) const FAILED_READS: u32 = 120;
 
 /// What the installer shares with the threads that commit.
 ///
@@ -40,6 +43,8 @@ pub(crate) struct Installer {
     spare_mob: Mutex<Option<Mob>>,
     disk_full: AtomicBool,
     failure: Mutex<Option<String>>,
+    /// Batches that failed, one after the other, because a chunk could not be read.
+    failed_reads: AtomicU32,
     /// Whether a background removal is under way.
     pub(super) reclaiming: Arc<AtomicBool>,
 }
@@ -53,6 +58,7 @@ impl Installer {
             spare_mob: Mutex::new(None),
             disk_full: AtomicBool::new(false),
             failure: Mutex::new(None),
+            failed_reads: AtomicU32::new(0),
             reclaiming: Arc::default(),
         }
     }
@@ -110,6 +116,7 @@ impl Core {
             return Err(error);
         }
         let (rows, freed) = (batch.rows, batch.freed);
+        self.installer.failed_reads.store(0, Ordering::Relaxed);
         {
             let _writer = self.pipeline.writer.lock();
             let active = Arc::clone(&self.state.view.load().active);
@@ -132,6 +139,11 @@ impl Core {
             *self.installer.spare_mob.lock() = Some(frozen);
         }
         Ok(true)
+    }
+
+    /// Lets the next batch count what it cannot read as damaged.
+    pub(crate) fn give_up_unreadable(&self) {
+        self.installer.failed_reads.store(FAILED_READS, Ordering::Relaxed);
     }
 
     /// Freezes and installs everything that is durable now.
@@ -320,17 +332,28 @@ impl InstallRows<'_, '_> {
     fn merge(&self, key: &Key, patch: &Patch) -> Result<Bytes> {
         let mut chunk = vec![0; CHUNK];
         let mut damaged = Vec::new();
+        let failed_reads = &self.batch.core.installer.failed_reads;
+        let is_given_up =
+            failed_reads.load(Ordering::Relaxed) >= FAILED_READS && !planted(FaultBug::UnreadableChunkStops);
+        let is_damage = |error: &model::Error| match error.kind() {
+            ErrorKind::Io => is_given_up,
+            kind => kind == ErrorKind::Corrupt,
+        };
         match self.layers.fill_patched(key, patch, 0, &mut chunk) {
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            Err(error) if is_damage(&error) => {
                 tracing::error!(%error, "installing the undamaged blocks of a chunk");
                 for (i, block) in chunk.chunks_mut(BLOCK).enumerate() {
                     match self.layers.fill_patched(key, patch, i * BLOCK, block) {
-                        Err(error) if error.kind() == ErrorKind::Corrupt => damaged.push(i),
+                        Err(error) if is_damage(&error) => damaged.push(i),
                         filled => filled?,
                     }
                 }
             }
-            filled => filled?,
+            Err(error) => {
+                failed_reads.fetch_add(u32::from(error.kind() == ErrorKind::Io), Ordering::Relaxed);
+                return Err(error);
+            }
+            Ok(()) => {}
         }
         let mut len = chunk.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
         if let Some(last) = damaged.last() {

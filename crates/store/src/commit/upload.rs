@@ -27,14 +27,13 @@ impl Core {
         let mut upload = upload.lock();
         upload.check_can_add(data.len())?;
         let Some(files) = self.state.files() else {
-            let used = self.state.view.load().active.bytes() + upload.bytes_in_memory();
-            if used + data.len() > self.options.memory_bytes {
+            let limit = self.options.memory_bytes.saturating_sub(self.state.view.load().active.bytes());
+            if !upload.add_in_memory(&data, limit) {
                 return Err(Error::new(
                     ErrorKind::Full,
                     "the store in memory has no room for this upload: delete contents, or restart it with a higher limit",
                 ));
             }
-            upload.add_in_memory(&data);
             return Ok(());
         };
         let mut added = upload.stage(files, data);

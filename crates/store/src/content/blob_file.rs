@@ -140,8 +140,13 @@ fn header_fault(file: &dyn DiskFile, store: &StoreId, number: u32) -> io::Result
 /// Refuses files of another store and files with another number.
 fn check_headers(disk: &dyn Disk, store: &StoreId, numbers: &[u32]) -> Result<()> {
     for number in numbers {
-        let fault = disk.open(&file_name(*number)).and_then(|file| header_fault(&*file, store, *number));
-        match fault.map_err(|e| error::io("opening the blob files", e))? {
+        let file = disk.open(&file_name(*number)).map_err(|e| error::io("opening the blob files", e))?;
+        let fault = header_fault(&*file, store, *number).unwrap_or_else(|error| {
+            // It costs what is in that place, as a damaged header does, and not the whole store.
+            tracing::warn!(%error, file = file_name(*number), "the header of a blob file cannot be read");
+            Some(HeaderFault::Damaged)
+        });
+        match fault {
             Some(fault) if fault != HeaderFault::Damaged && !planted(RecoveryBug::BlobsOfAnyStore) => {
                 let what = fault.describe(*number);
                 let message = format!("{what}: put back the file of this store, or restore from a backup");
@@ -155,7 +160,7 @@ fn check_headers(disk: &dyn Disk, store: &StoreId, numbers: &[u32]) -> Result<()
 
 impl BlobFiles {
     /// Opens the blob files. The B-tree contains file numbers up to `used`: a new file gets a higher number, even if
-    /// those files are gone.
+    /// those files are gone. [`BlobFiles::skip_used`] is called with those that the log has, before the first chunk.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] naming a file that belongs to another store or has another number.
@@ -180,6 +185,14 @@ impl BlobFiles {
         };
         let (append_state, names_lock, open) = (Mutex::new(state), Mutex::new(()), RwLock::new(HashMap::new()));
         Ok(Self { disk, store, append_state, names_lock, open, first })
+    }
+
+    /// Gives no new file a number up to `used`, even if those files are gone.
+    pub(crate) fn skip_used(&mut self, used: u32) {
+        if used >= self.first && !planted(RecoveryBug::LoggedNumbersReused) {
+            self.first = used.saturating_add(1);
+            self.append_state.get_mut().next = self.first;
+        }
     }
 
     /// Creates the file for the first chunks of this opening, and makes its name durable.

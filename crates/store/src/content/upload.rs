@@ -10,7 +10,7 @@
 //! 3. An upload that has ended takes no more bytes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use hashbrown::{HashMap, HashSet};
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::content::blob_file::BlobFiles;
 use crate::error::too_large;
-use crate::plant::{ContentBug, planted};
+use crate::plant::{ContentBug, FaultBug, planted};
 use crate::rows::key::DataId;
 use crate::rows::row::{CHUNK, Extent};
 
@@ -32,6 +32,20 @@ pub(crate) struct Uploads {
     /// Uploads that a change is taking.
     finishing: Mutex<HashSet<DataId>>,
     next: AtomicU64,
+    /// Bytes that uploads have in a store in memory.
+    memory_bytes: Arc<AtomicUsize>,
+}
+
+/// The bytes of an upload in a store in memory, as a part of those of all uploads.
+struct MemoryShare {
+    all: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// An upload in progress.
@@ -49,6 +63,7 @@ pub(crate) struct Upload {
     unlogged: Vec<Extent>,
     /// Bytes after the last whole chunk; in memory, all bytes.
     tail: BytesMut,
+    memory: MemoryShare,
 }
 
 /// An upload that a change takes.
@@ -68,7 +83,8 @@ fn unknown_upload(id: UploadId) -> Error {
 
 impl Uploads {
     pub(crate) fn new() -> Self {
-        Self { unfinished: Mutex::default(), finishing: Mutex::default(), next: AtomicU64::new(1) }
+        let (unfinished, finishing) = (Mutex::default(), Mutex::default());
+        Self { unfinished, finishing, next: AtomicU64::new(1), memory_bytes: Arc::default() }
     }
 
     /// Begins an upload, unless `limit` uploads are unfinished. Its number contains the store's `incarnation`.
@@ -81,7 +97,7 @@ impl Uploads {
         // The highest bit keeps these apart from the numbers of contents that are created with their bytes.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let id = UploadId(1 << 63 | u64::from(incarnation) << 32 | number);
-        unfinished.insert(id, Arc::new(Mutex::new(Upload::new(DataId(id.0)))));
+        unfinished.insert(id, Arc::new(Mutex::new(Upload::new(DataId(id.0), &self.memory_bytes))));
         Ok(id)
     }
 
@@ -142,8 +158,10 @@ impl Uploads {
 }
 
 impl Upload {
-    fn new(data: DataId) -> Self {
-        Self { data, ended: false, sealed: false, first: None, logged: 0, unlogged: Vec::new(), tail: BytesMut::new() }
+    fn new(data: DataId, all: &Arc<AtomicUsize>) -> Self {
+        let memory = MemoryShare { all: Arc::clone(all), bytes: 0 };
+        let (unlogged, tail) = (Vec::new(), BytesMut::new());
+        Self { data, ended: false, sealed: false, first: None, logged: 0, unlogged, tail, memory }
     }
 
     pub(crate) fn data(&self) -> DataId {
@@ -152,11 +170,6 @@ impl Upload {
 
     pub(crate) fn id(&self) -> UploadId {
         UploadId(self.data.0)
-    }
-
-    /// Bytes in memory that are in no blob file.
-    pub(crate) fn bytes_in_memory(&self) -> usize {
-        self.tail.len()
     }
 
     /// The bytes that have come.
@@ -174,9 +187,18 @@ impl Upload {
         if size > limits::BLOB { Err(too_large("an upload", size, limits::BLOB)) } else { Ok(()) }
     }
 
-    /// Adds bytes in memory.
-    pub(crate) fn add_in_memory(&mut self, data: &[u8]) {
+    /// Adds bytes in memory, if all uploads then have at most `limit` there. Returns whether they have.
+    pub(crate) fn add_in_memory(&mut self, data: &[u8], limit: usize) -> bool {
+        let MemoryShare { all, bytes } = &mut self.memory;
+        let before = all.fetch_add(data.len(), Ordering::Relaxed);
+        let before = if planted(FaultBug::UploadsCountedAlone) { *bytes } else { before };
+        if before + data.len() > limit {
+            all.fetch_sub(data.len(), Ordering::Relaxed);
+            return false;
+        }
+        *bytes += data.len();
         self.tail.extend_from_slice(data);
+        true
     }
 
     /// Adds bytes: whole chunks to a blob file, the rest in memory. After an error the upload may have a part of them.

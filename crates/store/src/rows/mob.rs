@@ -16,7 +16,7 @@ use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
-use crate::plant::{Bug, planted};
+use crate::plant::{Bug, FaultBug, planted};
 use crate::rows::key::Key;
 use crate::rows::key_index::KeyIndex;
 use crate::rows::patch::Patch;
@@ -341,18 +341,27 @@ impl Mob {
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
     }
 
-    /// Removes every version above `last`: those of transactions whose force failed.
+    /// Removes every version above `last`: those of transactions whose force failed. The buffer ends at `last` when they are removed and not
+    /// before: a frozen buffer that ends at a durable position may be installed at any time.
     pub(crate) fn roll_back(&self, last: LogPosition) {
-        {
-            let mut end = self.end.lock();
-            if end.seq > last.seq {
-                *end = last;
-            }
+        if planted(FaultBug::RollbackEndsFirst) {
+            self.lower_end(last);
         }
-        if planted(Bug::RollbackKeepsRows) {
-            return;
+        if !planted(Bug::RollbackKeepsRows) {
+            self.remove_above(last.seq);
         }
-        let last = last.seq;
+        self.lower_end(last);
+    }
+
+    fn lower_end(&self, last: LogPosition) {
+        let mut end = self.end.lock();
+        if end.seq > last.seq {
+            *end = last;
+        }
+    }
+
+    /// Removes every version above `last`.
+    fn remove_above(&self, last: Seq) {
         let mut freed = 0;
         for shard in &self.shards {
             shard.write().retain(|(key, versions)| {
@@ -411,6 +420,11 @@ fn prune(key: &Key, versions: &mut Versions, horizon: Seq) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use model::planted_bug::assert_noticed;
+
     use super::*;
     use crate::rows::patch::Base;
 
@@ -429,6 +443,32 @@ mod tests {
         let mut keys = Vec::new();
         mob.keys(b"s", b"t", 10, &mut keys);
         keys
+    }
+
+    #[test]
+    fn buffer_ends_at_what_is_durable_only_without_the_changes_of_a_failed_force() {
+        assert_noticed(&[FaultBug::RollbackEndsFirst], || {
+            let mob = Mob::new();
+            for number in 0..40_000_u64 {
+                let name = format!("{number:05}");
+                mob.insert(key(&name), if number % 2 == 0 { 10 } else { 20 }, Row::Value(Bytes::from_static(b"x")), 0);
+            }
+            mob.set_end(LogPosition { seq: 20, ..LogPosition::default() });
+            let is_waiting = Barrier::new(2);
+            thread::scope(|scope| {
+                let installer = scope.spawn(|| {
+                    is_waiting.wait();
+                    while mob.end().seq > 10 {
+                        std::hint::spin_loop();
+                    }
+                    mob.bytes()
+                });
+                is_waiting.wait();
+                mob.roll_back(LogPosition { seq: 10, ..LogPosition::default() });
+                assert_eq!(installer.join().unwrap(), mob.bytes());
+                assert_eq!(mob.newest_rows().len(), 20_000);
+            });
+        });
     }
 
     #[test]

@@ -11,11 +11,12 @@ use super::world::{SimulatedStore, memory_store, small_options};
 use super::*;
 use model::planted_bug::assert_noticed;
 
+use crate::commit::install::FAILED_READS;
 use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::log::frame;
-use crate::plant::FaultBug;
+use crate::plant::{FaultBug, RecoveryBug};
 use crate::{RowChanges, RowSequence};
 use model::limits;
 
@@ -473,4 +474,73 @@ fn a_store_in_memory_frees_what_only_a_snapshot_saw() {
     }
     let grown = store.status().mob_bytes.saturating_sub(before);
     assert!(grown < 1_000, "{grown} bytes more");
+}
+
+#[test]
+fn unreadable_blocks_of_a_chunk_are_given_up_after_a_minute_and_the_others_stay() {
+    assert_noticed(&[FaultBug::UnreadableChunkStops], || {
+        let world = SimulatedStore::new();
+        let before = pattern(3 * CHUNK, 1);
+        let id = content(&world.store, before.clone());
+        world.run_housekeeping();
+        let file = "blobs/00000001.blob";
+        // The header is one page.
+        let in_second_chunk = 1 + (CHUNK as u64 + 8 * 4096) / 4096;
+        world.disk.set_unreadable(file, &[in_second_chunk]);
+        commit(&world.store, [write(id, CHUNK + 5, "new")]);
+        for _ in 0..FAILED_READS {
+            assert_eq!(world.store.install().unwrap_err().kind(), ErrorKind::Io);
+        }
+        world.store.install().unwrap();
+        let read = |at: usize, len: u64| world.store.read_content(id, at as u64, len);
+        let mut expected = before[CHUNK..CHUNK + 100].to_vec();
+        expected[5..8].copy_from_slice(b"new");
+        assert_eq!(read(CHUNK, 100).unwrap(), expected);
+        assert_eq!(read(CHUNK + 8 * 4096, 10).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(read(2 * CHUNK, 10).unwrap(), before[2 * CHUNK..2 * CHUNK + 10]);
+        content(&world.store, "later");
+        world.store.install().unwrap();
+    });
+}
+
+#[test]
+fn blob_file_whose_header_cannot_be_read_costs_no_opening() {
+    let world = SimulatedStore::new();
+    let id = content(&world.store, pattern(3 * CHUNK, 1));
+    world.run_housekeeping();
+    let crashed = world.crash(1).unwrap();
+    crashed.disk.set_unreadable("blobs/00000001.blob", &[0]);
+    let again = SimulatedStore::open(crashed.disk.clone(), crashed.engine.clone()).unwrap();
+    assert_eq!(bytes(&again.store, id), pattern(3 * CHUNK, 1));
+}
+
+/// Regression: the file was created again, and the extents of two contents were the same.
+#[test]
+fn number_of_a_missing_blob_file_that_only_the_log_names_is_not_used_again() {
+    assert_noticed(&[RecoveryBug::LoggedNumbersReused], || {
+        let world = SimulatedStore::new();
+        let lost = content(&world.store, pattern(2 * CHUNK, 1));
+        let disk = world.disk.crash(1);
+        disk.remove("blobs/00000001.blob").unwrap();
+        let world = SimulatedStore::open(disk, world.engine.image()).unwrap();
+        let kept = content(&world.store, pattern(2 * CHUNK, 2));
+        assert!(world.store.read_content(lost, 0, 10).is_err());
+        commit(&world.store, [delete(lost)]);
+        world.run_housekeeping();
+        assert_eq!(bytes(&world.store, kept), pattern(2 * CHUNK, 2));
+    });
+}
+
+#[test]
+fn uploads_share_the_room_of_a_store_in_memory() {
+    assert_noticed(&[FaultBug::UploadsCountedAlone], || {
+        let store = Store::in_memory(Options { memory_bytes: 1 << 20, ..Options::default() }).unwrap();
+        let part = pattern(300 << 10, 1);
+        let uploads: Vec<_> = (0..3).map(|_| store.begin_upload().unwrap()).collect();
+        uploads.iter().for_each(|id| store.upload(*id, part.clone()).unwrap());
+        let one_more = store.begin_upload().unwrap();
+        assert_eq!(store.upload(one_more, part.clone()).unwrap_err().kind(), ErrorKind::Full);
+        store.abort_upload(uploads[0]);
+        store.upload(one_more, part.clone()).unwrap();
+    });
 }

@@ -28,7 +28,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 65 + 3 + 22 + 5 + 15;
+pub(crate) const VECTORS: usize = 65 + 3 + 22 + 5 + 15 + 3;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);

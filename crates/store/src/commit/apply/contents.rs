@@ -274,6 +274,11 @@ impl Applier<'_> {
         if size == head.size {
             return Ok(());
         }
+        if size == 0 && head.size > CHUNK as u64 {
+            // Its chunks go in the background, as those of a deleted content do: there may be very many.
+            self.delete(id)?;
+            return self.create(id, &StagedContent::default());
+        }
         self.set_size(id, head, size)?;
         if size < head.size {
             let (from, to) = (size.div_ceil(CHUNK as u64), head.size.div_ceil(CHUNK as u64));
