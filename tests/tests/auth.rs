@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -124,6 +125,11 @@ fn users_log_in_over_tls_and_have_the_granted_permissions() {
     let get = ["object", "get", "/greeting"];
     assert_eq!(run(&mut world.at_peer(&get)).ok(), "hello");
     check_refused(&run(world.at_peer(&get).env("MORTAR_PASSWORD", "wrong")), 9, "user or password is wrong");
+    let file = world.dir.path().join("password");
+    fs::write(&file, "correct horse\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let with_file = [&["--password-file", file.to_str().unwrap()], &get[..]].concat();
+    assert_eq!(run(world.at_peer(&with_file).env("MORTAR_PASSWORD", "wrong")).ok(), "hello", "the file was named");
     check_refused(&run(world.at_peer(&get).env("MORTAR_USER", "nobody")), 9, "user or password is wrong");
     let plain = format!("mortar://{}/main", world.peer.address);
     check_refused(&run(world.at_peer(&get).env("MORTAR_URL", plain)), 1, "mortars://");

@@ -266,23 +266,23 @@ fn a_scrub_reads_all_bricks_and_goes_on_when_one_is_killed() {
 }
 
 #[test]
-fn a_scrub_waits_for_a_missing_brick_no_longer_than_its_timeout() {
+fn commands_that_begin_a_job_wait_for_a_missing_brick_no_longer_than_their_timeout() {
     let mut cluster = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     cluster.kill("brick-2");
-    let begun = Instant::now();
-    let given_up = cluster.run(&["--timeout", "2", "scrub"]);
-    assert!(
-        given_up.code == 5 && given_up.stderr.contains("brick 2 is not alive"),
-        "{} {}",
-        given_up.code,
-        given_up.stderr
-    );
-    assert!(given_up.stderr.contains("mortar job watch 1"), "{}", given_up.stderr);
-    assert!(begun.elapsed() < TEST_TIMEOUT);
-    // The job stays, and goes on.
-    assert_eq!(show(&cluster, "1")["state"], "running");
+    for (job, command) in [("1", &["scrub"][..]), ("2", &["space", "clone", "main", "copy"])] {
+        let begun = Instant::now();
+        let given_up = cluster.run(&[&["--timeout", "2"], command].concat());
+        let (code, stderr) = (given_up.code, &given_up.stderr);
+        assert!(code == 5 && stderr.contains("brick 2"), "{command:?}: {code} {stderr}");
+        assert!(stderr.contains(&format!("mortar job watch {job}")), "{stderr}");
+        assert!(begun.elapsed() < TEST_TIMEOUT);
+        // The job stays, and goes on.
+        assert_eq!(show(&cluster, job)["state"], "running");
+    }
     cluster.restart("brick-2");
-    cluster.run(&["job", "watch", "1"]).ok();
+    for job in ["1", "2"] {
+        cluster.run(&["job", "watch", job]).ok();
+    }
 }
 
 #[test]

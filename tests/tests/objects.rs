@@ -182,6 +182,17 @@ fn removed_objects_lose_their_names() {
         assert_eq!(server.run(&["ls", "-r"]).ok(), "/other/\n/treetop");
         assert_eq!(server.run(&["rm", "/tree/a"]).code, 3);
         server.run(&["rm", "-f", "/tree/a"]).ok();
+        for name in ["/one", "/two"] {
+            server.run_with_input(&["put", "-", name], name).ok();
+        }
+        assert_eq!(server.run(&["rm", "/one", "/tree/a", "/two"]).code, 3);
+        assert_eq!(server.run(&["get", "/one"]).ok(), "/one", "nothing is deleted if one is missing");
+        assert_eq!(run_json(server, &["rm", "-f", "/one", "/tree/a", "/one", "/two"])["deleted"], 2);
+        assert_eq!(server.run(&["ls", "-r"]).ok(), "/other/\n/treetop");
+        let exported = server.dir().join("exported");
+        let refused = server.run(&["export", exported.to_str().unwrap(), "--prefix", "/treetop"]);
+        assert!(refused.code == 2 && refused.stderr.contains("/treetop is a blob"), "{}", refused.stderr);
+        assert!(!exported.exists());
     });
 }
 

@@ -32,7 +32,6 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use tokio::signal;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
@@ -43,6 +42,7 @@ use crate::commands::{
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
+use crate::serving::Signals;
 
 #[global_allocator]
 static ALLOCATOR: allocator::SwitchingAllocator = allocator::SwitchingAllocator;
@@ -118,7 +118,7 @@ fn run(cli: Cli) -> Result {
 /// How long a command that has ended waits for its threads.
 const CLEANUP_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Runs a command that talks to a server, until it ends or Ctrl-C stops it.
+/// Runs a command that talks to a server, until it ends or Ctrl-C or SIGTERM stops it.
 ///
 /// Commands that can be stopped at any time keep the default action of SIGINT, also while they wait for input.
 async fn run_interruptible(command: Command, session: &mut CommandContext) -> Result {
@@ -140,9 +140,10 @@ async fn run_interruptible(command: Command, session: &mut CommandContext) -> Re
         }
         _ => return run_with_server(command, session).await,
     };
+    let mut signals = Signals::listen()?;
     tokio::select! {
         done = run_with_server(command, session) => done,
-        _ = signal::ctrl_c() => Err(Failure::interrupted(message).hint(hint)),
+        () = signals.next() => Err(Failure::interrupted(message).hint(hint)),
     }
 }
 

@@ -15,22 +15,21 @@ const VARIABLE: &str = "MORTAR_PASSWORD";
 /// The environment variable with a new password.
 const NEW_VARIABLE: &str = "MORTAR_NEW_PASSWORD";
 
-/// The password from the environment or a file.
+/// The password from the file that was named, or else from the environment.
 pub(crate) fn read_given(file: Option<&Path>) -> Result<Option<String>> {
-    match (std::env::var(VARIABLE), file) {
-        (Ok(password), _) => Ok(Some(password)),
-        (Err(_), Some(file)) => read(file).map(Some),
-        (Err(_), None) => Ok(None),
+    match file {
+        Some(file) => read(file).map(Some),
+        None => Ok(std::env::var(VARIABLE).ok()),
     }
 }
 
-/// A new password: from the environment, a file, or the terminal, where it is typed twice.
+/// A new password: from the file that was named, else the environment, else the terminal, where it is typed twice.
 pub(crate) fn read_new(user: &str, file: Option<&Path>) -> Result<String> {
-    if let Ok(password) = std::env::var(NEW_VARIABLE) {
-        return validate(password);
-    }
     if let Some(file) = file {
         return validate(read(file)?);
+    }
+    if let Ok(password) = std::env::var(NEW_VARIABLE) {
+        return validate(password);
     }
     let hint = format!("Set {NEW_VARIABLE}, or give --new-password-file FILE.");
     // A password that is too short is refused before it is repeated.

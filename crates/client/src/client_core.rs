@@ -476,9 +476,13 @@ impl Core {
 
     /// Checks that an identifier can belong to an object of this space.
     pub(super) fn check_in_space(&self, oid: Oid) -> Result<()> {
-        if oid.is_temporary() || oid.space() != self.space || !self.nodes.contains(&oid.page().node) {
+        if oid.is_temporary() || oid.space() != self.space {
             let what = format!("{oid} is no object of the client's space, which is number {}", self.space.0);
             return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        if !self.nodes.contains(&oid.page().node) {
+            let what = format!("there is no object {oid}: the space has no logical node {:x}", oid.page().node.0);
+            return Err(Error::new(ErrorKind::NotFound, what));
         }
         Ok(())
     }

@@ -544,9 +544,17 @@ impl Transaction {
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no object {oid}"));
-        let mut object = self.get_for_update(oid).await?.ok_or_else(missing)?;
-        object.set_attribute(key, value);
-        self.put(oid, object).await
+        loop {
+            let before = self.get_for_update(oid).await?.ok_or_else(missing)?;
+            let mut object = before.clone();
+            object.set_attribute(key.clone(), value.clone());
+            self.check_page_size(oid, &object)?;
+            self.lock(oid).await?;
+            // Another task may have changed it meanwhile.
+            if self.write_if(oid, Some(object), |written| written.is_none_or(|now| now.as_ref() == Some(&before)))? {
+                return Ok(());
+            }
+        }
     }
 
     async fn change(&self, oid: Oid, op: ContentOp) -> Result<()> {
@@ -554,8 +562,8 @@ impl Transaction {
             return Err(super::typed::read_only_error());
         }
         ContentPatch { ops: vec![op.clone()] }.check_sizes(0)?;
-        if let OwnChange::Written(written) = self.own_change(oid)? {
-            return self.change_own(oid, written, &op);
+        if matches!(self.own_change(oid)?, OwnChange::Written(_)) {
+            return self.change_own(oid, &op);
         }
         if oid.is_temporary() {
             return Err(no_blob_error(oid));
@@ -567,8 +575,9 @@ impl Transaction {
     }
 
     /// Changes a part of a blob that this transaction creates or replaces.
-    fn change_own(&self, oid: Oid, written: Option<Object>, op: &ContentOp) -> Result<()> {
-        let blob = only_blob(oid, written)?;
+    fn change_own(&self, oid: Oid, op: &ContentOp) -> Result<()> {
+        let changes = &mut *self.changes()?;
+        let blob = only_blob(oid, changes.writes.get(&oid).cloned().flatten())?;
         if blob.content().is_some() {
             let what =
                 format!("the bytes of {oid} were uploaded for this transaction: change them when it has committed");
@@ -580,7 +589,6 @@ impl Transaction {
         }
         let mut bytes = blob.data.to_vec();
         op.apply(&mut bytes);
-        let changes = &mut *self.changes()?;
         if let ContentOp::Append { .. } = op {
             changes.append_offsets.entry(oid).or_default().push(blob.size());
         }

@@ -67,6 +67,8 @@ pub struct Rows {
     read_set: Vec<Read>,
     /// The logical nodes that the peer server waits for, as of its last message.
     waits_for: Vec<NodeId>,
+    /// Why there are no more rows, if that is no end.
+    failed: Option<(ErrorKind, String)>,
 }
 
 impl Rows {
@@ -102,6 +104,7 @@ impl Rows {
             explanation: None,
             read_set: Vec::new(),
             waits_for: Vec::new(),
+            failed: None,
         };
         let first = decode_rows(answer)?;
         asked.columns.clone_from(&first.columns);
@@ -123,6 +126,7 @@ impl Rows {
             explanation: None,
             read_set: Vec::new(),
             waits_for: Vec::new(),
+            failed: None,
         }
     }
 
@@ -136,8 +140,20 @@ impl Rows {
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if a brick or the peer server does not answer in time, or the connection ends;
-    /// [`ErrorKind::Conflict`] if the transaction cannot be committed any more; other errors of the query.
+    /// [`ErrorKind::Conflict`] if the transaction cannot be committed any more; other errors of the query. Each later call returns the error
+    /// again.
     pub async fn next(&mut self) -> Result<Option<Row>> {
+        if let Some((kind, what)) = &self.failed {
+            return Err(Error::new(*kind, what.clone()));
+        }
+        let next = self.receive().await;
+        if let Err(error) = &next {
+            self.failed = Some((error.kind(), error.message().to_owned()));
+        }
+        next
+    }
+
+    async fn receive(&mut self) -> Result<Option<Row>> {
         let mut patience = QueryTimeout { timeout: self.core.options.timeout, waiting_since: None };
         loop {
             // The next rows are requested while these are read.

@@ -17,7 +17,9 @@ pub(super) fn timeout_message(
         return format!("no peer server could be reached for {timeout:?}");
     }
     let Some(status) = status.filter(|_| !nodes.is_empty()) else {
-        return format!("the peer server has not answered within {timeout:?}");
+        let unreachable = status.and_then(|status| unreachable_bricks(status, &[]));
+        let unreachable = unreachable.map(|unreachable| format!(": {unreachable}")).unwrap_or_default();
+        return format!("the peer server has not answered within {timeout:?}{unreachable}");
     };
     if let Some(unreachable) = unreachable_bricks(status, nodes) {
         return format!("{unreachable}; the client has waited {timeout:?}");
@@ -108,7 +110,9 @@ mod tests {
         assert_eq!(message(&[1, 2, 3]), unreachable, "the other bricks can be reached");
         assert_eq!(message(&[1]), "brick 1 (db1:6680) has not answered within 3s");
         assert_eq!(message(&[1, 3]), "one of these has not answered within 3s: brick 1 (db1:6680), brick 3 (db3:6680)");
-        assert_eq!(message(&[]), "the peer server has not answered within 3s");
+        let named = "the peer server has not answered within 3s: brick 2 (db2:6680) cannot be reached since 2023-11-14T22:13:20Z";
+        assert_eq!(message(&[]), named);
+        assert_eq!(timeout_message(None, true, &[], timeout), "the peer server has not answered within 3s");
         assert_eq!(
             timeout_message(Some(&status), false, &[NodeId(2)], timeout),
             "no peer server could be reached for 3s"

@@ -1,6 +1,7 @@
 //! Transactions of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -299,6 +300,16 @@ impl Transaction {
     // -------------------------------------------------------------------------------------------- writing
 
     pub(super) fn write(&self, oid: Oid, object: Option<Object>) -> Result<()> {
+        self.write_if(oid, object, |_| true).map(drop)
+    }
+
+    /// Writes an object if `is_wanted` says so of what the transaction has written as it so far. Returns whether it does.
+    pub(super) fn write_if(
+        &self,
+        oid: Oid,
+        object: Option<Object>,
+        is_wanted: impl FnOnce(Option<&Option<Object>>) -> bool,
+    ) -> Result<bool> {
         if self.inner.level == IsolationLevel::Snapshot {
             return Err(read_only_error());
         }
@@ -316,11 +327,14 @@ impl Transaction {
             }
         }
         let mut changes = self.changes()?;
+        if !is_wanted(changes.writes.get(&oid)) {
+            return Ok(false);
+        }
         changes.forget_struct(oid)?;
         changes.patches.remove(&oid);
         changes.append_offsets.remove(&oid);
         changes.writes.insert(oid, object);
-        Ok(())
+        Ok(true)
     }
 
     /// Creates an object under a temporary identifier. The commit assigns the real one, which [`Transaction::real_oid`] returns,
@@ -429,7 +443,7 @@ impl Transaction {
         };
         // A commit that cannot finish now is not sent, so that its outcome is known.
         let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
-        self.assign_oids(&unreachable).await?;
+        let _unassigned = self.assign_oids(&unreachable).await?;
         let claims = std::mem::take(&mut bound.claims);
         if let Err(error) = self.rely_on_unique_values(bound).await {
             return self.refused_commit(error);
@@ -602,8 +616,8 @@ impl Transaction {
         }
     }
 
-    /// Places new objects, and replaces temporary identifiers by real ones.
-    async fn assign_oids(&self, unreachable: &BTreeSet<NodeId>) -> Result<()> {
+    /// Places new objects, and replaces temporary identifiers by real ones, until what is returned is dropped before the commit is sent.
+    async fn assign_oids(&self, unreachable: &BTreeSet<NodeId>) -> Result<Unassigned<'_>> {
         let new: Vec<(Oid, usize, PlacementHint)> = {
             let changes = self.changes()?;
             let len = |oid: &Oid| changes.writes.get(oid)?.as_ref().map(Object::encoded_len);
@@ -631,7 +645,7 @@ impl Transaction {
             let places = self.inner.core.page_source.place(&self.inner.core, node, &wanted).await?;
             real.extend(objects.into_iter().map(|(oid, _)| oid).zip(places));
         }
-        let mut changes = self.changes()?;
+        let changes = &mut *self.changes()?;
         let mut writes = BTreeMap::new();
         for (oid, object) in &changes.writes {
             // An object that was created and deleted again is not written.
@@ -640,8 +654,10 @@ impl Transaction {
             writes.insert(oid, object);
         }
         let entries = changes.entries_with(&real)?;
-        (changes.writes, changes.entries, changes.real_oids) = (writes, entries, real);
-        Ok(())
+        changes.real_oids = real;
+        let (writes, entries) =
+            (mem::replace(&mut changes.writes, writes), mem::replace(&mut changes.entries, entries));
+        Ok(Unassigned { transaction: self, writes, entries })
     }
 
     /// A free slot in the page of another object, if there is one. The transaction reads it, so that another one that takes the same
@@ -674,6 +690,26 @@ impl Transaction {
             let places = NEAR_SLOTS.filter(|slot| !taken.contains(slot)).map(|slot| Oid::new(class, page, slot));
             driver.claim_slot(txn, places, now)
         })
+    }
+}
+
+/// What a transaction has changed, with the temporary identifiers that a commit has replaced. They are put back if the commit is not sent: the
+/// transaction may go on, and knows its new objects by them.
+struct Unassigned<'a> {
+    transaction: &'a Transaction,
+    writes: BTreeMap<Oid, Option<Object>>,
+    entries: BTreeMap<Entry, Option<Oid>>,
+}
+
+impl Drop for Unassigned<'_> {
+    fn drop(&mut self) {
+        // A transaction that was sent, or refused, is over.
+        let Ok(mut changes) = self.transaction.changes() else { return };
+        let assigned: BTreeSet<Oid> = mem::take(&mut changes.real_oids).into_values().collect();
+        changes.writes.retain(|oid, _| !assigned.contains(oid));
+        changes.writes.append(&mut self.writes);
+        changes.entries.retain(|entry, _| !assigned.contains(&entry.collection));
+        changes.entries.append(&mut self.entries);
     }
 }
 

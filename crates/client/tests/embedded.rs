@@ -132,3 +132,27 @@ async fn transaction_that_has_read_too_much_is_refused_and_the_client_continues(
     bind(&client, "after", "it").await;
     cluster.shutdown().await.unwrap();
 }
+
+/// Regression: a commit that was refused before it was sent left the transaction without its temporary identifiers.
+#[tokio::test]
+async fn transaction_whose_commit_was_not_sent_keeps_its_new_objects() {
+    let cluster = Embedded::in_memory().await.unwrap();
+    let client = cluster.connect("main", Default::default()).await.unwrap();
+    let t = client.begin(IsolationLevel::Optimistic);
+    let first = t.create_blob("first").unwrap();
+    t.bind("kept", first).await.unwrap();
+    let others: Vec<Oid> = (0..limits::OBJECTS).map(|_| t.create_blob("x").unwrap()).collect();
+    let refused = t.commit().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
+    assert_eq!(t.get(first).await.unwrap().unwrap().data, "first");
+    assert_eq!(t.real_oid(first), None, "it is not committed");
+    t.put(first, Object::blob("changed".into())).await.unwrap();
+    for other in &others {
+        t.delete(*other).await.unwrap();
+    }
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let (kept, gone) = (t.real_oid(first).unwrap(), t.real_oid(others[0]));
+    assert_eq!((read(&client, "kept").await.unwrap(), gone), (b"changed".to_vec(), None));
+    assert_eq!(client.get(kept).await.unwrap().unwrap().data, "changed");
+    cluster.shutdown().await.unwrap();
+}

@@ -538,13 +538,18 @@ fn finished_error() -> Error {
     Error::new(ErrorKind::Invalid, "the upload is finished")
 }
 
-/// Writes the next rows, at most `max` and at least one unless there are no more, and whether these are the last.
+/// Writes the next rows, at most `max` and at least one unless there are no more, and whether these are the last. An error behind rows is that of the
+/// next call.
 async fn read_rows(rows: &mut Rows, max: u32, reply: &mut Writer) -> Result<()> {
     let begin = reply.begin_list();
     let mut count = 0;
     let mut is_end = false;
     while count < max.max(1) && reply.len() < FULL_REPLY {
-        let Some(row) = rows.next().await? else {
+        let row = match rows.next().await {
+            Err(_) if count > 0 => break,
+            next => next?,
+        };
+        let Some(row) = row else {
             is_end = true;
             break;
         };

@@ -25,7 +25,6 @@ use node::restore::ArchiveInput;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use store::{Amount, DirectoryContents, Options};
-use tokio::signal::unix::{self, SignalKind};
 
 use self::base::Base;
 use self::cluster::{ArchiveContents, Bricks};
@@ -39,6 +38,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::link_values::parse_duration;
 use crate::output::{HumanBytes, Output, Report, pluralize};
 use crate::progress::{HumanDuration, Progress, rate};
+use crate::serving::Signals;
 
 const BACKUP: &str = "\
 Examples:
@@ -390,7 +390,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     };
     let progress = Progress::start("restoring", output);
     progress.set_total(bytes, 0);
-    let stopped = watch_ctrl_c()?;
+    let stopped = watch_signals()?;
     let tell = |amount: Amount| {
         progress.set_done(amount.bytes, 0);
         if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -416,7 +416,7 @@ fn explain_stop(target: &Path) -> Failure {
     let name = target.display();
     Failure::interrupted(match DirectoryContents::of(target) {
         Ok(DirectoryContents::Missing) => format!("stopped; nothing was restored, and {name} was removed again"),
-        Ok(DirectoryContents::Empty) => format!("stopped; nothing was restored, and {name} is empty but for its lock"),
+        Ok(DirectoryContents::Empty) => format!("stopped; nothing was restored, and {name} is empty"),
         Ok(DirectoryContents::InterruptedRestore) => format!("stopped; {name} has an incomplete restore: remove it"),
         _ => format!("stopped; {name} is as it was"),
     })
@@ -468,21 +468,22 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// A flag that the first Ctrl-C sets.
-fn watch_ctrl_c() -> Result<Arc<AtomicBool>> {
+/// A flag that the first Ctrl-C or SIGTERM sets.
+fn watch_signals() -> Result<Arc<AtomicBool>> {
     let stopped = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&stopped);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
-    let interrupts = {
+    let signals = {
         let _guard = runtime.enter();
-        unix::signal(SignalKind::interrupt())
+        Signals::listen()
     };
     // Without signal handling Ctrl-C ends the process at once.
-    let Ok(mut interrupts) = interrupts else { return Ok(stopped) };
+    let Ok(mut signals) = signals else { return Ok(stopped) };
     thread::spawn(move || {
         runtime.block_on(async {
-            while interrupts.recv().await.is_some() {
+            loop {
+                signals.next().await;
                 if raised.swap(true, Ordering::Relaxed) {
                     std::process::exit(i32::from(Exit::Interrupted as u8));
                 }

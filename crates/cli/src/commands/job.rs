@@ -258,7 +258,8 @@ pub(crate) async fn run(args: JobCommand, session: &mut CommandContext) -> Resul
             return session.output.print(&JobLine::of(view, true));
         }
         Action::Watch(target) => {
-            let view = follow(&client, session, job(target), "working").await?;
+            let (job, title) = (job(target), "working");
+            let view = or_ctrl_c(job, wait(&client, session, job, title, None)).await?;
             session.output.print(&JobLine::of(view.clone(), true))?;
             return check_end(&view);
         }
@@ -271,24 +272,14 @@ pub(crate) async fn run(args: JobCommand, session: &mut CommandContext) -> Resul
     session.output.print(&JobLine::of(view, false))
 }
 
-/// Waits for the end of a job, and shows its progress. Ctrl-C ends the waiting, not the job.
+/// [`wait_while_it_proceeds`]; Ctrl-C ends the waiting, too, and not the job.
 pub(crate) async fn follow(
     client: &AdminClient,
     session: &CommandContext,
     job: JobId,
     title: &'static str,
 ) -> Result<JobView> {
-    or_ctrl_c(job, wait_end(client, session, job, title)).await
-}
-
-/// As [`follow`], but ends the waiting, not the job, when the job has waited for something for the timeout of the command and nothing was done meanwhile.
-pub(crate) async fn follow_while_it_proceeds(
-    client: &AdminClient,
-    session: &CommandContext,
-    job: JobId,
-    title: &'static str,
-) -> Result<JobView> {
-    or_ctrl_c(job, wait(client, session, job, title, Some(session.timeout()))).await
+    or_ctrl_c(job, wait_while_it_proceeds(client, session, job, title)).await
 }
 
 /// The result of waiting for the end of a job, unless Ctrl-C ends the waiting.
@@ -302,17 +293,18 @@ async fn or_ctrl_c(job: JobId, waiting: impl Future<Output = Result<JobView>>) -
     }
 }
 
-/// Waits for the end of a job, and shows its progress.
-pub(crate) async fn wait_end(
+/// Waits for the end of a job, and shows its progress. Ends the waiting, not the job, when the job has waited for something for the timeout of the
+/// command and nothing was done meanwhile.
+pub(crate) async fn wait_while_it_proceeds(
     client: &AdminClient,
     session: &CommandContext,
     job: JobId,
     title: &'static str,
 ) -> Result<JobView> {
-    wait(client, session, job, title, None).await
+    wait(client, session, job, title, Some(session.timeout())).await
 }
 
-/// [`wait_end`], for at most `patience` while the job waits for something and nothing is done.
+/// Waits for the end of a job, for at most `patience` while the job waits for something and nothing is done.
 async fn wait(
     client: &AdminClient,
     session: &CommandContext,

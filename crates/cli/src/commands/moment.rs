@@ -19,7 +19,7 @@ pub(crate) async fn run_at_one_moment(
     let wanted = JobRequest::Clone { space, name: name.clone(), rate: None };
     let job = job::ask_one(&client, &wanted).await?.job;
     let cloned = tokio::select! {
-        ended = job::wait_end(&client, session, job, "cloning") => ended.and_then(|ended| job::check_end(&ended)),
+        ended = job::wait_while_it_proceeds(&client, session, job, "cloning") => ended.and_then(|ended| job::check_end(&ended)),
         () = signals.next() => Err(stopped()),
     };
     if let Err(failure) = cloned {

@@ -209,7 +209,7 @@ async fn scrub(args: &Scrub, session: &mut CommandContext) -> Result<Scrubbed> {
     if args.detach {
         return Ok(Scrubbed::Begun(Box::new(begun)));
     }
-    let ended = job::follow_while_it_proceeds(&client, session, begun.job, "scrubbing").await?;
+    let ended = job::follow(&client, session, begun.job, "scrubbing").await?;
     job::check_end(&ended)?;
     let JobView { job, objects, done: bytes, findings: damaged, found, .. } = ended;
     let unlisted = found.saturating_sub(damaged.len() as u64);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use client::{
     AdminClient, BrickStatus, Client, CloneSource, ErrorKind, Event, FailurePolicy, QuotaLimit, SpaceChange, SpaceInfo,
     SpaceOptions, SpaceStatus, SpaceUsage, Usage,
@@ -105,22 +105,22 @@ enum Action {
         name: Option<String>,
     },
     /// Change the policy or the quota of a space, or whether it accepts changes, while it serves
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = EXAMPLES, group = ArgGroup::new("change").required(true).multiple(true))]
     Set {
         /// The space
         #[arg(value_name = "SPACE")]
         name: String,
         /// What happens while a brick of the space is unreachable
-        #[arg(long, required_unless_present_any = ["max_bytes", "max_objects", "read_only"])]
+        #[arg(long, group = "change")]
         policy: Option<Policy>,
         /// Whether it accepts no changes
-        #[arg(long, value_name = "true|false")]
+        #[arg(long, value_name = "true|false", group = "change")]
         read_only: Option<bool>,
         /// The most bytes that its objects and uploads may take: `10GiB`, `500MB`, `none`. Requires an administrator
-        #[arg(long, value_name = "SIZE", value_parser = quota_limit::parse_bytes)]
+        #[arg(long, value_name = "SIZE", group = "change", value_parser = quota_limit::parse_bytes)]
         max_bytes: Option<QuotaLimit>,
         /// The most objects that it may have: `1000000`, `none`. Requires an administrator
-        #[arg(long, value_name = "COUNT", value_parser = quota_limit::parse_count)]
+        #[arg(long, value_name = "COUNT", group = "change", value_parser = quota_limit::parse_count)]
         max_objects: Option<QuotaLimit>,
     },
     /// Remove a space that has no objects, with its classes and indexes; with --yes also one that has. New work waits meanwhile

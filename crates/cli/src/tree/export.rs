@@ -79,9 +79,17 @@ struct PendingWork {
 pub(crate) async fn export(cluster: &Client, plan: ExportPlan, progress: &Progress, json: bool) -> Result<Tally> {
     let below = plan.prefix.below();
     let count = lookup::count_names(cluster, &plan.prefix).await?;
-    if count == 0 && cluster.resolve(plan.prefix.root()).await?.is_none() {
-        return Err(Failure::not_found(format!("no name begins with {below}"))
-            .hint("`mortar ls` shows the names there are; --prefix says which to export."));
+    if count == 0 {
+        let root = cluster.resolve(plan.prefix.root()).await?.ok_or_else(|| {
+            Failure::not_found(format!("no name begins with {below}"))
+                .hint("`mortar ls` shows the names there are; --prefix says which to export.")
+        })?;
+        let kind = cluster.stat(root).await?.map(|stat| stat.kind());
+        if let Some(kind) = kind.filter(|kind| *kind != Kind::Directory) {
+            let (root, kind) = (plan.prefix.root(), kind.name());
+            return Err(Failure::usage(format!("{root} is a {kind}, not a directory"))
+                .hint(format!("`mortar get {root} -o FILE` writes one object to a file.")));
+        }
     }
     progress.set_total(0, count);
     let directory = ExportDirectory::open(plan.root, plan.overwrite)?;

@@ -366,6 +366,15 @@ fn attributes_stay_with_their_object() {
         cluster.transact(|t| async move { t.set_attribute(oid, "owner", None).await }).await.unwrap();
         assert_eq!(attributes(other.read_latest(oid).await.unwrap()), expected[1..]);
         assert_eq!(read_all(&other, oid).await.unwrap().len(), bytes.len() + 4);
+        // Of one transaction, at the same time, and of an object that is not cached.
+        let third = world.client().await;
+        let t = third.begin(IsolationLevel::Optimistic);
+        let (one, two) =
+            tokio::join!(t.set_attribute(oid, "one", Some("1".into())), t.set_attribute(oid, "two", Some("2".into())));
+        one.and(two).unwrap();
+        assert!(matches!(t.commit().await.unwrap(), client::CommitOutcome::Committed(_)));
+        let both = [r#"b"one"=b"1""#, r#"b"two"=b"2""#, expected[1]];
+        assert_eq!(attributes(cluster.read_latest(oid).await.unwrap()), both);
         let missing = oid.page().number + 40_000;
         let nothing = Oid::new(ClassId::NONE, model::PageId { number: missing, ..oid.page() }, 0);
         let refused = cluster.transact(|t| async move { t.set_attribute(nothing, "a", None).await }).await;

@@ -212,6 +212,7 @@ impl<C: Clone> NodeDriver<C> {
     fn fail(&mut self, why: Error) {
         error!(node = %self.node, error = %why, "a logical node cannot be served any more");
         self.failed.get_or_insert(why);
+        self.postponed.clear();
     }
 
     /// Why it cannot be served, if it cannot.
@@ -555,7 +556,8 @@ impl<C: Clone> NodeDriver<C> {
             self.handle_outputs(now);
         }
         self.take_submissions();
-        if !self.postponed.is_empty() {
+        // One that has failed handles none of them.
+        if !self.postponed.is_empty() && self.failed.is_none() {
             self.flush_at = Some(now);
         }
     }

@@ -142,6 +142,7 @@ impl Drop for RestoreDirectory {
         } else if let Some(before) = self.permissions_before.take()
             && DirectoryContents::of(&self.dir).is_ok_and(|found| found == DirectoryContents::Empty)
         {
+            let _ = fs::remove_file(self.dir.join(directory::LOCK_FILE));
             // If that fails, the directory is more private than before.
             let _ = fs::set_permissions(&self.dir, before);
         }

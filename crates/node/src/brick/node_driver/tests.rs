@@ -667,3 +667,25 @@ fn reservations_made_while_the_node_is_copied_move_with_it() {
     let _planted = plant(Bug::ReservationsNotMoved);
     assert!(!is_sent(), "the bug is noticed");
 }
+
+/// Regression: the driver asked itself for ever whether requests wait that it does not handle any more.
+#[test]
+fn failed_driver_has_no_outputs_for_requests_that_waited() {
+    for loses_rows in [false, true] {
+        let mut world = World::with_index();
+        world.settle();
+        let request = Request::Ask { txn: txn(7), round: 0 };
+        let now = world.now;
+        world.driver.handle_output(protocol::brick::Output::Again(Requester::Node(NodeId(9)), request), now).unwrap();
+        if loses_rows {
+            world.driver.lose_rows();
+        } else {
+            world.driver.fail(Error::new(ErrorKind::Io, "the disk is away"));
+        }
+        let mut outputs = 0;
+        while world.driver.next_output().is_some() {
+            outputs += 1;
+        }
+        assert!(outputs <= 1 && world.driver.failure().is_some(), "{outputs}");
+    }
+}
