@@ -81,6 +81,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             manager.provideFields(stored(mapping, changedSince(manager, changed)), writer);
             Versions.advance(manager, mapping, manager.getTransactionalVersion(), builder);
             Record record = builder.build();
+            state(manager).rememberBefore(before);
             // The other side of a relation may be all that has changed.
             if (!record.equals(before)) {
                 session.rememberChanged(state(manager).oid(session), manager, before);
@@ -131,7 +132,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             }
             session.rememberChanged(state(manager).oid(session), manager, record);
             delete(session, state(manager).oid(session), mapping, record);
-            state(manager).forgetRecord();
+            state(manager).rememberBefore(record);
+            state(manager).forgetDeleted();
         });
         count(manager, ManagerStatistics::incrementDeleteCount);
     }

@@ -34,6 +34,11 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     private Record record;
     /** The session in whose current transaction the record is current. */
     private long recordEpoch;
+    /**
+     * The record before the current transaction of the context has written the object; null if it has not. A rollback
+     * returns to it.
+     */
+    private Record recordBefore;
 
     private boolean isRefreshing;
     /** What the inverse containers of the object contained when they were read or written; null if there are none. */
@@ -89,6 +94,13 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         recordEpoch = session.epoch();
     }
 
+    /** Notes that the transaction is going to change or delete the object, which has a record now. */
+    void rememberBefore(Record before) {
+        if (recordBefore == null && myEC.getTransaction().isActive()) {
+            recordBefore = before;
+        }
+    }
+
     /**
      * Notes what was read. It does not replace what the transaction has read or written before, which a row of a query
      * may be older than. Nor does it replace another record that members were read from by an earlier transaction: then
@@ -119,14 +131,32 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
 
     void forgetRecord() {
         record = null;
+        recordBefore = null;
     }
 
-    /** What a transaction that is rolled back has written is not what the object's members are based on. */
+    /** Notes that the transaction has deleted the object. */
+    void forgetDeleted() {
+        record = null;
+    }
+
+    /**
+     * What a transaction that is rolled back has written is not what the object's members are based on. Members that
+     * are restored are based on the record before.
+     */
     @Override
     public void preRollback(Transaction transaction) {
         inverseElements = null;
-        forgetRecord();
+        if (recordBefore != null) {
+            record = recordBefore;
+            recordBefore = null;
+        }
         super.preRollback(transaction);
+    }
+
+    @Override
+    public void postCommit(Transaction transaction) {
+        recordBefore = null;
+        super.postCommit(transaction);
     }
 
     /** Members are read again, so what they were read from before does not matter. */
@@ -305,7 +335,7 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     @Override
     public void disconnect() {
         oid = null;
-        record = null;
+        forgetRecord();
         inverseElements = null;
         super.disconnect();
     }

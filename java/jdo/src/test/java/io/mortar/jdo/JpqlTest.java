@@ -129,6 +129,25 @@ class JpqlTest {
                 "SELECT a.kind, MIN(a.year) FROM Album a GROUP BY a.kind HAVING NOT (MIN(a.year) < 1960) => LIVE,1975",
                 "SELECT MAX(a.year), a.kind FROM Album a GROUP BY a.kind HAVING MAX(a.year) IN (1970, 3) => 1970,STUDIO",
                 "SELECT a.year, COUNT(a) AS c FROM Album a GROUP BY a.year HAVING COUNT(a) > 0 ORDER BY c DESC, a.year => 1970,2 1959,1 1975,1",
+                "SELECT DISTINCT COUNT(a) FROM Album a GROUP BY a.year ORDER BY COUNT(a) => 1 2",
+                "SELECT DISTINCT COUNT(a) FROM Album a GROUP BY a.year HAVING a.year > 1960 ORDER BY COUNT(a) => 1 2",
+                "SELECT DISTINCT COUNT(a), a.year FROM Album a GROUP BY a.year ORDER BY a.year => 1,1959 2,1970 1,1975",
+                "SELECT MAX(a.kind), MIN(a.kind) FROM Album a => STUDIO,LIVE",
+                "SELECT MAX(DISTINCT a.kind) FROM Album a => STUDIO",
+                // Collections behind a reference that is null.
+                "SELECT a.title FROM Album a WHERE a.artist.genres IS EMPTY => ",
+                "SELECT a.title FROM Album a WHERE a.artist.genres IS NOT EMPTY ORDER BY a.title => Agharta Blue Brew",
+                "SELECT a.title FROM Album a WHERE SIZE(a.artist.genres) = 0 => ",
+                "SELECT a.title FROM Album a WHERE 'rock' NOT MEMBER OF a.artist.genres ORDER BY a.title => Agharta Blue Brew",
+                "SELECT a.title FROM Album a WHERE a.label.country NOT MEMBER OF a.artist.genres => Blue",
+                "SELECT a.title FROM Album a LEFT JOIN a.artist r WHERE r.genres IS EMPTY => Unknown",
+                // A subquery stands for its one value.
+                "SELECT a.title FROM Album a WHERE a.year = (SELECT b.year FROM Album b WHERE b.title = 'Blue') => Blue",
+                "SELECT a.title FROM Album a WHERE a.year <> (SELECT b.year FROM Album b WHERE b.title = 'Blue') ORDER BY a.title => Agharta Brew Unknown",
+                "SELECT a.title FROM Album a WHERE a.year > (SELECT b.year FROM Album b WHERE b.title = 'Blue') + 12 => Agharta",
+                "SELECT a.title FROM Album a WHERE a.artist <> (SELECT r FROM Artist r WHERE r.name = 'Bill') ORDER BY a.title => Agharta Blue Brew",
+                "SELECT a.title FROM Album a WHERE a.year <> (SELECT b.year FROM Album b WHERE b.title = 'None') => ",
+                "SELECT a.title FROM Album a WHERE NOT (a.artist = (SELECT r FROM Artist r WHERE r.name = 'None')) => ",
                 // Aggregates of distinct values.
                 "SELECT COUNT(DISTINCT a.year) FROM Album a => 3",
                 "SELECT COUNT(DISTINCT a.artist) FROM Album a => 1",
@@ -174,7 +193,11 @@ class JpqlTest {
                 "SELECT m.code FROM Medium m WHERE TYPE(m) NOT IN (Tape) => v1",
                 "SELECT m.code FROM Medium m WHERE TREAT(m AS Tape).minutes > 60 => t1",
                 // Groups and aggregates.
-                "SELECT a.kind, COUNT(DISTINCT a.year) FROM Album a GROUP BY a.kind ORDER BY a.kind => STUDIO,2 LIVE,1",
+                "SELECT a.kind, COUNT(DISTINCT a.year) FROM Album a GROUP BY a.kind ORDER BY a.kind => LIVE,1 STUDIO,2",
+                // Enumerations have the order of their names, as in the store.
+                "SELECT MAX(a.kind), MIN(a.kind) FROM Album a WHERE SUBSTRING(a.title, 1, 1) <> 'x' => STUDIO,LIVE",
+                "SELECT a.title FROM Album a ORDER BY a.kind, SUBSTRING(a.title, 1, 2) => Agharta Blue Brew Unknown",
+                "SELECT a.title FROM Album a WHERE a.kind > io.mortar.jdo.entities.Album$Kind.LIVE AND SUBSTRING(a.title, 1, 1) = 'B' ORDER BY a.title => Blue Brew",
                 "SELECT MAX(a.year) - MIN(a.year) FROM Album a => 16",
                 "SELECT AVG(a.year), COUNT(a) FROM Album a WHERE SUBSTRING(a.title, 1, 1) = 'B' => 1964.5,2",
                 "SELECT SUM(a.year) FROM Album a WHERE SUBSTRING(a.title, 1, 1) = 'Z' => null",
@@ -210,6 +233,13 @@ class JpqlTest {
                 "SELECT a.title FROM Album a WHERE NOT (SUBSTRING(a.artist.name, 1, 1) = 'X') ORDER BY a.title => Agharta Blue Brew",
                 "SELECT a.title FROM Album a WHERE a.label.country <> 'DE' AND SUBSTRING(a.title, 1, 1) <> 'x' => Blue",
                 "SELECT a.title FROM Album a WHERE a.artist.albums IS EMPTY => ",
+                "SELECT a.title FROM Album a WHERE a.artist.genres IS EMPTY AND SUBSTRING(a.title, 1, 1) <> 'x' => ",
+                "SELECT a.title FROM Album a WHERE a.label.country NOT MEMBER OF a.artist.genres AND SUBSTRING(a.title, 1, 1) <> 'x' => Blue",
+                // A subquery stands for its one value.
+                "SELECT a.title FROM Album a WHERE a.year = (SELECT b.year FROM Album b WHERE b.title = 'Blue' AND b.id = a.id) => Blue",
+                "SELECT a.title FROM Album a WHERE a.year <> (SELECT b.year FROM Album b WHERE b.title = 'Brew' AND b.id <> a.id) ORDER BY a.title => Agharta Blue",
+                "SELECT a.title FROM Album a WHERE (SELECT b.year FROM Album b WHERE b.id = a.id) * 1 < 1960 => Blue",
+                "SELECT a.title FROM Album a WHERE (SELECT b.year FROM Album b WHERE b.title = 'None') IS NULL AND a.year < 1960 => Blue",
             })
     void a_query_is_evaluated_in_memory(String text, String expected) {
         Query query = manager.createQuery(text);
@@ -290,6 +320,9 @@ class JpqlTest {
         Query query =
                 manager.createQuery("SELECT a.year FROM Album a GROUP BY a.year HAVING COUNT(a) > 0 ORDER BY a.year");
         assertEquals("1970 1975", rows(query.setFirstResult(1).setMaxResults(2)));
+        Query distinct =
+                manager.createQuery("SELECT DISTINCT COUNT(a) FROM Album a GROUP BY a.year ORDER BY COUNT(a) DESC");
+        assertEquals("1", rows(distinct.setFirstResult(1).setMaxResults(2)));
         Query joined = manager.createQuery("SELECT t.title FROM Album a JOIN a.tracks t ORDER BY t.title");
         assertEquals("Freddie Maiysha", rows(joined.setFirstResult(1).setMaxResults(2)));
     }
@@ -305,6 +338,8 @@ class JpqlTest {
                 "SELECT SIGN(a.title) FROM Album a => SIGN",
                 "SELECT TRIM(BOTH 'xy' FROM a.title) FROM Album a => TRIM",
                 "SELECT FUNCTION('NO_SUCH', a.title) FROM Album a => NO_SUCH",
+                "SELECT a FROM Album a WHERE a.year = (SELECT b.year FROM Album b) => 4 values where one is needed",
+                "SELECT a FROM Album a WHERE a.year > (SELECT b.year FROM Album b WHERE b.artist = a.artist) => 3 values",
                 "SELECT a FROM Album a WHERE SUM(a.year) > 3 AND SUBSTRING(a.title, 1) = 'x' => SUM",
             })
     void what_is_not_supported_is_refused_with_the_expression(String text, String part) {

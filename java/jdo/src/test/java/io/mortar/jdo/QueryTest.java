@@ -31,6 +31,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** JDO 3.2, chapter 14: JDOQL. */
 class QueryTest {
@@ -229,6 +230,51 @@ class QueryTest {
         });
     }
 
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "name.startsWith(p)",
+                "!name.startsWith(p)",
+                "!name.endsWith(p)",
+                "!name.contains(p)",
+                "name.indexOf(p) == -1",
+                "!(name.indexOf(p) >= 0)",
+                "name.indexOf(p) != 0",
+            })
+    void what_a_text_has_in_common_with_null_is_unknown(String filter) {
+        STORE.run(manager -> {
+            for (String each : List.of(filter, filter + " && name.substring(0) == name")) {
+                Query<Person> query = manager.newQuery(Person.class, each);
+                query.declareParameters("String p");
+                assertEquals("", names((List<?>) query.execute((Object) null)), () -> "" + Queries.nativeQuery(query));
+            }
+        });
+    }
+
+    @Test
+    void a_parameter_can_contain_null() {
+        STORE.run(manager -> {
+            Person ann = (Person)
+                    ((List<?>) manager.newQuery(Person.class, "name == 'Ann'").execute()).get(0);
+            Map<String, Object> parameters =
+                    Map.of("heights", Arrays.asList(1.7, null), "bosses", Arrays.asList(ann, null));
+            Map<String, String> expected = Map.of(
+                    ":heights.contains(height)", "Ann Cid",
+                    "!:heights.contains(height)", "Bob Dan",
+                    ":bosses.contains(boss)", "Ann Bob Cid",
+                    "!:bosses.contains(boss)", "Dan");
+            expected.forEach((filter, names) -> {
+                for (String each : List.of(filter, filter + " && name.substring(0) == name")) {
+                    Query<Person> query = manager.newQuery(Person.class, each);
+                    String parameter = filter.contains("heights") ? "heights" : "bosses";
+                    assertEquals(
+                            names, names((List<?>) query.executeWithMap(Map.of(parameter, parameters.get(parameter)))));
+                    assertEquals(each.equals(filter), Queries.inMemory(query).isEmpty());
+                }
+            });
+        });
+    }
+
     @Test
     void parameters_are_values_objects_and_collections() {
         STORE.run(manager -> {
@@ -364,6 +410,11 @@ class QueryTest {
                 "select name from P where !(friends.contains(f) && f.name.substring(0, 1) == 'D') variables io.mortar.jdo.model.Person f order by name "
                         + "=> [Ann, Cid, Dan] => memory",
                 "select name from P where (select count(p) from io.mortar.jdo.model.Person p where p.boss == this) > 1 => [Ann] => memory",
+                "select name from P where age == (select p.age from io.mortar.jdo.model.Person p where p.name == 'Bob') order by name => [Bob, Cid] => store",
+                "select name from P where age != (select p.age from io.mortar.jdo.model.Person p where p.name == 'Zoe') => [] => store",
+                "select name from P where boss == (select p from io.mortar.jdo.model.Person p where p.name == 'Zoe') => [] => store",
+                "select name from P where age == (select p.age from io.mortar.jdo.model.Person p where p.name == 'Bob' && p != this) => [Cid] => memory",
+                "select distinct count(this) from P group by age order by count(this) => [1, 2] => store",
                 "select name from P where age > (select avg(p.age) from io.mortar.jdo.model.Person p where p.boss == this.boss) => [] => memory",
             })
     void a_result_is_the_same_in_the_store_and_in_memory(String text, String expected, String where) {

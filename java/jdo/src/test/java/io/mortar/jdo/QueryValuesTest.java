@@ -1,9 +1,11 @@
 package io.mortar.jdo;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import io.mortar.jdo.model.AllTypes;
 import java.util.List;
+import java.util.stream.Collectors;
 import javax.jdo.Query;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -30,6 +32,7 @@ class QueryValuesTest {
                 types.anInt = letter;
                 types.aByte = (byte) (letter - 'A');
                 types.color = AllTypes.Color.values()[letter - 'A'];
+                types.ordinal = types.color;
                 manager.makePersistent(types);
             }
         });
@@ -69,6 +72,10 @@ class QueryValuesTest {
                 "aChar + ('' + aChar) == 'AA' => A => memory",
                 "color.toString() == 'GREEN' => B => memory",
                 "color.ordinal() == 2 => C => memory",
+                "color > 'BLUE' => AB => store",
+                "color > 'BLUE' && color.ordinal() >= 0 => AB => memory",
+                "ordinal > 'RED' => BC => store",
+                "ordinal > 'RED' && color.ordinal() >= 0 => BC => memory",
             })
     void characters_are_numbers_and_constants_of_enumerations_have_names(String filter, String expected, String where) {
         STORE.run(manager -> {
@@ -76,6 +83,32 @@ class QueryValuesTest {
             assertEquals(
                     expected == null ? "" : expected, letters(query.execute()), () -> "" + Queries.nativeQuery(query));
             assertEquals(where, Queries.inMemory(query).isEmpty() ? "store" : "memory");
+        });
+    }
+
+    /** By the name or by the ordinal, as it is stored. */
+    @ParameterizedTest
+    @CsvSource({"color, CBA", "ordinal, ABC"})
+    void an_enumeration_has_the_same_order_in_the_store_and_in_memory(String member, String expected) {
+        STORE.run(manager -> {
+            for (String order : List.of(member, member + ", color.ordinal()")) {
+                Query<AllTypes> query = manager.newQuery(AllTypes.class);
+                query.setOrdering(order);
+                String letters = query.executeList().stream()
+                        .map(each -> "" + each.aChar)
+                        .collect(Collectors.joining());
+                assertEquals(expected, letters, () -> "" + Queries.nativeQuery(query));
+                assertEquals(order.equals(member), Queries.inMemory(query).isEmpty());
+            }
+            for (String filter : List.of("", " where color.ordinal() >= 0")) {
+                Query<?> largest = manager.newQuery("select max(" + member + "), max(distinct " + member
+                        + ") from io.mortar.jdo.model.AllTypes" + filter);
+                AllTypes.Color last = AllTypes.Color.values()[expected.charAt(2) - 'A'];
+                assertArrayEquals(new Object[] {last, last}, (Object[]) largest.execute());
+            }
+            Query<AllTypes> after = manager.newQuery(AllTypes.class, member + " > :p && color.ordinal() >= 0");
+            AllTypes.Color first = AllTypes.Color.values()[expected.charAt(0) - 'A'];
+            assertEquals(2, ((List<?>) after.execute(first)).size());
         });
     }
 

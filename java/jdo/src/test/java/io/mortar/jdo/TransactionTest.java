@@ -22,6 +22,7 @@ import javax.jdo.PersistenceManager;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** JDO 3.2, chapter 13: transactions. */
@@ -327,6 +328,69 @@ class TransactionTest {
             account.setBalance(account.getBalance().add(BigDecimal.ONE));
             assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
         }
+    }
+
+    /** What a transaction does with an account before it is rolled back. */
+    enum Undone {
+        READ,
+        CHANGE,
+        FLUSHED_CHANGE,
+        FLUSHED_DELETION
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void values_that_a_rollback_restores_and_that_are_out_of_date_are_a_conflict(Undone undone) {
+        store.run(other -> other.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
+        try (PersistenceManager manager = store.manager()) {
+            Account account = restoredAccount(manager, undone);
+            store.run(other -> other.getObjectById(Account.class, 1L).setBalance(BigDecimal.TEN));
+            manager.currentTransaction().begin();
+            account.setBalance(account.getBalance().add(BigDecimal.ONE));
+            assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
+        }
+        store.run(manager -> assertEquals(
+                BigDecimal.TEN, manager.getObjectById(Account.class, 1L).getBalance()));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void values_that_a_rollback_restores_can_be_changed(Undone undone) {
+        store.run(other -> other.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
+        try (PersistenceManager manager = store.manager()) {
+            Account account = restoredAccount(manager, undone);
+            for (int i = 0; i < 2; i++) {
+                manager.currentTransaction().begin();
+                account.setBalance(account.getBalance().add(BigDecimal.ONE));
+                manager.currentTransaction().commit();
+                // What was read of a transaction that has been committed stays current.
+                manager.currentTransaction().begin();
+                account.getBalance();
+                manager.currentTransaction().rollback();
+            }
+        }
+        store.run(manager -> assertEquals(
+                BigDecimal.valueOf(3), manager.getObjectById(Account.class, 1L).getBalance()));
+    }
+
+    /** An account with the values that it had before a transaction that is rolled back. */
+    private static Account restoredAccount(PersistenceManager manager, Undone undone) {
+        manager.currentTransaction().setRetainValues(true);
+        manager.currentTransaction().setRestoreValues(true);
+        manager.currentTransaction().begin();
+        Account account = manager.getObjectById(Account.class, 1L);
+        assertEquals(BigDecimal.ONE, account.getBalance());
+        switch (undone) {
+            case READ -> {}
+            case CHANGE, FLUSHED_CHANGE -> account.setBalance(BigDecimal.valueOf(5));
+            case FLUSHED_DELETION -> manager.deletePersistent(account);
+        }
+        if (undone != Undone.CHANGE) {
+            manager.flush();
+        }
+        manager.currentTransaction().rollback();
+        assertEquals(BigDecimal.ONE, account.getBalance());
+        return account;
     }
 
     @Test

@@ -6,6 +6,7 @@ import java.math.BigInteger;
 import java.math.MathContext;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -33,14 +34,15 @@ final class Aggregates {
                 values.add(value);
             }
         }
-        return compute(aggregate, isDistinct ? distinct(values) : values);
+        return compute(aggregate, isDistinct ? distinct(values) : values, evaluator.order(of));
     }
 
-    static Object compute(InvokeExpression aggregate, Collection<Object> values) {
+    /** The value of an aggregate for values in some order. */
+    static Object compute(InvokeExpression aggregate, Collection<Object> values, Comparator<Object> order) {
         return switch (aggregate.getOperation().toLowerCase(Locale.ROOT)) {
             case "count" -> (long) values.size();
-            case "min" -> values.stream().min(Values::order).orElse(null);
-            case "max" -> values.stream().max(Values::order).orElse(null);
+            case "min" -> values.stream().min(order).orElse(null);
+            case "max" -> values.stream().max(order).orElse(null);
             case "sum" -> values.isEmpty() ? null : sum(aggregate, values);
             default -> values.isEmpty() ? null : average(aggregate, values);
         };

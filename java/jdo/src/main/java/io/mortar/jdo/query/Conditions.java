@@ -282,8 +282,13 @@ final class Conditions {
         if (areIdentities && !operator.equals("==") && !operator.equals("!=")) {
             throw new Untranslatable("identities have no order in the store");
         }
-        Term left = areIdentities ? identified(leftExpression) : operands.term(leftExpression);
-        Term right = areIdentities ? identified(rightExpression) : operands.term(rightExpression);
+        Term left = areIdentities ? identified(leftExpression) : operands.scalar(leftExpression);
+        Term right = areIdentities ? identified(rightExpression) : operands.scalar(rightExpression);
+        boolean isNothing = left.isNull() && operands.isSubquery(leftExpression)
+                || right.isNull() && operands.isSubquery(rightExpression);
+        if (isNothing && !(left.isConstant() && right.isConstant())) {
+            return NEVER;
+        }
         if (left.isConstant() && !right.isConstant()) {
             return comparison(right, MIRRORED.get(operator), left, leftExpression, negated);
         }
@@ -438,9 +443,9 @@ final class Conditions {
         return null;
     }
 
-    /** A string test, whose negation is false for null. */
+    /** A string test, whose negation is false for null, and for an argument that is null. */
     private String guarded(Term value, String test, boolean negated) {
-        if (!negated) {
+        if (!negated || test.equals(NEVER)) {
             return test;
         }
         return "!(" + test + ") && " + value.text() + " != null";
@@ -511,7 +516,26 @@ final class Conditions {
             throw new Untranslatable("the size of the collection is not stored");
         }
         String any = collection.text() + ".any(e_ => " + ALWAYS + ')';
-        return negated ? any : '!' + any;
+        return owned(collection, negated ? any : '!' + any);
+    }
+
+    /** A test of a collection, which is not true in JPQL behind a reference that is null. */
+    private String owned(Term collection, String test) {
+        String owner = collection.kind() == Term.Kind.INVERSE
+                ? collection.owner().text()
+                : collection.isPath() ? owner(collection.text()) : "this";
+        return !isJpql || owner.equals("this") || operands.scope().isOuter(owner)
+                ? test
+                : owner + " != null && " + test;
+    }
+
+    /** A test whether a collection has an element. In JPQL it is not known whether it has null. */
+    private String membership(Term collection, Term element, String test, boolean negated) {
+        if (!negated) {
+            return owned(collection, test);
+        }
+        boolean mayBeNull = isJpql && !element.isConstant() && !element.text().equals("this");
+        return owned(collection, (mayBeNull ? element.text() + " != null && " : "") + "!(" + test + ')');
     }
 
     private String containsElement(InvokeExpression invoke, boolean negated) {
@@ -524,8 +548,12 @@ final class Conditions {
             return guarded(collection, call(collection, "contains", invoke), negated);
         }
         Term value = operands.term(element);
+        if (isJpql && value.isNull()) {
+            // It is not known whether null is an element.
+            return NEVER;
+        }
         String test = collection.kind() == Term.Kind.INVERSE ? isOwner(collection, value) : isIn(value, collection);
-        return negated ? "!(" + test + ')' : test;
+        return membership(collection, value, test, negated);
     }
 
     private String isIn(Term value, Term collection) {
@@ -562,8 +590,7 @@ final class Conditions {
                 ? Term.reference("e_", null, false)
                 : Term.value("e_", map.container().key().codec(), false);
         String text = key.isConstant() ? operands.parameters().text(key.constant(), form) : key.text();
-        String test = text + " in " + map.text();
-        return negated ? "!(" + test + ')' : test;
+        return membership(map, key, text + " in " + map.text(), negated);
     }
 
     /** A test whether a value is one of a list of constants, or one of several expressions. */
@@ -587,8 +614,7 @@ final class Conditions {
             Term each = operands.term(list);
             if (!each.isConstant()) {
                 if (list instanceof PrimaryExpression) {
-                    String test = isIn(value, each);
-                    return negated ? "!(" + test + ')' : test;
+                    return membership(each, value, isIn(value, each), negated);
                 }
                 throw new Untranslatable("a list is not constant");
             }
@@ -603,6 +629,8 @@ final class Conditions {
         if (negated && isJpql && constants.contains(null)) {
             return NEVER;
         }
-        return guarded(value, value.text() + " in " + operands.parameters().listText(constants, value), negated);
+        String test = value.text() + " in " + operands.parameters().listText(constants, value);
+        boolean findsNull = !negated && !isJpql && constants.contains(null) && isNullable(value);
+        return findsNull ? '(' + test + " || " + value.text() + " == null)" : guarded(value, test, negated);
     }
 }

@@ -6,6 +6,7 @@ import java.util.AbstractMap;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.List;
@@ -62,6 +63,7 @@ final class Evaluator {
     private final Variables variables;
     private final boolean isJpql;
     private final Paths paths;
+    private final StoredOrder order;
 
     /** The aggregates in a filter: they are the same for all rows. */
     private final Map<InvokeExpression, Optional<Object>> aggregates = new IdentityHashMap<>();
@@ -109,6 +111,7 @@ final class Evaluator {
         this.source = source;
         this.isJpql = isJpql;
         this.paths = new Paths(query, isJpql);
+        this.order = new StoredOrder(query, compilation);
         this.variables = new Variables(compilation, this, source);
     }
 
@@ -129,6 +132,17 @@ final class Evaluator {
     Object value(Expression expression, Row row) {
         Object value = evaluate(expression, row);
         return value == Paths.NOTHING ? null : value;
+    }
+
+    /** The value of an operand of a comparison or of arithmetic, where a subquery stands for its one value. */
+    Object scalar(Expression expression, Row row) {
+        Object value = value(expression, row);
+        return isSubquery(expression) ? Operands.single(value, expression) : value;
+    }
+
+    /** The order of the values of an expression. */
+    Comparator<Object> order(Expression expression) {
+        return order.of(expression);
     }
 
     /** The value of an expression of the result. */
@@ -191,6 +205,10 @@ final class Evaluator {
         return result;
     }
 
+    private boolean isSubquery(Expression expression) {
+        return expression instanceof VariableExpression variable && isSubquery(variable.getId());
+    }
+
     private boolean isSubquery(String name) {
         return compilation.getCompilationForSubquery(name) != null;
     }
@@ -216,13 +234,13 @@ final class Evaluator {
         Expression.Operator operator = expression.getOperator();
         boolean isNullTest = isNull(expression.getLeft(), row) || isNull(expression.getRight(), row);
         if (expression.getRight() instanceof SubqueryExpression subquery) {
-            return quantified(evaluate(expression.getLeft(), row), operator, subquery, row);
+            return quantified(expression, subquery, row);
         }
         Object left = operand(expression.getLeft(), isNullTest, row);
         Object right = operand(expression.getRight(), isNullTest, row);
         return compare(
                 promoted(left, expression.getRight(), right),
-                operator,
+                expression,
                 promoted(right, expression.getLeft(), left),
                 isNullTest);
     }
@@ -234,8 +252,13 @@ final class Evaluator {
 
     /**
      * An operand of a comparison. A container that the other side of a relation decides is null if it has no elements.
+     * A subquery that finds nothing is unknown, except in a test for null.
      */
     private Object operand(Expression expression, boolean isNullTest, Row row) {
+        if (isSubquery(expression)) {
+            Object value = scalar(expression, row);
+            return value == null && !isNullTest ? Paths.NOTHING : value;
+        }
         Object value = evaluate(expression, row);
         boolean isEmpty = isNullTest
                 && value != null
@@ -258,7 +281,8 @@ final class Evaluator {
                 || !isJpql && expression instanceof ParameterExpression && evaluate(expression, row) == null;
     }
 
-    private Boolean compare(Object left, Expression.Operator operator, Object right, boolean isNullTest) {
+    private Boolean compare(Object left, DyadicExpression comparison, Object right, boolean isNullTest) {
+        Expression.Operator operator = comparison.getOperator();
         if (left == Paths.NOTHING || right == Paths.NOTHING) {
             return null;
         }
@@ -271,10 +295,12 @@ final class Evaluator {
         if (isEquality) {
             return Values.isSame(left, right) == (operator == Expression.OP_EQ);
         }
-        int order = Values.order(left, right);
+        int difference = order.compare(left, comparison.getLeft(), right, comparison.getRight());
         return operator == Expression.OP_LT
-                ? order < 0
-                : operator == Expression.OP_LTEQ ? order <= 0 : operator == Expression.OP_GT ? order > 0 : order >= 0;
+                ? difference < 0
+                : operator == Expression.OP_LTEQ
+                        ? difference <= 0
+                        : operator == Expression.OP_GT ? difference > 0 : difference >= 0;
     }
 
     private Boolean in(Expression left, Expression right, Row row) {
@@ -300,11 +326,12 @@ final class Evaluator {
         return source.subquery(((VariableExpression) expression.getRight()).getId(), row);
     }
 
-    private Boolean quantified(Object left, Expression.Operator operator, SubqueryExpression expression, Row row) {
+    private Boolean quantified(DyadicExpression comparison, SubqueryExpression expression, Row row) {
+        Object left = operand(comparison.getLeft(), false, row);
         boolean isAll = expression.getKeyword().equalsIgnoreCase("ALL");
         Boolean result = isAll;
         for (Object each : elements(subquery(expression, row))) {
-            Boolean truth = compare(left, operator, each, false);
+            Boolean truth = compare(left, comparison, each, false);
             if (truth == null) {
                 result = null;
             } else if (truth != isAll) {
@@ -447,15 +474,22 @@ final class Evaluator {
         return value != null && query.resolveClassDeclaration(name).isInstance(value) ? value : Paths.NOTHING;
     }
 
+    /** An operand of arithmetic, a literal as it was written. */
+    private Object arithmeticOperand(Expression expression, Row row) {
+        return isSubquery(expression)
+                ? scalar(expression, row)
+                : Operands.written(evaluate(expression, row), expression);
+    }
+
     private Object arithmetic(DyadicExpression expression, Row row) {
-        Object left = Operands.written(evaluate(expression.getLeft(), row), expression.getLeft());
+        Object left = arithmeticOperand(expression.getLeft(), row);
         if (expression.getOperator() == Expression.OP_NEG) {
             return left == null || left == Paths.NOTHING ? left : Arithmetic.negative(left, expression);
         }
         if (expression.getOperator() == Expression.OP_COM) {
             return left == null || left == Paths.NOTHING ? left : Arithmetic.complement(left, expression);
         }
-        Object right = Operands.written(evaluate(expression.getRight(), row), expression.getRight());
+        Object right = arithmeticOperand(expression.getRight(), row);
         if (left == null || right == null || left == Paths.NOTHING || right == Paths.NOTHING) {
             return left == Paths.NOTHING || right == Paths.NOTHING ? Paths.NOTHING : null;
         }
@@ -498,6 +532,10 @@ final class Evaluator {
         List<Object> arguments = new ArrayList<>();
         for (Expression argument : invoke.getArguments() == null ? List.<Expression>of() : invoke.getArguments()) {
             arguments.add(value(argument, row));
+        }
+        if (isJpql && receiver != null && name.startsWith("contains") && arguments.contains(null)) {
+            // It is not known whether null is an element.
+            return null;
         }
         if (receiver instanceof Enum<?> constant && name.equals("toString")) {
             return constant.name();

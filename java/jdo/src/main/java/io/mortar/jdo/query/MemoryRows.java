@@ -300,7 +300,8 @@ final class MemoryRows {
         return values.length == 1 ? values[0] : values;
     }
 
-    private static List<Object> distinct(List<Object> results) {
+    /** The rows without those that are equal to an earlier one. */
+    static List<Object> distinct(List<Object> results) {
         Map<Object, Object> byKey = new LinkedHashMap<>();
         results.forEach(each -> byKey.putIfAbsent(each instanceof Object[] row ? Arrays.asList(row) : each, each));
         return new ArrayList<>(byKey.values());
@@ -315,19 +316,20 @@ final class MemoryRows {
             Expression by = QueryPlan.aliased(compilation, key.getLeft());
             Map<Row, Object> values = new IdentityHashMap<>();
             rows.forEach(row -> values.put(row, evaluator.value(by, row)));
-            keys.add((left, right) -> compare(key, values.get(left), values.get(right)));
+            Comparator<Object> order = evaluator.order(by);
+            keys.add((left, right) -> compare(key, order, values.get(left), values.get(right)));
         }
         keys.stream().reduce(Comparator::thenComparing).ifPresent(rows::sort);
     }
 
-    private static int compare(OrderExpression key, Object left, Object right) {
+    private static int compare(OrderExpression key, Comparator<Object> values, Object left, Object right) {
         if (key.getNullOrder() != null && (left == null) != (right == null)) {
             boolean isFirst = (left == null) == (key.getNullOrder() == NullOrderingType.NULLS_FIRST);
             return isFirst ? -1 : 1;
         }
         int order = left == null || right == null
                 ? Boolean.compare(left != null, right != null)
-                : Values.order(left, right);
+                : values.compare(left, right);
         return "descending".equalsIgnoreCase(key.getSortOrder()) ? -order : order;
     }
 }

@@ -7,6 +7,7 @@ import java.math.BigInteger;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
+import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.InvokeExpression;
@@ -77,6 +78,30 @@ final class Operands {
         throw new Untranslatable(expression.getClass().getSimpleName() + " has no counterpart");
     }
 
+    /** An operand of a comparison or of arithmetic, where a subquery stands for its one value. */
+    Term scalar(Expression expression) {
+        Term term = term(expression);
+        return isSubquery(expression) ? Term.constant(single(term.constant(), expression)) : term;
+    }
+
+    boolean isSubquery(Expression expression) {
+        return expression instanceof VariableExpression variable
+                && scope.named(variable.getId()) == null
+                && !scope.isCandidate(variable.getId());
+    }
+
+    /** The one value that a subquery has found; null if it has found nothing. */
+    static Object single(Object found, Expression subquery) {
+        if (!(found instanceof List<?> values)) {
+            return found;
+        }
+        if (values.size() > 1) {
+            throw new NucleusUserException(
+                    "the subquery " + subquery + " has " + values.size() + " values where one is needed");
+        }
+        return values.isEmpty() ? null : values.get(0);
+    }
+
     /** The value of an expression, a literal as it was written: DataNucleus reads {@code 1.7} as a float. */
     static Object written(Object value, Expression expression) {
         return expression instanceof Literal && value instanceof Float number && Float.isFinite(number)
@@ -125,7 +150,7 @@ final class Operands {
     private Term arithmetic(DyadicExpression expression) {
         Expression.Operator operator = expression.getOperator();
         if (operator == Expression.OP_NEG) {
-            return Term.value("-(" + number(term(expression.getLeft())) + ')', null, false);
+            return Term.value("-(" + number(scalar(expression.getLeft())) + ')', null, false);
         }
         if (operator == Expression.OP_CAST) {
             return cast(expression);
@@ -134,8 +159,8 @@ final class Operands {
         if (sign == null) {
             throw new Untranslatable("the operator " + operator + " has no counterpart");
         }
-        Term left = term(expression.getLeft());
-        Term right = term(expression.getRight());
+        Term left = scalar(expression.getLeft());
+        Term right = scalar(expression.getRight());
         if (operator == Expression.OP_DIV && (isBigInteger(left) || isBigInteger(right))) {
             throw new Untranslatable("the store divides a BigInteger as a decimal");
         }

@@ -283,12 +283,20 @@ final class QueryExecution implements Evaluator.Source {
         List<Object> values = queries.all(nativeQuery.text(), nativeQuery.parameters(), row -> row(row, columns));
         if (plan.distinctAggregate() != null) {
             values.removeIf(Objects::isNull);
-            Object aggregate = Aggregates.compute(plan.distinctAggregate(), values);
+            Expression argument = plan.distinctAggregate().getArguments().get(0).getLeft();
+            Object aggregate = Aggregates.compute(
+                    plan.distinctAggregate(), values, evaluator().order(argument));
             return map(ranged(new ArrayList<>(Collections.singletonList(aggregate))));
         }
         int size = columns.size() - plan.groupFilter().size();
         if (size < columns.size()) {
-            values = ranged(filtered(values, plan.groupFilter(), size));
+            values = filtered(values, plan.groupFilter(), size);
+        }
+        if (plan.hasDuplicates()) {
+            values = MemoryRows.distinct(values);
+        }
+        if (plan.isProcessedFurther()) {
+            values = ranged(values);
         }
         Expression[] result = compilation.getExprResult();
         if (result.length == 1 && result[0] instanceof CreatorExpression creator) {

@@ -50,6 +50,8 @@ final class QueryPlan {
     private List<String> groupFilter = List.of();
     /** The aggregate that is the result, of the distinct values that the store returns; null for another result. */
     private InvokeExpression distinctAggregate;
+    /** Whether groups of the store may have equal rows, of which the result has one. */
+    private boolean hasDuplicates;
     /** Whether the result may have several rows for one candidate. */
     private boolean isJoin;
 
@@ -114,9 +116,14 @@ final class QueryPlan {
         return distinctAggregate;
     }
 
-    /** Whether the rows of the store are filtered, or aggregated, in memory. */
+    /** Whether equal rows of the store are one row of the result. */
+    boolean hasDuplicates() {
+        return hasDuplicates;
+    }
+
+    /** Whether the rows of the store are filtered, aggregated or made distinct in memory. */
     boolean isProcessedFurther() {
-        return distinctAggregate != null || !groupFilter.isEmpty();
+        return distinctAggregate != null || !groupFilter.isEmpty() || hasDuplicates;
     }
 
     boolean isJoin() {
@@ -357,8 +364,11 @@ final class QueryPlan {
 
     private void addGroups(List<ResultColumn> translated, boolean aggregates) {
         if (compilation.getExprGrouping() != null) {
+            List<String> selected = translated.stream().map(ResultColumn::text).toList();
             for (Expression key : compilation.getExprGrouping()) {
-                text.group(operands.term(key).text());
+                String column = operands.term(key).text();
+                text.group(column);
+                hasDuplicates |= compiled.isDistinct() && !selected.contains(column);
             }
         } else if (compiled.isDistinct()) {
             if (aggregates) {
@@ -397,6 +407,7 @@ final class QueryPlan {
         columns = null;
         groupFilter = List.of();
         distinctAggregate = null;
+        hasDuplicates = false;
     }
 
     private String key(OrderExpression order) {

@@ -43,8 +43,11 @@ final class Values {
         return object.dnGetObjectId() != null;
     }
 
-    /** Compares two values that are not null. */
+    /** Compares two values that are not null. Constants of enumerations are in the order of their names. */
     static int order(Object left, Object right) {
+        if (left instanceof Enum<?> first && right instanceof Enum<?> second) {
+            return first.name().compareTo(second.name());
+        }
         Object one = aligned(left, right);
         Object other = aligned(right, left);
         if (one instanceof Number first && other instanceof Number second) {

@@ -171,7 +171,8 @@ final class Variables {
             return known == value || known != null && value != null && Values.isSame(known, value) ? row : null;
         }
         Class<?> type = type(compilation, variable.getId());
-        boolean isOther = type != null && value != null && evaluator.paths().isPersistent(type) && !type.isInstance(value);
+        boolean isOther =
+                type != null && value != null && evaluator.paths().isPersistent(type) && !type.isInstance(value);
         return isOther ? null : row.with(variable.getId(), value);
     }
 
@@ -191,7 +192,7 @@ final class Variables {
             return null;
         }
         // A variable is an object: it never equals null.
-        Object value = evaluator.value(other, row);
+        Object value = evaluator.scalar(other, row);
         List<Row> rows = new ArrayList<>();
         add(value == null ? null : with(row, side, value), rows);
         return rows;
@@ -242,7 +243,7 @@ final class Variables {
             if (path != null) {
                 ValueIndex index = indexes.computeIfAbsent(path, each -> index(variable, each));
                 Expression other = path == part.getLeft() ? part.getRight() : part.getLeft();
-                return index.candidates(evaluator.value(other, row));
+                return index.candidates(evaluator.scalar(other, row));
             }
         }
         return extent(variable);
