@@ -674,7 +674,8 @@ fn failed_driver_has_no_outputs_for_requests_that_waited() {
     for loses_rows in [false, true] {
         let mut world = World::with_index();
         world.settle();
-        let request = Request::Ask { txn: txn(7), round: 0 };
+        let txn = TxnId { start: HlcTimestamp(7), client: ClientId(7) };
+        let request = Request::Ask { txn, round: 0 };
         let now = world.now;
         world.driver.handle_output(protocol::brick::Output::Again(Requester::Node(NodeId(9)), request), now).unwrap();
         if loses_rows {
