@@ -1,10 +1,9 @@
 //! `mortar rm`: deletes objects with their attributes, names and memberships.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use clap::Args;
-use client::{Client, ObjectStat, Transaction};
+use client::{Client, Transaction};
 use model::{Error, ErrorKind, Kind, Oid};
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -49,39 +48,32 @@ impl Report for DeleteReport {
 
 pub(crate) async fn run(args: Rm, session: &mut CommandContext) -> Result {
     let cluster = session.cluster().await?;
-    // Nothing is deleted if a target cannot be.
-    let (mut oids, mut trees) = (BTreeSet::new(), Vec::new());
-    for target in &args.targets {
-        match check(target, args.recursive, &cluster).await {
-            Ok(stat) if stat.kind() == Kind::Directory && args.recursive => trees.push((target.to_string(), stat.oid)),
-            Ok(stat) => drop(oids.insert(stat.oid)),
-            Err(failure) if args.force && failure.exit() == Exit::NotFound => {}
-            Err(failure) => return Err(failure),
+    // Nothing is deleted if one is missing.
+    if !args.force {
+        for target in &args.targets {
+            target.stat(&cluster).await?;
         }
     }
     let mut report = DeleteReport::default();
-    if !oids.is_empty() {
-        delete_all(&cluster, &Vec::from_iter(oids.iter().copied())).await?;
-        report.deleted += oids.len() as u64;
-    }
-    for (path, directory) in trees {
-        // It may have been in one before.
-        if cluster.get(directory).await?.is_some() {
-            report.deleted += delete_below(path.trim_end_matches('/'), &cluster).await? + 1;
-            delete_all(&cluster, &[directory]).await?;
+    for target in &args.targets {
+        match delete(target, args.recursive, &cluster).await {
+            Ok(deleted) => report.deleted += deleted,
+            Err(failure) if args.force && failure.exit() == Exit::NotFound => {}
+            Err(failure) => return Err(failure),
         }
     }
     session.output.print(&report)
 }
 
-/// Checks that a target exists and can be deleted.
-async fn check(target: &Target, recursive: bool, cluster: &Client) -> Result<ObjectStat> {
+async fn delete(target: &Target, recursive: bool, cluster: &Client) -> Result<u64> {
     if matches!(target, Target::Path(path) if path.as_str() == "/") {
         return Err(Failure::usage("the root directory cannot be deleted").hint("Name what is to be deleted below it."));
     }
     let stat = target.stat(cluster).await?;
-    match (stat.kind(), target) {
-        (Kind::Directory, Target::Path(_)) if recursive => {}
+    let deleted = match (stat.kind(), target) {
+        (Kind::Directory, Target::Path(path)) if recursive => {
+            delete_below(path.as_str().trim_end_matches('/'), cluster).await?
+        }
         (Kind::Directory, Target::Oid(_)) if recursive => {
             return Err(Failure::usage(format!("{target} is a directory: delete it by its name")));
         }
@@ -95,9 +87,10 @@ async fn check(target: &Target, recursive: bool, cluster: &Client) -> Result<Obj
             return Err(Failure::usage(format!("{target} is a collection of {members}"))
                 .hint("`mortar collection rm` deletes a collection; the members stay."));
         }
-        _ => {}
-    }
-    Ok(stat)
+        _ => 0,
+    };
+    delete_all(cluster, &[stat.oid]).await?;
+    Ok(deleted + 1)
 }
 
 /// Deletes the objects of the names below a directory.
