@@ -1,5 +1,5 @@
-//! `#[derive(Persistent)]`: structs that Mortar stores as records. `client::persistent` documents its attributes and tests it: tests in this
-//! crate would build the client once more, for the programs that run in builds.
+//! `#[derive(Persistent)]`: structs that Mortar stores as records. `client::persistent` documents its attributes and has its tests. As a
+//! dev-dependency of this procedural macro, the client with all of its dependencies would be compiled a second time, for the host.
 
 mod attributes;
 mod expand;

@@ -18,7 +18,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::client_core::{Core, name_damaged, unexpected_answer_error};
-use super::transaction::{OwnChange, PlacementHint, Transaction};
+use super::transaction::{Changes, OwnChange, PlacementHint, Transaction};
 use super::{Client, IsolationLevel};
 
 /// Bytes of a piece.
@@ -537,21 +537,25 @@ impl Transaction {
     pub async fn set_attribute(&self, oid: Oid, key: impl Into<Bytes>, value: Option<Bytes>) -> Result<()> {
         let key = key.into();
         model::check_attribute(&key, value.as_deref().unwrap_or_default())?;
-        if self.changes()?.patches.contains_key(&oid) {
-            let what = format!(
-                "a part of {oid} was changed in this transaction: set its attributes before that, or in another one"
-            );
-            return Err(Error::new(ErrorKind::Unsupported, what));
-        }
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no object {oid}"));
         loop {
+            if self.changes()?.patches.contains_key(&oid) {
+                let what = format!(
+                    "a part of {oid} was changed in this transaction: set its attributes before that, or in another one"
+                );
+                return Err(Error::new(ErrorKind::Unsupported, what));
+            }
             let before = self.get_for_update(oid).await?.ok_or_else(missing)?;
             let mut object = before.clone();
             object.set_attribute(key.clone(), value.clone());
             self.check_page_size(oid, &object)?;
             self.lock(oid).await?;
-            // Another task may have changed it meanwhile.
-            if self.write_if(oid, Some(object), |written| written.is_none_or(|now| now.as_ref() == Some(&before)))? {
+            // Another task of the transaction may have changed the object meanwhile.
+            let is_unchanged = |changes: &Changes| {
+                let written = changes.writes.get(&oid);
+                !changes.patches.contains_key(&oid) && written.is_none_or(|now| now.as_ref() == Some(&before))
+            };
+            if self.write_if(oid, Some(object), is_unchanged)? {
                 return Ok(());
             }
         }

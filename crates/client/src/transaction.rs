@@ -303,12 +303,12 @@ impl Transaction {
         self.write_if(oid, object, |_| true).map(drop)
     }
 
-    /// Writes an object if `is_wanted` says so of what the transaction has written as it so far. Returns whether it does.
+    /// Writes an object if `is_wanted` says so of the changes so far, under the lock of the changes. Returns whether it does.
     pub(super) fn write_if(
         &self,
         oid: Oid,
         object: Option<Object>,
-        is_wanted: impl FnOnce(Option<&Option<Object>>) -> bool,
+        is_wanted: impl FnOnce(&Changes) -> bool,
     ) -> Result<bool> {
         if self.inner.level == IsolationLevel::Snapshot {
             return Err(read_only_error());
@@ -327,7 +327,7 @@ impl Transaction {
             }
         }
         let mut changes = self.changes()?;
-        if !is_wanted(changes.writes.get(&oid)) {
+        if !is_wanted(&changes) {
             return Ok(false);
         }
         changes.forget_struct(oid)?;
@@ -443,8 +443,8 @@ impl Transaction {
         };
         // A commit that cannot finish now is not sent, so that its outcome is known.
         let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
-        let _unassigned = self.assign_oids(&unreachable).await?;
-        let claims = std::mem::take(&mut bound.claims);
+        let unassigned = self.assign_oids(&unreachable).await?;
+        let claims = mem::take(&mut bound.claims);
         if let Err(error) = self.rely_on_unique_values(bound).await {
             return self.refused_commit(error);
         }
@@ -465,13 +465,14 @@ impl Transaction {
             changes.loaded.clear();
             changes.shared.clear();
             // Encoded, because their bytes are in memory only once then: with the message, which is kept until it is answered.
-            let patches: Vec<(Oid, Object)> = std::mem::take(&mut changes.patches).into_keys().zip(encoded).collect();
+            let patches: Vec<(Oid, Object)> = mem::take(&mut changes.patches).into_keys().zip(encoded).collect();
             let patched = patches.iter().cloned().map(|(oid, patch)| (oid, ObjectState::Changed(patch)));
             let content = |object: Option<Object>| object.map_or(ObjectState::Absent, ObjectState::Value);
-            let written = std::mem::take(&mut changes.writes).into_iter();
+            let written = mem::take(&mut changes.writes).into_iter();
             let writes = written.map(|(oid, object)| (oid, content(object))).chain(patched).collect();
-            (writes, std::mem::take(&mut changes.entries), std::mem::take(&mut changes.page_lease), patches)
+            (writes, mem::take(&mut changes.entries), mem::take(&mut changes.page_lease), patches)
         };
+        drop(unassigned);
         let outcome = core.commit(*txn, writes, entries).await;
         if let Ok(CommitOutcome::Committed(receipt)) = &outcome {
             self.note_append_offsets(&patches, receipt);

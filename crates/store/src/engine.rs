@@ -17,6 +17,10 @@ pub(crate) mod memory;
 pub(crate) mod sim;
 pub(crate) mod tree;
 
+/// After so many batches in a row that failed because a page of the B-tree or a chunk of a content could not be read, what cannot be read
+/// counts as damaged. The installer tries again every half second, so that is a minute.
+pub(crate) const FAILED_READS: u32 = 120;
+
 /// Why an engine failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EngineError {

@@ -208,7 +208,7 @@ fn a_stopped_restore_removes_its_directory_only_if_it_has_made_it() {
         assert!(ended.code() == Some(130) && log.contains(expected), "{ended} {log}");
     }
     assert!(!new.exists());
-    assert!(fs::read_dir(&empty).unwrap().all(|entry| entry.unwrap().file_name() == "LOCK"));
+    assert!(fs::read_dir(&empty).unwrap().next().is_none());
     assert_eq!(fs::metadata(&empty).unwrap().permissions().mode() & 0o7777, 0o755);
 }
 

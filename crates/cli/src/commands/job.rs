@@ -272,7 +272,7 @@ pub(crate) async fn run(args: JobCommand, session: &mut CommandContext) -> Resul
     session.output.print(&JobLine::of(view, false))
 }
 
-/// [`wait_while_it_proceeds`]; Ctrl-C ends the waiting, too, and not the job.
+/// Waits as [`wait_while_it_proceeds`] does. Ctrl-C also ends the waiting, not the job.
 pub(crate) async fn follow(
     client: &AdminClient,
     session: &CommandContext,

@@ -48,8 +48,8 @@ impl Report for DeleteReport {
 
 pub(crate) async fn run(args: Rm, session: &mut CommandContext) -> Result {
     let cluster = session.cluster().await?;
-    // Nothing is deleted if one is missing.
-    if !args.force {
+    // Nothing is deleted if one of several is missing.
+    if !args.force && args.targets.len() > 1 {
         for target in &args.targets {
             target.stat(&cluster).await?;
         }

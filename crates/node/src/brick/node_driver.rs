@@ -212,7 +212,6 @@ impl<C: Clone> NodeDriver<C> {
     fn fail(&mut self, why: Error) {
         error!(node = %self.node, error = %why, "a logical node cannot be served any more");
         self.failed.get_or_insert(why);
-        self.postponed.clear();
     }
 
     /// Why it cannot be served, if it cannot.
@@ -556,7 +555,7 @@ impl<C: Clone> NodeDriver<C> {
             self.handle_outputs(now);
         }
         self.take_submissions();
-        // One that has failed handles none of them.
+        // A logical node that has failed does not handle them.
         if !self.postponed.is_empty() && self.failed.is_none() {
             self.flush_at = Some(now);
         }

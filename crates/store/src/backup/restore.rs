@@ -63,7 +63,8 @@ pub(crate) fn restore(
     let path = dir.join(RESTORING);
     let restored = restore_into(dir, (archives, position), options, progress);
     if restored.is_err()
-        && let Err(error) = remove_parts(dir)
+        // The directory was empty before.
+        && let Err(error) = remove_parts(dir, [directory::TREE_DIR, blob_file::DIR, crate::log::DIR])
     {
         // The mark stays: what is left is no store.
         tracing::warn!(%error, "what was restored cannot be removed again");
@@ -80,9 +81,9 @@ pub(crate) fn restore(
     Ok(summary)
 }
 
-/// Removes what a restore has written. The directory was empty before it.
-fn remove_parts(dir: &Path) -> io::Result<()> {
-    for part in [directory::TREE_DIR, blob_file::DIR, crate::log::DIR] {
+/// Removes directories that a restore has made.
+fn remove_parts(dir: &Path, parts: impl IntoIterator<Item = impl AsRef<Path>>) -> io::Result<()> {
+    for part in parts {
         match fs::remove_dir_all(dir.join(part)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -227,12 +228,8 @@ impl Drop for RestoreTarget {
         if self.is_finished {
             return;
         }
-        let remove = |name: &String| match fs::remove_dir_all(self.dir.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
         // What cannot be removed stays marked as an interrupted restore.
-        if self.made.iter().try_for_each(remove).is_ok() {
+        if remove_parts(&self.dir, &self.made).is_ok() {
             let _ = fs::remove_file(self.dir.join(RESTORING));
         }
     }

@@ -200,7 +200,7 @@ fn an_archive_that_was_cut_anywhere_is_refused_and_leaves_nothing() {
         let error = restore(dir.path(), &archive[..len]).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{len}: {error}");
         let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(left, ["LOCK"]);
+        assert!(left.is_empty(), "{left:?}");
     }
     restore(dir.path(), &archive).unwrap();
 }

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Core;
 use super::housekeeping::Housekeeping;
-use crate::engine::{BatchAborted, EngineError, EngineRow};
+use crate::engine::{BatchAborted, EngineError, EngineRow, FAILED_READS};
 use crate::error::{self, IntoModelResult, corrupt_row};
 use crate::plant::{Bug, FaultBug, planted};
 use crate::read::layers::{Layers, ReadPosition};
@@ -26,9 +26,6 @@ const INSTALL_INTERVAL: Duration = Duration::from_secs(2);
 const NICE: i32 = 10;
 /// The delay before a failed installation is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// After so many batches, a minute, in which a chunk could not be read for a change of a part of it, its unreadable blocks count as damaged, as unreadable
-/// pages of the B-tree do.
-pub(crate) const FAILED_READS: u32 = 120;
 
 /// What the installer shares with the threads that commit.
 ///

@@ -11,9 +11,9 @@ use super::world::{SimulatedStore, memory_store, small_options};
 use super::*;
 use model::planted_bug::assert_noticed;
 
-use crate::commit::install::FAILED_READS;
 use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
+use crate::engine::FAILED_READS;
 use crate::engine::memory::MemoryEngine;
 use crate::log::frame;
 use crate::plant::{FaultBug, RecoveryBug};

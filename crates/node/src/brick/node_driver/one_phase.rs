@@ -97,7 +97,6 @@ impl<C: Clone> NodeDriver<C> {
         warn!(node = %self.node, "a commit over several logical nodes was not stored: this one is opened again");
         let why = "what was committed was not stored, for lack of room or because another logical node has failed: this one is opened again";
         self.failed.get_or_insert_with(|| Error::new(ErrorKind::Unavailable, why));
-        self.postponed.clear();
         self.out.push_back(DriverOutput::Reopen);
     }
 }

@@ -283,7 +283,8 @@ impl RowWriter {
         // The store gives this error to all rows behind the first that it has refused.
         let is_one_phase = self.in_flight.get(self.refused - 1).is_some_and(|submitted| submitted.is_one_phase);
         let is_behind = self.full_error.is_some() && error.kind() == ErrorKind::Unavailable;
-        // A change of several nodes may be refused because of another one, also for its size. After a failure of the log nobody knows what is lost.
+        // The store refuses a change of several logical nodes if it refuses the part of one of them, also because the whole change is too large. The
+        // errors `Io` and `Unknown` mean that the log has failed: then the store does not know whether the change is durable, and the node ends.
         let is_lost = is_one_phase && !matches!(error.kind(), ErrorKind::Io | ErrorKind::Unknown);
         if error.kind() != ErrorKind::Full && !is_behind && !is_lost {
             return WriteResult::Failed(error);

@@ -205,7 +205,7 @@ fn archives_that_do_not_belong_together_are_refused_and_leave_nothing() {
             let error = restore(dir.path(), &wrong).err().unwrap();
             assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Corrupt), "{error}");
             let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-            assert_eq!(left, ["LOCK"]);
+            assert!(left.is_empty(), "{left:?}");
         }
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(everything(&restore(dir.path(), &[&first, &second, &third]).unwrap()), everything(&store));

@@ -23,12 +23,10 @@ use super::page::{
 };
 use super::space::Space;
 use super::{HEADER_PAGES, INDEX_REFS, TreeState, io_error};
+use crate::engine::FAILED_READS;
 use crate::plant::{TreeBug, planted};
 use crate::rows::key::{self, SYSTEM_VALUE};
 
-/// After so many batches in a row that failed because a page could not be read, it counts as damaged. The installer tries again
-/// every half second.
-pub(super) const FAILED_READS: u32 = 120;
 /// New pages are written when there are this many.
 const FLUSH_PAGES: usize = 1024;
 /// Maximum number of adjacent pages that are written with one call, beginning with a multiple of it. The system keeps what one call writes in one

@@ -1,7 +1,7 @@
 //! A disk that cannot read, write or force.
 
-use super::super::batch::FAILED_READS;
 use super::*;
+use crate::engine::FAILED_READS;
 
 #[test]
 fn one_header_that_cannot_be_read_is_no_reason_to_refuse_the_other() {
