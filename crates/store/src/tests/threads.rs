@@ -38,6 +38,15 @@ fn on_every_store(test: impl Fn(&Store)) {
     test(&Store::open(dir.path(), busy_options()).unwrap());
 }
 
+/// Waits until the committer has nothing to do.
+fn wait_for_rest(store: &Store) {
+    let deadline = Instant::now() + PATIENCE;
+    while !store.core().pipeline.queue.is_committer_resting() {
+        assert!(Instant::now() < deadline, "the committer does not rest");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Contents and rows that every transaction changes together.
 struct Group {
     /// A content whose chunks all begin with the stamp.
@@ -483,6 +492,8 @@ fn thread_that_is_not_alone_leaves_its_changes_to_the_committer() {
     }
     let own = std::thread::current().id();
     let forced = [1, 2].map(|round| {
+        // A committer that is busy would force it in any case.
+        wait_for_rest(&store);
         let scope = ForceScope::enter();
         let reply = submit_row(&store, &[round]);
         let forced = scope.force();
@@ -497,13 +508,9 @@ fn marker_follows_what_threads_have_forced() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), busy_options()).unwrap();
     for round in 0..3_u8 {
-        // The committer rests when it has written a marker.
-        let deadline = Instant::now() + PATIENCE;
         let pipeline = &store.core().pipeline;
-        while !pipeline.queue.is_committer_resting() || !pipeline.writer.lock().has_marker {
-            assert!(Instant::now() < deadline, "no marker was written before round {round}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for_rest(&store);
+        assert!(pipeline.writer.lock().has_marker, "no marker was written before round {round}");
         for row in 0..3 {
             let scope = ForceScope::enter();
             let reply = submit_row(&store, &[round, row]);
