@@ -18,7 +18,7 @@ use tokio::time;
 use tracing::{debug, info, warn};
 use wire::cluster::{self, Message};
 use wire::driving::{MonotonicClock, PeerHandle};
-use wire::handshake::Introduction;
+use wire::handshake::{ClientNumber, Introduction};
 use wire::link::{
     self, CallConnection, Caller, End, Incoming, Limits, Link, Liveness, Mailbox, Responder, Service, wait_until_silent,
 };
@@ -214,12 +214,17 @@ struct SpaceIdentity {
     space: SpaceId,
 }
 
+/// What a client keeps when it connects again.
+struct ClientIdentity {
+    space: SpaceIdentity,
+    client: ClientNumber,
+}
+
 /// What a new client needs.
 struct ClientSetup {
     space: SpaceIdentity,
     nodes: Vec<NodeId>,
-    /// The client's number.
-    number: u64,
+    client: ClientNumber,
     time: ClusterTime,
 }
 
@@ -231,7 +236,7 @@ async fn fetch_setup(server: &Address, target: &Target, options: &ConnectOptions
         return Err(unexpected_answer_error());
     };
     let nodes = of.nodes.into_iter().map(cluster::node).collect::<Result<Vec<_>>>()?;
-    Ok(ClientSetup { space, nodes, number: numbers.first, time })
+    Ok(ClientSetup { space, nodes, client: ClientNumber::first(numbers)?, time })
 }
 
 /// Asks a peer server for the redirectors of the client's group.
@@ -257,7 +262,7 @@ async fn ask<const N: usize>(
 ) -> Result<((SpaceIdentity, ClusterTime), [Response; N])> {
     let timeout = options.connect_timeout;
     let asked = time::timeout(timeout, async {
-        let Opened { stream, space, max_frame, time } = open_connection(server, target, options).await?;
+        let Opened { stream, space, max_frame, time } = open_connection(server, target, options, None).await?;
         let connection = CallConnection::open(stream, max_frame);
         let mut answers = Vec::with_capacity(N);
         for request in requests {
@@ -271,15 +276,15 @@ async fn ask<const N: usize>(
 }
 
 fn start(target: Arc<Target>, server: Address, setup: ClientSetup, options: ConnectOptions) -> Arc<Core> {
-    let ClientSetup { space, nodes, number, time } = setup;
-    let mut session = Session::new(ClientId(number), HolderId(number << SESSION_BITS), SKEW_MS);
+    let ClientSetup { space, nodes, client, time } = setup;
+    let mut session = Session::new(ClientId(client.number), HolderId(client.number << SESSION_BITS), SKEW_MS);
     session.set_time(time);
     if options.snapshots {
         session.subscribe();
     }
     let core = Core::new(session, (space.space, nodes), MonotonicClock::of_process(), options);
     tokio::spawn(Core::run_timers(Arc::downgrade(&core)));
-    tokio::spawn(keep_connected(Arc::downgrade(&core), target, server, Arc::new(space)));
+    tokio::spawn(keep_connected(Arc::downgrade(&core), target, server, Arc::new(ClientIdentity { space, client })));
     core
 }
 
@@ -292,10 +297,15 @@ struct Opened {
     time: ClusterTime,
 }
 
-async fn open_connection(peer: &Address, target: &Target, options: &ConnectOptions) -> Result<Opened> {
+async fn open_connection(
+    peer: &Address,
+    target: &Target,
+    options: &ConnectOptions,
+    client: Option<ClientNumber>,
+) -> Result<Opened> {
     let mut introduction = Introduction::new(&target.space, &options.agent);
     introduction.credentials = credentials(options.credentials.as_ref(), target.user.as_deref());
-    introduction.insecure = options.insecure;
+    (introduction.insecure, introduction.client) = (options.insecure, client);
     let (stream, terms) = dial(peer, options.tls.as_ref(), &introduction, options.connect_timeout).await?;
     let clock = MonotonicClock::of_process();
     let time = match terms.time_ms {
@@ -308,8 +318,9 @@ async fn open_connection(peer: &Address, target: &Target, options: &ConnectOptio
 }
 
 /// Opens a connection to a peer server of the client's space.
-async fn reconnect(peer: &Address, target: &Target, options: &ConnectOptions, space: &SpaceIdentity) -> Result<Opened> {
-    let opened = open_connection(peer, target, options).await?;
+async fn reconnect(peer: &Address, target: &Target, options: &ConnectOptions, own: &ClientIdentity) -> Result<Opened> {
+    let ClientIdentity { space, client } = own;
+    let opened = open_connection(peer, target, options, Some(client.clone())).await?;
     let what = match &opened.space {
         found if found == space => return Ok(opened),
         found if found.cluster != space.cluster => {
@@ -321,7 +332,7 @@ async fn reconnect(peer: &Address, target: &Target, options: &ConnectOptions, sp
 }
 
 /// Keeps a client connected for its lifetime, at first to the server that it was set up by.
-async fn keep_connected(core: Weak<Core>, target: Arc<Target>, first: Address, space: Arc<SpaceIdentity>) {
+async fn keep_connected(core: Weak<Core>, target: Arc<Target>, first: Address, own: Arc<ClientIdentity>) {
     let mut pause = FIRST_PAUSE;
     let mut servers = target.servers(None);
     if let Some(place) = servers.iter().position(|server| *server == first) {
@@ -330,15 +341,15 @@ async fn keep_connected(core: Weak<Core>, target: Arc<Target>, first: Address, s
     while let Some(client) = core.upgrade() {
         let options = Arc::new(client.options.clone());
         let attempt = |server: Address| {
-            let (target, options, space) = (target.clone(), options.clone(), space.clone());
-            async move { reconnect(&server, &target, &options, &space).await }
+            let (target, options, own) = (target.clone(), options.clone(), own.clone());
+            async move { reconnect(&server, &target, &options, &own).await }
         };
         // The client may be dropped meanwhile.
         drop(client);
         match first_success(&servers, |server| target.hedge_delay(server), attempt).await {
             Ok((server, opened)) => {
                 let begun = Instant::now();
-                match drive_connection(&core, &target, &server, opened, &space).await {
+                match drive_connection(&core, &target, &server, opened, &own).await {
                     Ok(ConnectionEnd::Lost) => {
                         servers = target.servers(Some(&server));
                         // A server that ends each connection soon is not asked again and again at once.
@@ -397,7 +408,7 @@ async fn drive_connection(
     target: &Arc<Target>,
     server: &Address,
     opened: Opened,
-    space: &SpaceIdentity,
+    own: &ClientIdentity,
 ) -> Result<ConnectionEnd> {
     let Some(client) = core.upgrade() else { return Err(closed_error()) };
     let Opened { stream, max_frame, time, .. } = opened;
@@ -434,7 +445,7 @@ async fn drive_connection(
             let _ = time::timeout(HANG_UP_TIMEOUT, driving).await;
             format!("it has not answered for {:?}", patience.in_all())
         }
-        better = wait_for_better(core, target, (server, space), &options, &caller), if target.group.is_some() => {
+        better = wait_for_better(core, target, (server, own), &options, &caller), if target.group.is_some() => {
             info!(%server, %better, "a redirector that comes before this server answers");
             ended = ConnectionEnd::Left;
             caller.hang_up();
@@ -451,7 +462,7 @@ async fn drive_connection(
 async fn wait_for_better(
     core: &Weak<Core>,
     target: &Target,
-    (server, space): (&Address, &SpaceIdentity),
+    (server, own): (&Address, &ClientIdentity),
     options: &ConnectOptions,
     caller: &Caller,
 ) -> Address {
@@ -464,7 +475,7 @@ async fn wait_for_better(
             group.set_redirectors(found);
         }
         for better in target.better_than(server) {
-            if reconnect(&better, target, options, space).await.is_ok() {
+            if reconnect(&better, target, options, own).await.is_ok() {
                 let idle = async {
                     while has_calls(core) {
                         time::sleep(IDLE_POLL).await;

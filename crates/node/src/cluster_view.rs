@@ -15,11 +15,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
-use meta::catalog::{Catalog, CatalogEditor, Edited, Follower, SpaceOptions};
+use meta::catalog::{Catalog, CatalogEditor, ClientNumberKey, Edited, Follower, SpaceOptions};
 use meta::opening::Subject;
 use meta::{MetaStore, Revision};
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tracing::error;
 use wire::transport::Address;
 
@@ -53,6 +53,7 @@ pub struct ClusterView {
     spaces: ArcSwap<BTreeMap<String, Arc<SpaceView>>>,
     number_source: Box<dyn Fn(u64) -> PendingNumbers + Send + Sync>,
     source: Option<CatalogSource>,
+    client_number_key: OnceCell<ClientNumberKey>,
     schema_cache: SchemaCache,
     /// What this process saw of the logs of others.
     pub(crate) witnesses: Arc<WitnessTable>,
@@ -85,6 +86,7 @@ impl ClusterView {
             spaces,
             number_source: Box::new(numbers),
             source: None,
+            client_number_key: OnceCell::new_with(Some(ClientNumberKey::generate())),
             schema_cache: schemas,
             witnesses: WitnessTable::new(),
             clock: ProcessClock::of_catalogue(),
@@ -138,6 +140,7 @@ impl ClusterView {
             spaces,
             number_source: Box::new(numbers),
             source: catalogue,
+            client_number_key: OnceCell::new(),
             schema_cache: schemas,
             witnesses,
             clock,
@@ -185,6 +188,14 @@ impl ClusterView {
     /// [`ErrorKind::Unavailable`] if the pool is empty and the catalogue cannot be reached.
     pub async fn take_numbers(&self, count: u64) -> Result<u64> {
         (self.number_source)(count).await
+    }
+
+    /// The key by which all peer servers recognise the numbers that any of them has given to a client.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if it was not read yet and the catalogue cannot be reached.
+    pub async fn client_number_key(&self) -> Result<&ClientNumberKey> {
+        self.client_number_key.get_or_try_init(async || Ok(self.editor()?.client_number_key().await?)).await
     }
 
     // -------------------------------------------------------------------------------------------- the catalogue
@@ -256,11 +267,12 @@ impl ClusterView {
         Ok(())
     }
 
-    /// Keeps a pool of numbers from now on, for when the meta-server is unreachable.
+    /// Keeps a pool of numbers, and their key, from now on, for when the meta-server is unreachable.
     ///
     /// # Errors
     /// If there is no catalogue, or it cannot be changed now.
     pub async fn keep_number_pool_filled(&self) -> Result<()> {
+        self.client_number_key().await?;
         self.source()?.number_pool.keep_filled().await
     }
 

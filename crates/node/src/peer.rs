@@ -52,9 +52,10 @@ use std::time::Duration;
 use meta::Revision;
 use meta::catalog::{Catalog, Permission};
 use model::{Error, ErrorKind, Result, SpaceId};
+use protocol::ident::ClientId;
 use tokio::sync::watch;
 use wire::driving::PeerHandle;
-use wire::handshake::{self, Terms};
+use wire::handshake::{self, ClientNumber, Terms};
 use wire::link::Mailbox;
 use wire::proto;
 use wire::proto::cluster::{AskWitness, Witnesses};
@@ -172,6 +173,20 @@ impl PeerRole {
         }
     }
 
+    /// The number of a caller, if it has one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`] if it was given to another client, or to one of another space.
+    async fn admitted_number(&self, hello: &proto::Hello, space: &SpaceView) -> Result<Option<ClientId>> {
+        let Some(ClientNumber { number, token }) = ClientNumber::of_hello(hello) else { return Ok(None) };
+        let key = self.cluster_view.client_number_key().await?;
+        if key.matches(space.id, number, &token) {
+            return Ok(Some(ClientId(number)));
+        }
+        let what = format!("client number {number} is another client's: connect again without it, to get a new one");
+        Err(Error::new(ErrorKind::Denied, what))
+    }
+
     /// What a caller may do in a space.
     fn permission(&self, space: &str, who: &Principal) -> handshake::Permission {
         let catalog = self.cluster_view.load_catalog();
@@ -222,8 +237,8 @@ impl ServerRole for PeerRole {
         let patience = Some(hello.catalog_timeout_ms).filter(|given| *given > 0);
         let catalog_timeout = patience.map(|given| Duration::from_millis(given.into()));
         let is_redirector = hello.role() == handshake::Role::Redirector;
-        let id = space.id;
-        let pass = Admission { space, principal: who.clone(), is_redirector, catalog_timeout };
+        let (id, number) = (space.id, self.admitted_number(hello, &space).await?);
+        let pass = Admission { space, principal: who.clone(), is_redirector, number, catalog_timeout };
         let (time_ms, cluster) = (self.cluster_view.clock.time_ms(), self.cluster_view.cluster());
         let terms =
             Terms { space: id, max_frame, max_in_flight, brick: 0, opening: None, permission, time_ms, cluster };

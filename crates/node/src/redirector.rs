@@ -33,10 +33,11 @@ use std::sync::{Arc, Mutex};
 use meta::Revision;
 use meta::catalog::Catalog;
 use model::{Error, ErrorKind, Result, SpaceId};
+use protocol::ident::ClientId;
 use protocol::redirect::RedirectorCounts;
 use tokio::sync::{OnceCell, watch};
 use wire::driving::PeerHandle;
-use wire::handshake::{Role, Terms};
+use wire::handshake::{ClientNumber, Role, Terms};
 use wire::link::Mailbox;
 use wire::proto;
 use wire::transport::Address;
@@ -139,7 +140,7 @@ impl Groups {
         let start = || async {
             let setup = upstream.fetch_setup(name).await?;
             let space = SpaceView { id, name: name.to_owned(), nodes: setup.nodes };
-            Ok::<_, Error>(Group::start(space, cluster.to_owned(), setup.number, upstream.clone()))
+            Ok::<_, Error>(Group::start(space, cluster.to_owned(), setup.client, upstream.clone()))
         };
         let group = cell.get_or_try_init(start).await?;
         group.check_connected()?;
@@ -208,9 +209,10 @@ impl ServerRole for RedirectorRole {
         let max_frame = config.limits.max_frame.min(above.max_frame);
         let max_in_flight = config.limits.max_in_flight.min(above.max_in_flight);
         let is_redirector = hello.role() == Role::Redirector;
+        let number = ClientNumber::of_hello(hello).map(|client| ClientId(client.number));
         Ok((
             Terms { max_frame, max_in_flight, ..above.clone() },
-            Admission { above: (stream, above), is_redirector, group },
+            Admission { above: (stream, above), is_redirector, number, group },
         ))
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use meta::catalog::{CatalogEditor, Grantee, Parameters, Permission, ServerId, SpaceOptions};
 use meta::{Embedded, MetaStore};
 use model::{ClassId, ErrorKind, NodeId, Object, Oid, PageId, SpaceId, limits};
@@ -23,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time;
 use wire::cluster::Message;
 use wire::driving::MonotonicClock;
-use wire::handshake::{self, Credentials, Introduction};
+use wire::handshake::{self, ClientNumber, Credentials, Introduction};
 use wire::link::{self, Caller, End, Limits, Link, Mailbox, NoService};
 use wire::proto;
 use wire::proto::request::Request;
@@ -82,14 +83,30 @@ impl World {
     }
 
     async fn connect(&self, user: &str, space: &str) -> Connection {
+        self.connect_as(user, space, None).await.unwrap()
+    }
+
+    /// The number of a client of a space, as a peer server would give it.
+    async fn client_number(&self, space: &str, number: u64) -> ClientNumber {
+        let key = self.view.client_number_key().await.unwrap();
+        ClientNumber { number, token: key.token(self.space(space).id, number) }
+    }
+
+    /// A connection of a client that has a number.
+    async fn connect_numbered(&self, user: &str, space: &str, number: u64) -> Connection {
+        let client = self.client_number(space, number).await;
+        self.connect_as(user, space, Some(client)).await.unwrap()
+    }
+
+    async fn connect_as(&self, user: &str, space: &str, client: Option<ClientNumber>) -> model::Result<Connection> {
         let mut stream = Stream::dial(&self.peer.addresses()[0], None).await.unwrap();
         let credentials = Some(Credentials { user: user.to_owned(), password: PASSWORD.to_owned() });
-        let introduction = Introduction { credentials, ..Introduction::new(space, "test") };
-        let terms = handshake::introduce(&mut stream, &introduction).await.unwrap();
+        let introduction = Introduction { credentials, client, ..Introduction::new(space, "test") };
+        let terms = handshake::introduce(&mut stream, &introduction).await?;
         let mailbox = Arc::new(Mailbox::default());
         let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox.clone());
         let caller = Caller::new(mailbox.clone(), 64 << 20);
-        Connection { mailbox, caller, end: tokio::spawn(link::drive(link)) }
+        Ok(Connection { mailbox, caller, end: tokio::spawn(link::drive(link)) })
     }
 
     async fn end(self) {
@@ -206,22 +223,42 @@ async fn messages_about_foreign_data_end_the_connection() {
         ("a commit that is too large", commit(txn(70, now), node, many())),
     ];
     for (what, message) in bad {
-        let connection = world.connect("writer", "main").await;
-        // The first message contains the number of the client.
+        let connection = world.connect_numbered("writer", "main", 70).await;
         connection.send(&renew(70, node));
         connection.expect_serving().await;
         connection.send(&message);
         connection.expect_ended(what).await;
     }
-    let owner = world.connect("writer", "main").await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn number_of_a_client_is_of_use_to_that_client_only() {
+    let world = World::start().await;
+    let node = world.space("main").nodes[0];
+    let asked = world.connect("reader", "main").await.ask(Request::GetNumbers(proto::GetNumbers { count: 2 })).await;
+    let Ok(Response::Numbers(numbers)) = asked else { panic!("{asked:?}") };
+    assert_eq!((numbers.tokens.len(), numbers.tokens[0] == numbers.tokens[1]), (2, false));
+    let of_reader = ClientNumber { number: numbers.first, token: numbers.tokens[0].clone() };
+    assert!(world.connect_as("reader", "main", Some(of_reader.clone())).await.is_ok());
+    let owner = world.connect_numbered("writer", "main", 80).await;
     owner.send(&renew(80, node));
     owner.expect_serving().await;
-    let thief = world.connect("writer", "other").await;
-    thief.send(&renew(80, foreign_node));
-    thief.expect_ended("the number of a client of another space").await;
+    for (token, space) in [
+        (Bytes::new(), "main"),
+        (of_reader.token, "main"),
+        (world.client_number("other", 80).await.token, "main"),
+        (world.client_number("main", 80).await.token, "other"),
+    ] {
+        let refused = world.connect_as("writer", space, Some(ClientNumber { number: 80, token })).await;
+        assert_eq!(refused.err().map(|error| error.kind()), Some(ErrorKind::Denied));
+    }
+    let unnumbered = world.connect("reader", "main").await;
+    unnumbered.send(&renew(80, node));
+    unnumbered.expect_ended("the number of another client").await;
     owner.expect_serving().await;
     // The same client, on a new connection.
-    let again = world.connect("writer", "main").await;
+    let again = world.connect_numbered("writer", "main", 80).await;
     again.send(&renew(80, node));
     owner.expect_ended("an earlier connection of the same client").await;
     again.expect_serving().await;

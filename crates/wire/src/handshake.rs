@@ -19,6 +19,7 @@ use std::future::Future;
 use std::io;
 use std::time::Duration;
 
+use bytes::Bytes;
 use model::{Error, ErrorKind, Result, SpaceId};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -73,8 +74,20 @@ impl fmt::Debug for Credentials {
 
 impl fmt::Debug for proto::Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { features, required, space, agent, role, user, password: _, catalog_timeout_ms, witnessed, cluster } =
-            self;
+        let Self {
+            features,
+            required,
+            space,
+            agent,
+            role,
+            user,
+            password: _,
+            catalog_timeout_ms,
+            witnessed,
+            cluster,
+            client_number,
+            client_token: _,
+        } = self;
         let mut hello = f.debug_struct("Hello");
         hello.field("features", features).field("required", required).field("space", space).field("agent", agent);
         hello
@@ -83,6 +96,7 @@ impl fmt::Debug for proto::Hello {
             .field("catalog_timeout_ms", catalog_timeout_ms)
             .field("witnessed", witnessed)
             .field("cluster", cluster)
+            .field("client_number", client_number)
             .finish_non_exhaustive()
     }
 }
@@ -97,6 +111,39 @@ impl fmt::Debug for proto::account::AddUser {
 impl fmt::Debug for proto::account::SetPassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SetPassword").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// The number of a client, which is in its sessions and transactions, and what proves that it was given to it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ClientNumber {
+    /// The number; never 0.
+    pub number: u64,
+    /// What the peer server that gave the number has sent with it.
+    pub token: Bytes,
+}
+
+impl ClientNumber {
+    /// The first of the numbers in an answer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if there is none.
+    pub fn first(numbers: proto::Numbers) -> Result<Self> {
+        let invalid = || Error::new(ErrorKind::Invalid, "the server gave no number with a token: update it");
+        let token = numbers.tokens.into_iter().next().filter(|_| numbers.first > 0).ok_or_else(invalid)?;
+        Ok(Self { number: numbers.first, token })
+    }
+
+    /// That of the sender of `hello`, if it names one.
+    #[must_use]
+    pub fn of_hello(hello: &proto::Hello) -> Option<Self> {
+        (hello.client_number > 0).then(|| Self { number: hello.client_number, token: hello.client_token.clone() })
+    }
+}
+
+impl fmt::Debug for ClientNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientNumber").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
@@ -119,6 +166,8 @@ pub struct Introduction {
     pub witnessed: Vec<Witnessed>,
     /// The number of its cluster; empty if it does not know it.
     pub cluster: String,
+    /// Its number, if it is a client that was given one.
+    pub client: Option<ClientNumber>,
 }
 
 impl Introduction {
@@ -135,6 +184,7 @@ impl Introduction {
             catalog_timeout: None,
             witnessed: Vec::new(),
             cluster: String::new(),
+            client: None,
         }
     }
 
@@ -151,6 +201,7 @@ impl Introduction {
             return Err(Error::new(ErrorKind::Denied, what));
         }
         let (space, agent, role) = (self.space.clone(), self.agent.clone(), self.role as i32);
+        let ClientNumber { number: client_number, token: client_token } = self.client.clone().unwrap_or_default();
         // 0 on the wire means that there is no limit.
         let catalog_timeout_ms =
             self.catalog_timeout.map_or(0, |it| u32::try_from(it.as_millis()).unwrap_or(u32::MAX).max(1));
@@ -165,6 +216,8 @@ impl Introduction {
             catalog_timeout_ms,
             witnessed: self.witnessed.clone(),
             cluster: self.cluster.clone(),
+            client_number,
+            client_token,
         })
     }
 }

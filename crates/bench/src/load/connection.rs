@@ -13,6 +13,7 @@ use crate::process::Address;
 /// A socket with its unanswered requests.
 pub(crate) struct Connection {
     socket: OwnedFd,
+    address: Address,
     /// The keys of the current batch.
     pub(super) batch: Vec<usize>,
     /// Number of them that were answered.
@@ -38,6 +39,7 @@ impl Connection {
         };
         Ok(Self {
             socket,
+            address: address.clone(),
             batch: Vec::new(),
             answered: 0,
             output: Vec::new(),
@@ -46,6 +48,11 @@ impl Connection {
             input: vec![0; 256 << 10],
             filled: 0..0,
         })
+    }
+
+    /// Another connection to the same address.
+    pub(super) fn dial_again(&self) -> io::Result<Self> {
+        Self::dial(&self.address)
     }
 
     /// Sends all of `bytes`, blocking.

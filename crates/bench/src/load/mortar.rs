@@ -17,7 +17,7 @@ use protocol::ident::{ClientId, HlcTimestamp, TxnId};
 use protocol::page_cache::ObjectState;
 use wire::cluster::Message;
 use wire::frame::{Flags, HEADER, Header, Raw, crc32c};
-use wire::handshake::{self, Preamble};
+use wire::handshake::{self, ClientNumber, Preamble};
 use wire::outbox::encode_head;
 use wire::proto;
 use wire::proto::request::Request;
@@ -56,12 +56,15 @@ pub(crate) fn read_requests<'a>(data: &'a Data, oids: &[Oid], cached: bool) -> R
 }
 
 /// Opens a new connection.
-fn open(connection: &mut Connection) -> Result<()> {
+fn open(connection: &mut Connection, client: Option<ClientNumber>) -> Result<()> {
+    let ClientNumber { number: client_number, token: client_token } = client.unwrap_or_default();
     let hello = proto::Hello {
         features: handshake::FEATURES,
         required: handshake::REQUIRED,
         space: "main".into(),
         agent: "mortar-bench".into(),
+        client_number,
+        client_token,
         ..proto::Hello::default()
     };
     connection.send(&handshake::encode(handshake::VERSION, &hello))?;
@@ -99,7 +102,7 @@ fn frame(input: &[u8]) -> Result<Option<Frame<'_>>> {
 
 impl Protocol for ObjectReads {
     fn open(&self, connection: &mut Connection) -> Result<()> {
-        open(connection)
+        open(connection, None)
     }
 
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {
@@ -196,6 +199,15 @@ fn reserve_pages(connection: &mut Connection, reserve: proto::Reserve) -> Result
     Err("Mortar does not serve a logical node".into())
 }
 
+/// Takes the number of a client on a connection for this alone.
+fn take_number(mut connection: Connection) -> Result<ClientNumber> {
+    open(&mut connection, None)?;
+    match call(&mut connection, Request::GetNumbers(proto::GetNumbers { count: 1 }))? {
+        Response::Numbers(numbers) => Ok(ClientNumber::first(numbers)?),
+        other => Err(format!("Mortar gave no number: {other:?}").into()),
+    }
+}
+
 /// Sends a request and waits for the answer.
 fn call(connection: &mut Connection, request: Request) -> Result<Response> {
     let mut out = Vec::new();
@@ -212,7 +224,7 @@ fn call(connection: &mut Connection, request: Request) -> Result<Response> {
 /// The logical nodes among `nodes` that a brick serves.
 pub(crate) fn nodes_served_by(brick: &Address, nodes: &[NodeId]) -> Result<Vec<NodeId>> {
     let mut connection = Connection::dial(brick)?;
-    open(&mut connection)?;
+    open(&mut connection, None)?;
     let mut served = Vec::new();
     for node in nodes {
         let oid = Oid::new(ClassId::NONE, PageId { space: SPACE, node: *node, number: 0 }, 0);
@@ -226,10 +238,9 @@ pub(crate) fn nodes_served_by(brick: &Address, nodes: &[NodeId]) -> Result<Vec<N
 
 impl Protocol for Commits {
     fn open(&self, connection: &mut Connection) -> Result<()> {
-        open(connection)?;
-        let Response::Numbers(numbers) = call(connection, Request::GetNumbers(proto::GetNumbers { count: 1 }))? else {
-            return Err("Mortar gave no number".into());
-        };
+        let client = take_number(connection.dial_again()?)?;
+        let number = client.number;
+        open(connection, Some(client))?;
         let mut clients = self.clients.borrow_mut();
         let mut rooms = BTreeMap::new();
         for node in self.nodes_of(clients.len()) {
@@ -238,7 +249,7 @@ impl Protocol for Commits {
             rooms.insert(*node, (reserve_pages(connection, reserve)?, 0));
         }
         clients.push(CommitClient {
-            number: numbers.first,
+            number,
             pages: rooms,
             last: HlcTimestamp::ZERO,
             begun: 0,

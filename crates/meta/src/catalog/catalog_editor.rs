@@ -11,6 +11,7 @@ use model::SpaceId;
 use crate::{MetaStore, Revision};
 
 use super::catalog_draft::CatalogDraft;
+use super::client_number_key::ClientNumberKey;
 use super::entry::Path;
 use super::error::CatalogError;
 use super::ident::StartNumber;
@@ -137,6 +138,24 @@ impl CatalogEditor {
     /// [`CatalogError::NotSetUp`], [`CatalogError::Newer`].
     pub async fn parameters(&self) -> Result<Parameters> {
         self.draft().get(&Path::Parameters).await?.ok_or(CatalogError::NotSetUp)
+    }
+
+    /// The key by which peer servers recognise the numbers of clients. It is made when it is first asked for.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn client_number_key(&self) -> Result<ClientNumberKey> {
+        let new = ClientNumberKey::generate();
+        let made: Result<Edited<ClientNumberKey>> = edit!(self, |draft| {
+            match draft.get(&Path::ClientNumberKey).await? {
+                Some(known) => known,
+                None => {
+                    draft.put(&Path::ClientNumberKey, &new)?;
+                    new.clone()
+                }
+            }
+        });
+        made.map(|Edited { value, .. }| value)
     }
 
     /// The revision of the catalogue now.

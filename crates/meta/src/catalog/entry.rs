@@ -3,6 +3,7 @@
 //! | key | value |
 //! | --- | --- |
 //! | `parameters` | [`Parameters`](super::Parameters) |
+//! | `client_number_key` | [`ClientNumberKey`](super::ClientNumberKey) |
 //! | `numbers/NAME` | the next number of a counter |
 //! | `bricks/ID`, `peers/ID` | [`BrickRecord`](super::BrickRecord), [`PeerRecord`](super::PeerRecord) |
 //! | `openings/ID` | [`BrickOpening`](super::BrickOpening): the last opening of a brick's store |
@@ -37,6 +38,7 @@ use crate::{Key, Prefix};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     Parameters,
+    ClientNumberKey,
     Counter(String),
     Brick(BrickId),
     Peer(PeerId),
@@ -64,6 +66,7 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Parameters => f.write_str("parameters"),
+            Self::ClientNumberKey => f.write_str("client_number_key"),
             Self::Counter(name) => write!(f, "numbers/{name}"),
             Self::Brick(id) => write!(f, "bricks/{id}"),
             Self::Peer(id) => write!(f, "peers/{id}"),
@@ -103,6 +106,7 @@ impl Path {
         let parts: Vec<&str> = key.as_str().split('/').collect();
         Some(match parts[..] {
             ["parameters"] => Self::Parameters,
+            ["client_number_key"] => Self::ClientNumberKey,
             ["numbers", name] => Self::Counter(name.to_owned()),
             ["bricks", id] => Self::Brick(BrickId(number(id)?)),
             ["peers", id] => Self::Peer(PeerId(number(id)?)),
@@ -225,6 +229,7 @@ mod tests {
         let name = || "a.b".to_owned();
         for path in [
             Path::Parameters,
+            Path::ClientNumberKey,
             Path::Counter(name()),
             Path::Brick(BrickId(7)),
             Path::Peer(PeerId(u32::MAX)),

@@ -477,7 +477,7 @@ impl Catalog {
                 let next = decode::<Counter>(key, entry)?.map_or(0, |counter| counter.next);
                 Arc::make_mut(&mut self.counters).insert(name.clone(), next);
             }
-            Path::Schema(_) | Path::Version(..) | Path::Accounts => {}
+            Path::ClientNumberKey | Path::Schema(_) | Path::Version(..) | Path::Accounts => {}
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use meta::Revision;
 use meta::catalog::Permission;
 use model::{Error, ErrorKind, Result};
+use protocol::ident::ClientId;
 use wire::cluster::{self, Message};
 use wire::driving::PeerHandle;
 use wire::frame::Raw;
@@ -46,6 +47,8 @@ pub(crate) struct Admission {
     pub(super) principal: Principal,
     /// Whether it is a redirector.
     pub(super) is_redirector: bool,
+    /// Its number, if it has one.
+    pub(super) number: Option<ClientId>,
     pub(super) catalog_timeout: Option<Duration>,
 }
 
@@ -56,8 +59,8 @@ impl ClientConnection {
         handle: PeerHandle,
         thread: Arc<Thread<PeerRole>>,
     ) -> Self {
-        let Admission { space, principal, is_redirector, catalog_timeout } = admission;
-        let state = PeerClient::new(handle, space, principal);
+        let Admission { space, principal, is_redirector, number, catalog_timeout } = admission;
+        let state = PeerClient::new(handle, space, principal, number);
         let state = if is_redirector { state.as_redirector() } else { state };
         let registration = thread.server.role.registration();
         // A machine that has panicked serves no client, and each request says so.
@@ -260,10 +263,12 @@ impl ClientConnection {
                 reply.send(Response::Done(proto::Done {}));
             }
             Handler::GetNumbers(count) => {
-                let view = self.shard.cluster_view.clone();
+                let (view, space) = (self.shard.cluster_view.clone(), self.state.space().id);
                 self.spawn_reply(reply, async move {
+                    let key = view.client_number_key().await?;
                     let first = view.take_numbers(u64::from(count)).await?;
-                    Ok(Response::Numbers(proto::Numbers { first }))
+                    let tokens = (first..).take(count as usize).map(|number| key.token(space, number)).collect();
+                    Ok(Response::Numbers(proto::Numbers { first, tokens }))
                 });
             }
             Handler::GetSpace => {
@@ -364,7 +369,7 @@ impl Service for ClientConnection {
     }
 
     fn holds_state(&self) -> bool {
-        self.state.number().is_some() || !self.queries.is_empty()
+        self.state.uses_number() || !self.queries.is_empty()
     }
 }
 

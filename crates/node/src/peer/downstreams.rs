@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Error, ErrorKind, NodeId, Result, SpaceId};
+use model::{Error, ErrorKind, NodeId, Result};
 use protocol::ident::{ClientId, HolderId};
 use protocol::memory_size::MemorySize;
 use protocol::tree::Up;
@@ -12,21 +12,19 @@ use super::plant::{Bug, planted};
 
 /// The connections below a cache node. `A` is the address of one.
 pub(crate) struct Downstreams<A> {
-    /// The number of the cache node's own process.
-    own: ClientId,
     /// How many bits of a session's number follow the number of its client.
     session_bits: u32,
     /// The connection of each holder.
     holders: BTreeMap<HolderId, A>,
-    /// The connections of all clients of spaces, whether they have named their numbers or not.
+    /// The connections of all clients of spaces, whether they have sessions and transactions or not.
     connected: Vec<A>,
-    /// The connection of each client that has named its number, and its space.
-    clients: BTreeMap<ClientId, (A, SpaceId)>,
+    /// The connection of each client that has sessions or transactions.
+    clients: BTreeMap<ClientId, A>,
 }
 
 impl<A: Clone + PartialEq> Downstreams<A> {
-    pub(crate) fn new(own: ClientId, session_bits: u32) -> Self {
-        Self { own, session_bits, holders: BTreeMap::new(), connected: Vec::new(), clients: BTreeMap::new() }
+    pub(crate) fn new(session_bits: u32) -> Self {
+        Self { session_bits, holders: BTreeMap::new(), connected: Vec::new(), clients: BTreeMap::new() }
     }
 
     /// The client whose session this is.
@@ -53,11 +51,10 @@ impl<A: Clone + PartialEq> Downstreams<A> {
 
     /// The connection of a client.
     pub(crate) fn client(&self, number: ClientId) -> Option<&A> {
-        let found = match planted(Bug::DeferredToAnyone) {
+        match planted(Bug::DeferredToAnyone) {
             true => self.clients.values().next(),
             false => self.clients.get(&number),
-        };
-        found.map(|(address, _)| address)
+        }
     }
 
     pub(crate) fn holder_count(&self) -> usize {
@@ -97,29 +94,21 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         Ok(replaced)
     }
 
-    /// Checks that a number is the client's own. The first number that a client names becomes its own, unless a client of another
-    /// space has it. A client that connects again takes its number over from its earlier connection, which is returned.
+    /// Checks that a number is the client's own. A client that connects again takes its number over from its earlier connection, which is
+    /// returned.
     ///
     /// # Errors
     /// [`ErrorKind::Denied`].
     pub(crate) fn check_number(&mut self, client: &mut PeerClient<A>, number: ClientId) -> Result<Option<A>> {
-        let foreign = || Error::new(ErrorKind::Denied, "a client uses the sessions or transactions of another one");
-        if let Some(own) = client.number() {
-            return if own == number { Ok(None) } else { Err(foreign()) };
+        if client.number() != Some(number) && !planted(Bug::NumberOfAnother) {
+            return Err(Error::new(ErrorKind::Denied, "a client uses the sessions or transactions of another one"));
         }
-        if number == self.own && !planted(Bug::OwnNumberGiven) {
-            return Err(foreign());
+        if client.uses_number() {
+            return Ok(None);
         }
-        let before = match self.clients.get(&number) {
-            Some((_, other)) if *other != client.space().id && !planted(Bug::NumberOfOtherSpace) => {
-                return Err(foreign());
-            }
-            Some((before, _)) if !planted(Bug::OlderConnectionKept) => Some(before.clone()),
-            _ => None,
-        };
-        self.clients.insert(number, (client.address().clone(), client.space().id));
-        client.set_number(number);
-        Ok(before)
+        client.begin_number_use();
+        let before = self.clients.insert(number, client.address().clone());
+        Ok(before.filter(|_| !planted(Bug::OlderConnectionKept)))
     }
 
     /// Notes from which connection the session of a holder is opened or continued.
@@ -143,20 +132,9 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         }
         let is_of_it = |at: &A| at == client.address() || planted(Bug::LaterConnectionForgotten);
         if let Some(number) = client.number()
-            && self.clients.get(&number).is_some_and(|(at, _)| is_of_it(at))
+            && self.clients.get(&number).is_some_and(is_of_it)
         {
             self.clients.remove(&number);
-        }
-    }
-
-    /// Checks what must always hold.
-    ///
-    /// # Errors
-    /// The rule that does not hold.
-    pub(crate) fn check_invariants(&self) -> Result<(), String> {
-        match self.clients.contains_key(&self.own) {
-            true => Err("C3: a client has the number of the cache node".to_owned()),
-            false => Ok(()),
         }
     }
 }

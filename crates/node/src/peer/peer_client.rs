@@ -29,16 +29,20 @@ pub struct PeerClient<A> {
     principal: Principal,
     /// Whether it is a redirector, whose writes are those of the clients below it.
     is_redirector: bool,
-    /// The number in the client's sessions and transactions, once it has named one.
+    /// The number in the client's sessions and transactions. It was given to this client.
     number: Option<ClientId>,
+    /// Whether it has begun to use its number.
+    uses_number: bool,
     /// The permission in the space, as of a revision of the catalogue.
     permission: Cell<Option<(Revision, Option<Permission>)>>,
 }
 
 impl<A> PeerClient<A> {
-    /// A client that is admitted to a space. Space 0 without logical nodes is for what concerns the whole cluster.
-    pub(crate) fn new(address: A, space: Arc<SpaceView>, principal: Principal) -> Self {
-        Self { address, space, principal, is_redirector: false, number: None, permission: Cell::new(None) }
+    /// A client that is admitted to a space with the number that it was given, if it has one. Space 0 without logical nodes is for what
+    /// concerns the whole cluster.
+    pub(crate) fn new(address: A, space: Arc<SpaceView>, principal: Principal, number: Option<ClientId>) -> Self {
+        let (is_redirector, uses_number, permission) = (false, false, Cell::new(None));
+        Self { address, space, principal, is_redirector, number, uses_number, permission }
     }
 
     /// The same of a redirector: its writes are those of the clients below it. It checks their permissions.
@@ -49,8 +53,8 @@ impl<A> PeerClient<A> {
 
     /// A client that may do everything in a space.
     #[must_use]
-    pub fn unrestricted(address: A, space: Arc<SpaceView>) -> Self {
-        Self::new(address, space, Principal::Member)
+    pub fn unrestricted(address: A, space: Arc<SpaceView>, number: ClientId) -> Self {
+        Self::new(address, space, Principal::Member, Some(number))
     }
 
     /// The address of its connection.
@@ -75,9 +79,13 @@ impl<A> PeerClient<A> {
         self.is_redirector
     }
 
-    pub(super) fn set_number(&mut self, number: ClientId) {
-        assert!(self.number.is_none_or(|own| own == number), "C3: a client has one number");
-        self.number = Some(number);
+    /// Whether it has sessions or transactions.
+    pub(crate) fn uses_number(&self) -> bool {
+        self.uses_number
+    }
+
+    pub(super) fn begin_number_use(&mut self) {
+        self.uses_number = true;
     }
 
     // -------------------------------------------------------------------------------------------- permissions

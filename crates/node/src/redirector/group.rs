@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 use wire::cluster::Message;
 use wire::connector::Backoff;
 use wire::driving::{DeadlineTimer, DeliveryScope, MonotonicClock, PeerHandle};
-use wire::handshake::Terms;
+use wire::handshake::{ClientNumber, Terms};
 use wire::link::{self, Caller, End, Incoming, Limits, Link, Liveness, Mailbox, Responder, Service, wait_until_silent};
 use wire::transport::Stream;
 
@@ -92,9 +92,9 @@ pub(super) struct Group {
 
 impl Group {
     /// Serves a space. The group ends when it is dropped.
-    pub(super) fn start(space: SpaceView, cluster: String, number: u64, upstream: Arc<Upstream>) -> Arc<Self> {
+    pub(super) fn start(space: SpaceView, cluster: String, client: ClientNumber, upstream: Arc<Upstream>) -> Arc<Self> {
         let group = Arc::new(Self {
-            driver: Mutex::new(RedirectorDriver::new(number, SESSION_BITS).with_secret(random_secret())),
+            driver: Mutex::new(RedirectorDriver::new(client.number, SESSION_BITS).with_secret(random_secret())),
             space: Arc::new(space),
             cluster,
             connections: Mutex::new(Connections {
@@ -106,7 +106,7 @@ impl Group {
             timer: Arc::default(),
             time: MonotonicClock::of_process(),
         });
-        tokio::spawn(keep_connected(Arc::downgrade(&group), upstream));
+        tokio::spawn(keep_connected(Arc::downgrade(&group), upstream, client));
         tokio::spawn(run_timers(Arc::downgrade(&group), group.timer.clone(), group.time));
         group
     }
@@ -241,14 +241,14 @@ async fn run_timers(group: Weak<Group>, timer: Arc<DeadlineTimer>, time: Monoton
 }
 
 /// Keeps the common connection, as long as the group exists.
-async fn keep_connected(group: Weak<Group>, upstream: Arc<Upstream>) {
+async fn keep_connected(group: Weak<Group>, upstream: Arc<Upstream>, client: ClientNumber) {
     let mut pauses = Backoff::new(MIN_PAUSE, MAX_PAUSE);
     let mut last_refusal = None;
     while let Some(current) = group.upgrade() {
         let (space, cluster) = (current.space.clone(), current.cluster.clone());
         // The last member may leave meanwhile.
         drop(current);
-        match upstream.dial_space(&space.name).await {
+        match upstream.dial_space(&space.name, Some(client.clone())).await {
             Ok((stream, terms)) if terms.space == space.id && terms.cluster == cluster => {
                 last_refusal = None;
                 pauses.reset();
@@ -368,7 +368,12 @@ mod tests {
     async fn server_above_may_tell_the_time_at_any_moment() {
         let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(1)] };
         let upstream = Upstream::new(Vec::new(), ClusterCredentials::default()).unwrap();
-        let group = Group::start(space, "cluster".to_owned(), 1, Arc::new(upstream));
+        let group = Group::start(
+            space,
+            "cluster".to_owned(),
+            ClientNumber { number: 1, ..ClientNumber::default() },
+            Arc::new(upstream),
+        );
         let handle = PeerHandle::new(Arc::new(Mailbox::for_transactions()));
         let mut service = UpstreamService { group: Arc::downgrade(&group), handle };
         service.on_messages([Message::Time(5_000)].into_iter()).unwrap();

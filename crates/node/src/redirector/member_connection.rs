@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use model::{Error, ErrorKind, Result, SpaceId};
+use protocol::ident::ClientId;
 use tracing::{debug, info};
 use wire::cluster::Message;
 use wire::driving::PeerHandle;
@@ -35,6 +36,8 @@ pub(crate) struct Admission {
     pub(super) above: (Stream, Terms),
     /// Whether it is a redirector, which the server above has checked.
     pub(super) is_redirector: bool,
+    /// Its number, if it has one. The server above has checked it.
+    pub(super) number: Option<ClientId>,
     /// The group of its space; `None` for what concerns the whole cluster.
     pub(super) group: Option<Arc<Group>>,
 }
@@ -52,7 +55,7 @@ pub(crate) struct MemberConnection {
 struct Joined {
     group: Arc<Group>,
     /// The number of the connection in the group.
-    number: u64,
+    connection: u64,
     member: Member<MemberAddress>,
     /// Whether it may read what others have read.
     may_read: bool,
@@ -61,7 +64,7 @@ struct Joined {
 impl MemberConnection {
     /// Serves a member, and drives the connection in its name.
     pub(super) fn new(thread: Arc<Thread<RedirectorRole>>, admission: Admission, below: PeerHandle) -> Self {
-        let Admission { above: (stream, terms), is_redirector, group } = admission;
+        let Admission { above: (stream, terms), is_redirector, number, group } = admission;
         let mailbox = Arc::new(Mailbox::for_transactions());
         let (above, address) = (
             Caller::new(mailbox.clone(), BUDGET),
@@ -82,12 +85,12 @@ impl MemberConnection {
             below.hang_up();
         });
         let joined = group.map(|group| {
-            let number = group.member_connected(address.below.clone());
-            // The server above has authenticated the member, and checks its calls.
-            let client = PeerClient::new(address.clone(), group.space.clone(), Principal::Anonymous);
+            let connection = group.member_connected(address.below.clone());
+            // The server above has authenticated the member and checked its number, and checks its calls.
+            let client = PeerClient::new(address.clone(), group.space.clone(), Principal::Anonymous, number);
             let client = if is_redirector { client.as_redirector() } else { client };
             let member = Member::new(client, terms.permission >= Permission::Write);
-            Joined { group, number, member, may_read: terms.permission >= Permission::Read }
+            Joined { group, connection, member, may_read: terms.permission >= Permission::Read }
         });
         Self { thread, above, address, joined }
     }
@@ -164,15 +167,15 @@ impl Service for MemberConnection {
     }
 
     fn holds_state(&self) -> bool {
-        self.joined.as_ref().is_some_and(|joined| joined.member.has_number())
+        self.joined.as_ref().is_some_and(|joined| joined.member.uses_number())
     }
 }
 
 impl Drop for MemberConnection {
     fn drop(&mut self) {
         self.above.hang_up();
-        if let Some(Joined { group, number, member, .. }) = &self.joined {
-            group.member_disconnected(*number, member);
+        if let Some(Joined { group, connection, member, .. }) = &self.joined {
+            group.member_disconnected(*connection, member);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::{Error, ErrorKind, NodeId, Result};
 use tokio::time;
 use wire::cluster;
-use wire::handshake::{self, Credentials, Introduction, Role, Terms};
+use wire::handshake::{self, ClientNumber, Credentials, Introduction, Role, Terms};
 use wire::link::CallConnection;
 use wire::proto;
 use wire::proto::request::Request;
@@ -23,7 +23,7 @@ pub(super) struct SpaceSetup {
     /// The logical nodes of the space.
     pub(super) nodes: Vec<NodeId>,
     /// A number that no other process or client has.
-    pub(super) number: u64,
+    pub(super) client: ClientNumber,
 }
 
 /// The servers above, of which one is used at a time.
@@ -47,12 +47,13 @@ impl Upstream {
         Ok(Self { addresses, credentials, member_tls, preferred: AtomicUsize::new(0) })
     }
 
-    /// Connects in the name of this process, about a space.
+    /// Connects in the name of this process, about a space, with the number that it has there.
     ///
     /// # Errors
     /// As [`Upstream::dial`].
-    pub(super) async fn dial_space(&self, space: &str) -> Result<(Stream, Terms)> {
-        self.dial(&self.credentials.introduction(space, Role::Redirector), self.credentials.tls.as_ref()).await
+    pub(super) async fn dial_space(&self, space: &str, client: Option<ClientNumber>) -> Result<(Stream, Terms)> {
+        let introduction = Introduction { client, ..self.credentials.introduction(space, Role::Redirector) };
+        self.dial(&introduction, self.credentials.tls.as_ref()).await
     }
 
     /// How many servers there are.
@@ -92,6 +93,7 @@ impl Upstream {
             credentials: Some(credentials),
             insecure: self.credentials.insecure,
             catalog_timeout: patience.map(|given| Duration::from_millis(given.into())),
+            client: ClientNumber::of_hello(hello),
             ..Introduction::new(&*hello.space, &*hello.agent)
         };
         self.dial(&introduction, self.member_tls.as_ref()).await
@@ -152,7 +154,7 @@ impl Upstream {
     /// # Errors
     /// As [`Upstream::dial`]; [`ErrorKind::Unavailable`] if the server does not answer.
     pub(super) async fn fetch_setup(&self, space: &str) -> Result<SpaceSetup> {
-        let (stream, terms) = self.dial_space(space).await?;
+        let (stream, terms) = self.dial_space(space, None).await?;
         let connection = CallConnection::open(stream, terms.max_frame);
         let asked = time::timeout(DIAL_TIMEOUT, async {
             let numbers = connection.ask(Request::GetNumbers(proto::GetNumbers { count: 1 })).await?;
@@ -164,6 +166,6 @@ impl Upstream {
             return Err(Error::new(ErrorKind::Invalid, "the server above sends an answer to something else"));
         };
         let nodes = of.nodes.into_iter().map(cluster::node).collect::<Result<Vec<_>>>()?;
-        Ok(SpaceSetup { nodes, number: numbers.first })
+        Ok(SpaceSetup { nodes, client: ClientNumber::first(numbers)? })
     }
 }

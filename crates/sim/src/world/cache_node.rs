@@ -43,10 +43,10 @@ impl World {
         };
         let link = self.net.connect(pid, upper, node, epoch);
         self.processes[pid].uplinks[uplink].link = Some(link);
-        let (now, is_redirector) = (self.local_time(pid), self.is_redirector(pid));
+        let (now, number, is_redirector) = (self.local_time(pid), self.number_of(pid), self.is_redirector(pid));
         self.note(|world| format!("{} connects to {}", world.name(pid), world.name(upper)));
         if let Some(ProcessMachine::Peer(peer)) = &mut self.processes[upper].machine {
-            peer.handle_connected((pid, link), is_redirector);
+            peer.handle_connected((pid, link), number, is_redirector);
         }
         self.tell_time(pid, upper);
         self.report_uplink(pid, (node, brick), true, now);

@@ -8,7 +8,7 @@ use node::cluster_view::SpaceView;
 use node::drivers::peer::{BrickMessage, ClientMessage, Output, PeerClient, PeerDriver, PeerSettings};
 use node::node_placement::{BrickId, NodePlacement};
 use protocol::gateway::Call;
-use protocol::ident::{HolderId, TxnId};
+use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::redirect::Helpers;
 use protocol::tree::Up;
 use wire::cluster::Message;
@@ -49,8 +49,8 @@ impl PeerProcess {
     }
 
     /// A client or a redirector is connected.
-    pub(super) fn handle_connected(&mut self, from: Address, is_redirector: bool) {
-        let client = PeerClient::unrestricted(from, self.space.clone());
+    pub(super) fn handle_connected(&mut self, from: Address, number: ClientId, is_redirector: bool) {
+        let client = PeerClient::unrestricted(from, self.space.clone(), number);
         let client = if is_redirector { client.as_redirector() } else { client };
         self.driver.client_connected(&client);
         self.clients.insert(from, client);
@@ -59,12 +59,12 @@ impl PeerProcess {
     fn client_message(
         &mut self,
         from: Address,
-        is_redirector: bool,
+        (number, is_redirector): (ClientId, bool),
         message: ClientMessage,
         now: u64,
     ) -> model::Result<()> {
         if !self.clients.contains_key(&from) {
-            self.handle_connected(from, is_redirector);
+            self.handle_connected(from, number, is_redirector);
         }
         match self.clients.get_mut(&from) {
             Some(client) => self.driver.client_message(client, message, now),
@@ -82,6 +82,12 @@ impl PeerProcess {
 }
 
 impl World {
+    /// The number that a process has since its last start.
+    pub(super) fn number_of(&self, pid: Pid) -> ClientId {
+        let latest = self.members.iter().rev().find(|(_, at)| **at == pid);
+        ClientId(*latest.expect("a process has a number since its first start").0)
+    }
+
     /// Whether a process speaks for the clients below it.
     pub(super) fn is_redirector(&self, pid: Pid) -> bool {
         matches!(self.processes[pid].place, ProcessName::Redirector(_))
@@ -93,9 +99,10 @@ impl World {
         (node, holder): (NodeId, HolderId),
         message: Up<Object>,
     ) {
-        let (now, is_redirector) = (self.local_time(pid), self.is_redirector(from.0));
+        let (now, number, is_redirector) = (self.local_time(pid), self.number_of(from.0), self.is_redirector(from.0));
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
-        let handled = peer.client_message(from, is_redirector, ClientMessage::Up { node, holder, message }, now);
+        let handled =
+            peer.client_message(from, (number, is_redirector), ClientMessage::Up { node, holder, message }, now);
         self.expect_served((from.0, pid), handled);
     }
 
@@ -120,12 +127,12 @@ impl World {
         // A link to a peer server carries all trees.
         let Some(link) = self.net.between(from, pid, NodeId(0)) else { return };
         let (now, is_redirector) = (self.local_time(pid), self.is_redirector(from));
-        let current = self.members.iter().rev().find(|(_, at)| **at == from).map(|(member, _)| *member);
+        let number = self.number_of(from);
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
         let handled = match is_redirector {
             true => peer.driver.call(&(from, link), txn, call, now),
-            false if current != Some(txn.client.0) => return,
-            false => peer.client_message((from, link), false, ClientMessage::Call { txn, call }, now),
+            false if number != txn.client => return,
+            false => peer.client_message((from, link), (number, false), ClientMessage::Call { txn, call }, now),
         };
         self.expect_served((from, pid), handled);
     }

@@ -9,7 +9,7 @@ use node::drivers::peer::PeerClient;
 use node::drivers::redirector::{Member, Output, RedirectorDriver};
 use protocol::clock::ClusterTime;
 use protocol::gateway::{Call, Reply};
-use protocol::ident::{HolderId, TxnId};
+use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::tree::Up;
 use wire::cluster::Message;
 
@@ -37,9 +37,13 @@ impl RedirectorProcess {
     }
 
     /// The driver, and the member of a connection.
-    fn member(&mut self, from: Address) -> (&mut RedirectorDriver<Address, Object>, &mut Member<Address>) {
+    fn member(
+        &mut self,
+        from: Address,
+        number: ClientId,
+    ) -> (&mut RedirectorDriver<Address, Object>, &mut Member<Address>) {
         let space = &self.space;
-        let new = || Member::new(PeerClient::unrestricted(from, space.clone()), true);
+        let new = || Member::new(PeerClient::unrestricted(from, space.clone(), number), true);
         (&mut self.driver, self.members.entry(from).or_insert_with(new))
     }
 
@@ -58,9 +62,9 @@ impl World {
         at: (NodeId, HolderId),
         message: Up<Object>,
     ) {
-        let now = self.local_time(pid);
+        let (now, number) = (self.local_time(pid), self.number_of(from.0));
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
-        let (driver, member) = redirector.member(from);
+        let (driver, member) = redirector.member(from, number);
         let handled = driver.member_up(member, at, message, now);
         self.oracle.expect_accepted(handled);
     }
@@ -69,13 +73,13 @@ impl World {
     pub(super) fn handle_redirector_call(&mut self, (from, pid): (Pid, Pid), txn: TxnId, call: Call<Object>) {
         // A link to a redirector carries all trees.
         let Some(link) = self.net.between(from, pid, NodeId(0)) else { return };
-        let current = self.members.iter().rev().find(|(_, at)| **at == from).map(|(member, _)| *member);
-        if current != Some(txn.client.0) {
+        let number = self.number_of(from);
+        if number != txn.client {
             return;
         }
         let now = self.local_time(pid);
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
-        let (driver, member) = redirector.member((from, link));
+        let (driver, member) = redirector.member((from, link), number);
         let handled = driver.member_call(member, txn, call, now);
         self.oracle.expect_accepted(handled);
     }

@@ -28,7 +28,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 65 + 3 + 22 + 5 + 15 + 3;
+pub(crate) const VECTORS: usize = 65 + 3 + 22 + 5 + 15 + 3 + 1;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -375,6 +375,7 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
     let listed = ListedObject { oid: oid(2), kind: model::Kind::Blob, size: 7 };
     let listed = NodeObjects { objects: vec![listed], next: Some((0x2b, 0)), damage: None };
     let beside = NodeObjects { damage, ..listed.clone() };
+    let tokens = vec![Bytes::from_static(b"a token")];
     let responses = [
         ("node-objects", Response::NodeObjects(listed.into_proto()), Vec::new()),
         ("node-objects-beside-damage", Response::NodeObjects(beside.into_proto()), Vec::new()),
@@ -387,7 +388,8 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
         ("reserved", Response::Reserved(proto::Reserved { first: 77 }), Vec::new()),
         ("looked", Response::ObjectRead(some), vec![object.data]),
         ("looked-none", Response::ObjectRead(object_read_to_proto(None)), Vec::new()),
-        ("numbers", Response::Numbers(proto::Numbers { first: 1_000_000 }), Vec::new()),
+        ("numbers", Response::Numbers(proto::Numbers { first: 1_000_000, tokens: Vec::new() }), Vec::new()),
+        ("numbers-tokens", Response::Numbers(proto::Numbers { first: 1_000_000, tokens }), Vec::new()),
         (
             "space-of",
             Response::ConnectionSpace(proto::ConnectionSpace { space: 1, nodes: vec![NODE.0, 5] }),

@@ -79,6 +79,8 @@ fn openings_are_unchanged() {
     let somebody = proto::Hello { role: proto::Role::Admin as i32, user, password, ..hello.clone() };
     let hasty = proto::Hello { catalog_timeout_ms: 2_700, ..hello.clone() };
     let member = proto::Hello { cluster: "0123456789abcdef".repeat(2), ..hello.clone() };
+    let numbered =
+        proto::Hello { client_number: 1_000_000, client_token: bytes::Bytes::from_static(b"a token"), ..hello.clone() };
     let accepted = proto::Accepted {
         features: 7,
         required: 1,
@@ -107,6 +109,7 @@ fn openings_are_unchanged() {
         ("hello-hasty", handshake::encode(1, &hasty)),
         ("welcome-accepted", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(accepted)))),
         ("welcome-of-a-brick", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(of_a_brick)))),
+        ("hello-numbered", handshake::encode(1, &numbered)),
         ("hello-witness", handshake::encode(1, &witness)),
         ("hello-member", handshake::encode(1, &member)),
         ("welcome-opened", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(opened)))),
@@ -227,7 +230,7 @@ fn every_vector_is_checked() {
     let stored = fs::read_dir(vector("x").parent().unwrap()).unwrap().count();
     assert_eq!(
         stored,
-        12 + 15 + 14 + cluster::VECTORS + catalogue::VECTORS + account::VECTORS + schema::VECTORS,
+        13 + 15 + 14 + cluster::VECTORS + catalogue::VECTORS + account::VECTORS + schema::VECTORS,
         "the vectors in the directory are not those of this version's tests"
     );
 }

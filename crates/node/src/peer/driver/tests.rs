@@ -106,12 +106,19 @@ fn driver() -> Driver {
     driver
 }
 
-fn client_in(address: u8, space: &Arc<SpaceView>, user: &str) -> PeerClient<u8> {
-    PeerClient::new(address, space.clone(), Principal::of_user(FIXTURE.catalog.user(user).unwrap()))
+fn client_in(address: u8, space: &Arc<SpaceView>, user: &str, number: Option<u64>) -> PeerClient<u8> {
+    let principal = Principal::of_user(FIXTURE.catalog.user(user).unwrap());
+    PeerClient::new(address, space.clone(), principal, number.map(ClientId))
 }
 
+/// A client with a number.
+fn numbered(address: u8, user: &str, number: u64) -> PeerClient<u8> {
+    client_in(address, &FIXTURE.main, user, Some(number))
+}
+
+/// A client with number 7.
 fn client(address: u8, user: &str) -> PeerClient<u8> {
-    client_in(address, &FIXTURE.main, user)
+    numbered(address, user, 7)
 }
 
 fn node() -> NodeId {
@@ -348,16 +355,19 @@ fn client_uses_its_own_sessions_and_transactions_only() {
 }
 
 #[test]
-fn numbers_of_others_are_not_given() {
-    assert_noticed(&[Bug::NumberOfOtherSpace, Bug::OwnNumberGiven], || {
+fn client_uses_no_number_that_it_was_not_given() {
+    assert_noticed(&[Bug::NumberOfAnother], || {
         let mut driver = driver_with_client(&mut client(1, "writer"), 7);
-        let mut stranger = client_in(2, &FIXTURE.other, "writer");
-        let of_other = |client| ClientMessage::Call {
+        let resolve = |client| ClientMessage::Call {
             txn: txn(client),
             call: Call::Resolve { participants: vec![], patched: vec![] },
         };
-        assert_eq!(refused(&mut driver, &mut stranger, of_other(7)), ErrorKind::Denied);
-        assert_eq!(refused(&mut driver, &mut client(3, "writer"), renew(PROCESS, None)), ErrorKind::Denied);
+        assert_eq!(refused(&mut driver, &mut numbered(2, "reader", 8), resolve(7)), ErrorKind::Denied);
+        let mut unnumbered = client_in(3, &FIXTURE.main, "writer", None);
+        for message in [resolve(7), resolve(9), renew(PROCESS, None)] {
+            assert_eq!(refused(&mut driver, &mut unnumbered, message), ErrorKind::Denied);
+        }
+        assert!(driver.outputs().all(|output| !matches!(output, Output::Disconnect(1))));
     });
 }
 
@@ -380,7 +390,7 @@ fn client_that_connects_again_takes_the_place_of_its_earlier_connection() {
 fn reason_for_a_delay_goes_to_the_client_of_the_transaction() {
     assert_noticed(&[Bug::DeferredToAnyone], || {
         let mut driver = driver_with_client(&mut client(1, "writer"), 7);
-        send(&mut driver, &mut client(2, "writer"), commit(8, writing()));
+        send(&mut driver, &mut numbered(2, "writer", 8), commit(8, writing()));
         let (txn, kind, why) = (txn(8), ErrorKind::Full, "no room".to_owned());
         driver.brick_message(brick_of(node()), BrickMessage::Deferred { node: node(), txn, kind, why }, NOW).unwrap();
         let told: Outputs = driver.outputs().collect();
@@ -630,7 +640,7 @@ fn watchers_get_each_status_of_their_space() {
     assert_noticed(&[Bug::StatusToAll, Bug::StatusNotRepeated], || {
         let mut driver = driver();
         send(&mut driver, &mut client(1, "reader"), ClientMessage::Watch);
-        send(&mut driver, &mut client_in(2, &FIXTURE.other, "writer"), ClientMessage::Watch);
+        send(&mut driver, &mut client_in(2, &FIXTURE.other, "writer", None), ClientMessage::Watch);
         driver.update_statuses(|brick| brick != brick_of(node()), NOW);
         let told: Vec<(u8, String, bool)> = driver
             .outputs()

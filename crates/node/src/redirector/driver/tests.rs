@@ -4,7 +4,7 @@ use std::sync::Arc;
 use model::planted_bug::plant;
 use model::{ClassId, Oid, PageId, SpaceId};
 use protocol::commit::{Part, Writes};
-use protocol::ident::HlcTimestamp;
+use protocol::ident::{ClientId, HlcTimestamp};
 use protocol::page_cache::{FetchId, ObjectState};
 
 use super::*;
@@ -17,10 +17,15 @@ const NOW: Ms = 1_000_000;
 
 type Driver = RedirectorDriver<u8, u64>;
 
-/// A member of space 1 at an address.
-fn member(address: u8, may_write: bool) -> Member<u8> {
+/// A member of space 1 at an address, with a number.
+fn numbered(address: u8, number: u64, may_write: bool) -> Member<u8> {
     let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NODE] };
-    Member::new(PeerClient::unrestricted(address, Arc::new(space)), may_write)
+    Member::new(PeerClient::unrestricted(address, Arc::new(space), ClientId(number)), may_write)
+}
+
+/// Member 5 at address 1, member 6 at address 2.
+fn member(address: u8, may_write: bool) -> Member<u8> {
+    numbered(address, u64::from(address) + 4, may_write)
 }
 
 fn holder(client: u64) -> HolderId {
@@ -67,11 +72,11 @@ fn open(driver: &mut Driver, member: &mut Member<u8>, client: u64) {
 }
 
 #[test]
-fn member_has_no_number_before_it_opens_a_session() {
+fn member_uses_its_number_once_it_opens_a_session() {
     let (mut driver, mut member) = (connected(), member(1, true));
-    assert!(!member.has_number());
-    open(&mut driver, &mut member, 4);
-    assert!(member.has_number());
+    assert!(!member.uses_number());
+    open(&mut driver, &mut member, 5);
+    assert!(member.uses_number());
 }
 
 #[test]
@@ -98,7 +103,7 @@ fn call_goes_on_the_connection_of_its_member_and_its_reply_to_the_member() {
 #[test]
 fn member_uses_its_own_sessions_and_transactions_only() {
     let mut driver = connected();
-    let (mut one, mut other) = (member(1, true), member(2, true));
+    let (mut one, mut other) = (member(1, true), numbered(2, 5, true));
     open(&mut driver, &mut one, 5);
     for lie in [holder(6), holder(9)] {
         assert_eq!(driver.member_up(&mut one, (NODE, lie), renew(), NOW).unwrap_err().kind(), ErrorKind::Denied);
@@ -116,7 +121,7 @@ fn member_uses_its_own_sessions_and_transactions_only() {
 
 #[test]
 fn later_connection_of_a_member_ends_its_earlier_one() {
-    let (mut driver, mut before, mut after) = (connected(), member(1, true), member(2, true));
+    let (mut driver, mut before, mut after) = (connected(), member(1, true), numbered(2, 5, true));
     open(&mut driver, &mut before, 5);
     driver.member_up(&mut after, (NODE, holder(5)), renew(), NOW).unwrap();
     let out: Vec<_> = driver.outputs().collect();
@@ -292,7 +297,7 @@ fn messages_to_a_member_that_has_connected_again_go_to_its_later_connection() {
     use crate::peer::plant::Bug as SharedBug;
     for (bug, expected) in [(None, 2), (Some(SharedBug::SessionKeepsConnection), 1)] {
         let _planted = bug.map(plant);
-        let (mut driver, mut before, mut after) = (connected(), member(1, true), member(2, true));
+        let (mut driver, mut before, mut after) = (connected(), member(1, true), numbered(2, 5, true));
         open(&mut driver, &mut before, 5);
         driver.member_up(&mut after, (NODE, holder(5)), renew(), NOW).unwrap();
         assert_eq!(driver.below.holder(holder(5)), Some(&expected), "{bug:?}");
