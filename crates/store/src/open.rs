@@ -188,10 +188,13 @@ fn last_logged_blob_file(replayed: &Mob) -> u32 {
 
 /// Checks that a store whose B-tree has no position was never completely created, so that nothing was committed.
 pub(crate) fn check_new(disk: &dyn Disk, id: &StoreId) -> Result<()> {
-    if recover::is_used(disk, id).into_model_result()? {
+    // The first blob file is made when the B-tree has a position.
+    let has_blob_files = blob_file::exist(disk).map_err(|e| error::io("listing the blob files", e))?;
+    let is_used = has_blob_files || recover::is_used(disk, id).into_model_result()?;
+    if is_used && !planted(RecoveryBug::UsedStoreTakenForNew) {
         let message = format!(
-            "the B-tree is missing or empty ({}), but the log has transactions: put the directory back, or restore \
-             from a backup",
+            "the B-tree is missing or empty ({}), but the store has had transactions: put the directory back, or \
+             restore from a backup",
             tree::NAME
         );
         return Err(Error::new(ErrorKind::Corrupt, message));

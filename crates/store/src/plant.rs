@@ -88,6 +88,7 @@ model::planted_bugs! {
         HistoryNotChecked "a log of another history than the B-tree's is accepted"
         BlobsOfAnyStore "blob files of another store are accepted"
         IdentityNotChecked "an identity file is accepted without its checksum"
+        UsedStoreTakenForNew "a store without its B-tree is taken for a new one"
         InterruptedRestoreOpened "a store is created in the directory of an interrupted restore"
     }
 }

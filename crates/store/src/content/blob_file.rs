@@ -480,6 +480,14 @@ fn is_adjacent(before: &Extent, extent: &Extent) -> bool {
         && before.offset + u64::from(before.len) == extent.offset
 }
 
+/// Whether there are any.
+pub(crate) fn exist(disk: &dyn Disk) -> io::Result<bool> {
+    match numbers(disk) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => found.map(|found| !found.is_empty()),
+    }
+}
+
 fn numbers(disk: &dyn Disk) -> io::Result<Vec<u32>> {
     let names = disk.list(DIR)?;
     let mut numbers: Vec<u32> =

@@ -309,21 +309,28 @@ fn recorded_segment_fault(found: &[SegmentFile], index: u64) -> Option<SegmentFa
     found.iter().find(|segment| segment.index == index).map_or(Some(SegmentFault::Missing), |s| s.header.err())
 }
 
-/// Whether the log has or had any frame.
+/// Whether the log has or had any frame, as far as its readable parts and the names of its files tell.
 pub(crate) fn is_used(disk: &dyn Disk, store: &StoreId) -> Result<bool, LogError> {
+    let record = tail_record::read(disk, store)?;
+    if record.is_ok_and(|record| record.segment > 1 || record.position.seq > 0) {
+        return Ok(true);
+    }
     for segment in list_segments(disk, store)? {
-        let header = match segment.header {
-            Ok(header) => header,
-            Err(SegmentFault::OtherStore) => return Err(LogDamage::segment(&segment, SegmentFault::OtherStore)),
-            Err(_) => continue,
-        };
-        let bytes = read_segment(disk, &segment)?;
-        let first = bytes.get(SEGMENT_HEADER as usize..).and_then(|rest| frame::decode(rest, store));
-        if header.first > 1 || first.is_some_and(|(frame, _)| frame.seq >= header.first) {
+        if segment.header.err() == Some(SegmentFault::OtherStore) {
+            return Err(LogDamage::segment(&segment, SegmentFault::OtherStore));
+        }
+        let starts_later = segment.index > 1 || segment.first().is_some_and(|first| first > 1);
+        if starts_later || has_frame(&read_segment(disk, &segment)?, store) {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Whether there is a frame anywhere in a segment, also one behind damage.
+fn has_frame(segment: &[u8], store: &StoreId) -> bool {
+    let places = (SEGMENT_HEADER as usize..segment.len()).step_by(frame::ALIGN);
+    places.map(|place| &segment[place..]).any(|rest| frame::decode(rest, store).is_some())
 }
 
 /// The segments from the one with frame `seq` on, and those with damaged headers.

@@ -240,6 +240,8 @@ fn round(world: &World, seed: u64, outcomes: &mut Outcomes) {
             damaged.push(mutate(world, dir.path(), &mut random));
         }
     }
+    // A failure shows it.
+    println!("seed {seed}: {damaged:?}");
     let report = Store::repair(dir.path(), false, &[], small_options(), &());
     let store = match Store::open(dir.path(), small_options()) {
         Ok(store) => store,

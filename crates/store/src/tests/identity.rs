@@ -256,6 +256,51 @@ fn the_last_segment_of_a_killed_store_is_missed_wherever_it_is_cut() {
     });
 }
 
+/// Each part of a store tells by itself that the store has been used.
+#[test]
+fn a_store_that_lost_its_tree_and_more_is_not_taken_for_a_new_one() {
+    assert_noticed(&[RecoveryBug::UsedStoreTakenForNew], || {
+        let mut world = World { dir: tempfile::tempdir().unwrap(), rows: Vec::new(), contents: Vec::new() };
+        world.work(1, 20, true);
+        let remove_log = |world: &World| {
+            for entry in fs::read_dir(world.path("log")).unwrap() {
+                fs::remove_file(entry.unwrap().path()).unwrap();
+            }
+        };
+        type Damage<'a> = &'a dyn Fn(&World);
+        let damages: [Damage<'_>; 5] = [
+            &|_| {},
+            &remove_log,
+            // The record of the log's end is left.
+            &|world| {
+                fs::remove_dir_all(world.path("blobs")).unwrap();
+                fs::remove_file(world.last_segment()).unwrap();
+            },
+            // Frames behind a damaged beginning are left.
+            &|world| {
+                fs::remove_dir_all(world.path("blobs")).unwrap();
+                fs::remove_file(world.path("log/tail")).unwrap();
+                let mut bytes = fs::read(world.last_segment()).unwrap();
+                bytes[..4096].fill(0);
+                fs::write(world.last_segment(), bytes).unwrap();
+            },
+            // The number of the last segment is left.
+            &|world| {
+                fs::remove_dir_all(world.path("blobs")).unwrap();
+                let segment = world.path("log").join(format!("{:016x}.seg", 2));
+                remove_log(world);
+                fs::write(segment, [0; 100]).unwrap();
+            },
+        ];
+        for damage in damages {
+            let damaged = world.copy();
+            fs::remove_file(damaged.path("tree/rows")).unwrap();
+            damage(&damaged);
+            damaged.assert_refused(&["the B-tree is missing"]);
+        }
+    });
+}
+
 #[test]
 fn a_repair_accepts_each_of_these_losses_and_says_what_is_kept() {
     let mut world = World::new(1);

@@ -409,7 +409,7 @@ impl<C: Clone> NodeDriver<C> {
                 let durable = self.durable_blob(*oid);
                 let before = durable.as_ref().or_else(|| replaced.and_then(|replaced| replaced.blob.as_ref()));
                 let size = |id| self.staging.size(id, txn);
-                let plan = plan_write(*oid, before, written.clone(), size, || ContentId(0))?;
+                let plan = plan_write((*oid, self.moves), before, written.clone(), size, || ContentId(0))?;
                 if let Some(id) = plan.staged.filter(|id| !taken.insert(*id)) {
                     return Err(ContentRejection::NotStaged(*oid, id));
                 }

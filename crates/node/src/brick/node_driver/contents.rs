@@ -37,13 +37,13 @@ pub(super) struct ContentPlan {
     pub(super) append_offset: Option<u64>,
 }
 
-/// What a write of `oid` does to an object that is `before`. `staged_size` tells the size of a staged content, `next_id` makes
-/// identifiers for contents that the brick makes.
+/// What a write of `oid` does to an object that is `before`, at a logical node that has moved so often. `staged_size` tells the size of a
+/// staged content, `next_id` makes identifiers for contents that the brick makes.
 ///
 /// # Errors
 /// Why the write is refused.
 pub(super) fn plan_write(
-    oid: Oid,
+    (oid, moves): (Oid, u32),
     before: Option<&Object>,
     written: ObjectState<Object>,
     staged_size: impl Fn(ContentId) -> Option<u64>,
@@ -57,7 +57,7 @@ pub(super) fn plan_write(
             let blob = before.filter(|before| before.kind == Kind::Blob).ok_or(ContentRejection::NotABlob(oid))?;
             let decoded = ContentPatch::decode(&change).map_err(|_| ContentRejection::BadChange(oid))?;
             plan.append_offset = decoded.first_append(blob.size());
-            let patched = patch(blob, decoded, next_id).map_err(|_| ContentRejection::BadChange(oid))?;
+            let patched = patch(blob, decoded, moves, next_id).map_err(|_| ContentRejection::BadChange(oid))?;
             (plan.object, plan.changes) = (Some(patched.0), patched.1);
         }
         ObjectState::Value(object) => match (object.content(), content_before) {
@@ -92,6 +92,7 @@ pub(super) fn plan_write(
 fn patch(
     before: &Object,
     patch: ContentPatch,
+    moves: u32,
     next_id: impl FnOnce() -> ContentId,
 ) -> Result<(Object, Vec<ContentChange>)> {
     let size = patch.check_sizes(before.size())?;
@@ -116,7 +117,9 @@ fn patch(
         });
         end = end_after;
     }
-    let generation = if planted(Bug::GenerationKept) { generation } else { generation + 1 };
+    // A brick that lost changes has another count of moves since, so it gives no generation again to other bytes.
+    let least = if planted(Bug::GenerationRepeated) { 0 } else { u64::from(moves) << u32::BITS };
+    let generation = if planted(Bug::GenerationKept) { generation } else { (generation + 1).max(least) };
     Ok((before.with_content(ContentRef { id, size, generation }), changes))
 }
 
@@ -140,7 +143,7 @@ mod tests {
         before: Option<&Object>,
         written: ObjectState<Object>,
     ) -> std::result::Result<ContentPlan, ContentRejection> {
-        plan_write(oid(), before, written, |id| (id == STAGED).then_some(7), || NEXT)
+        plan_write((oid(), 0), before, written, |id| (id == STAGED).then_some(7), || NEXT)
     }
 
     fn changed(ops: Vec<ContentOp>) -> ObjectState<Object> {
@@ -192,7 +195,7 @@ mod tests {
     fn content_of_another_space_is_refused() {
         let other = ContentId::new(SpaceId(2), NodeId(3), 0, model::ContentOrigin::Upload, 7);
         let written = ObjectState::Value(Object::blob_with_content(ContentRef { id: other, size: 7, generation: 0 }));
-        let refused = plan_write(oid(), None, written, |_| Some(7), || NEXT).unwrap_err();
+        let refused = plan_write((oid(), 0), None, written, |_| Some(7), || NEXT).unwrap_err();
         assert_eq!(refused, ContentRejection::NotStaged(oid(), other));
     }
 
@@ -210,6 +213,18 @@ mod tests {
         assert_eq!((plan.changes, plan.append_offset), (expected.into(), Some(100)));
         let after = ContentRef { id, size: 103, generation: 5 };
         assert_eq!(plan.object.unwrap().content(), Some(after));
+    }
+
+    /// The brick was restored from a backup, or has accepted a loss: generations that it gave since then are those of other bytes.
+    #[test]
+    fn generation_is_not_given_again_after_a_loss() {
+        let before = Object::blob_with_content(OLD);
+        let generation = |moves| {
+            let plan =
+                plan_write((oid(), moves), Some(&before), changed(vec![append("x")]), |_| None, || NEXT).unwrap();
+            plan.object.unwrap().content().unwrap().generation
+        };
+        assert_eq!([generation(0), generation(1), generation(2)], [5, 1 << 32, 2 << 32]);
     }
 
     #[test]
@@ -243,11 +258,12 @@ mod tests {
 
     #[test]
     fn planted_bugs_are_noticed() {
-        let checks: [(Bug, fn()); 4] = [
+        let checks: [(Bug, fn()); 5] = [
             (Bug::OldContentWritten, content_is_kept_in_its_newest_state_only),
             (Bug::ReplacedContentKept, replaced_content_is_deleted),
             (Bug::OtherSpaceContentTaken, content_of_another_space_is_refused),
             (Bug::GenerationKept, part_of_a_content_changes_in_place),
+            (Bug::GenerationRepeated, generation_is_not_given_again_after_a_loss),
         ];
         for (bug, check) in checks {
             assert_noticed(&[bug], check);

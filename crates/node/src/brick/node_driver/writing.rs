@@ -153,7 +153,13 @@ impl<C: Clone> NodeDriver<C> {
             if let ObjectState::Changed(_) = written {
                 changed.push(*oid);
             }
-            let plan = plan_write(*oid, before, std::mem::replace(written, ObjectState::Absent), staged_size, next_id);
+            let plan = plan_write(
+                (*oid, at.moves),
+                before,
+                std::mem::replace(written, ObjectState::Absent),
+                staged_size,
+                next_id,
+            );
             let plan = plan.map_err(|why| {
                 let what = format!("a change of the content of {oid} was taken in and cannot be made: {why:?}");
                 Error::new(ErrorKind::Internal, what)

@@ -23,8 +23,14 @@ use crate::brick::content_rows::Contents;
 use crate::brick::page_rows::{self as rows, Rows};
 use crate::brick::plant::{Bug, planted};
 
-/// Pause between a failed attempt and the next one, in milliseconds.
+/// Pause before a step that failed is tried again, in milliseconds. Each attempt of a move that fails doubles the pause before the next one.
 const RETRY_DELAY_MS: Ms = 100;
+/// How often the pause doubles at most, if another brick or the catalogue does not answer.
+const MAX_DOUBLINGS_OF_SILENCE: u32 = 4;
+/// The same for other errors, such as a damaged row or a full disk: each attempt removes and copies all rows.
+const MAX_DOUBLINGS: u32 = 9;
+/// Pause before rows that cannot be removed are tried again, in milliseconds: they are in nobody's way.
+const REMOVAL_RETRY_DELAY_MS: Ms = 10_000;
 /// Longest pause between two steps of a removal, in milliseconds.
 const MAX_REST_MS: Ms = 100;
 
@@ -39,6 +45,8 @@ pub(crate) struct MoveProgress {
     pub(crate) pause_ms: Option<Ms>,
     /// Why the last attempt failed.
     pub(crate) last_error: Option<String>,
+    /// Attempts that have failed, one after the other.
+    failures: u32,
 }
 
 /// A move of a logical node to this brick.
@@ -117,8 +125,8 @@ impl NodeManager {
         self.jobs.retain(|_, job| job.node != node || job.purpose != Purpose::Task);
         self.tasks.remove(&node);
         if let Some(progress) = self.progress.get_mut(&node) {
-            // The next move does not report the error of this one.
-            progress.last_error = None;
+            // The next move does not report the error of this one, and does not wait for it.
+            (progress.last_error, progress.failures) = (None, 0);
         }
     }
 
@@ -219,8 +227,10 @@ impl NodeManager {
         ) else {
             return self.update(now);
         };
-        let last_error = self.progress.remove(&node).and_then(|progress| progress.last_error);
-        self.note_progress(node, |progress| *progress = MoveProgress { last_error, ..MoveProgress::default() });
+        let MoveProgress { last_error, failures, .. } = self.progress.remove(&node).unwrap_or_default();
+        self.note_progress(node, |progress| {
+            *progress = MoveProgress { last_error, failures, ..MoveProgress::default() }
+        });
         info!(%node, from = transfer.from.0, "copying a logical node to this brick");
         let seals = (transfer.sealed, own_seal);
         let (attempt, action) = Attempt::begin((node, self.settings.brick), id.0, seals, self.settings.limits, now);
@@ -293,9 +303,20 @@ impl NodeManager {
     }
 
     fn fail_move_in(&mut self, node: NodeId, error: &Error, now: Ms) {
-        warn!(%node, %error, "the move of a logical node failed and is tried again");
         self.note_error(node, error);
-        self.tasks.insert(node, Task::MoveIn(MoveIn::Paused(now + RETRY_DELAY_MS)));
+        let mut failures = 0;
+        self.note_progress(node, |progress| {
+            failures = progress.failures;
+            progress.failures = failures.saturating_add(1);
+        });
+        let most = match error.kind() {
+            ErrorKind::Unavailable | ErrorKind::Unknown => MAX_DOUBLINGS_OF_SILENCE,
+            _ if planted(Bug::FailedMoveHurries) => 0,
+            _ => MAX_DOUBLINGS,
+        };
+        let pause_ms = RETRY_DELAY_MS << failures.min(most);
+        warn!(%node, %error, pause_ms, "the move of a logical node failed and is tried again");
+        self.tasks.insert(node, Task::MoveIn(MoveIn::Paused(now + pause_ms)));
     }
 
     /// Asks the catalogue to end a move, under the epoch of its seal.
@@ -320,7 +341,7 @@ impl NodeManager {
         let Some(progress) = self.progress.get_mut(&node) else { return };
         if let (Some(since), None) = (progress.since, progress.pause_ms) {
             let pause_ms = now.saturating_sub(since);
-            (progress.pause_ms, progress.last_error) = (Some(pause_ms), None);
+            (progress.pause_ms, progress.last_error, progress.failures) = (Some(pause_ms), None, 0);
             info!(%node, ms = pause_ms, "a logical node has moved here and is served");
         }
     }
@@ -367,7 +388,7 @@ impl NodeManager {
             }
             Finished::Removed(Err(error)) => {
                 warn!(%node, %error, "the rows of a logical node that is not here any more cannot be removed");
-                Some(now + RETRY_DELAY_MS)
+                Some(now + REMOVAL_RETRY_DELAY_MS)
             }
             other => panic!("M1: {other:?} does not end a removal"),
         };

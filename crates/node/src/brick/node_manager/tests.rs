@@ -584,8 +584,32 @@ fn rows_that_cannot_be_removed_at_once_are_removed_later() {
     let full = Error::new(ErrorKind::Full, "the disk is full");
     manager.finish(job, Finished::Removed(Err(full)), now);
     assert_eq!(removal(&mut manager), None);
-    manager.poll(now + RETRY_DELAY_MS);
+    manager.poll(now + 10_000);
     assert!(removal(&mut manager).is_some());
+}
+
+#[test]
+fn move_that_fails_again_and_again_is_tried_less_and_less_often() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    let fail = |test: &mut MoveTest, kind| {
+        test.next_copy();
+        let (brick, job, _) = test.work.pop_front().unwrap();
+        let now = test.now;
+        test.brick(brick).handle_copied(job, Err(Error::new(kind, "it fails")), now);
+        let pause = test.bricks[&NEW].manager().deadline() - now;
+        test.pass(pause);
+        pause
+    };
+    let damaged: Vec<Ms> = (0..12).map(|_| fail(&mut test, ErrorKind::Corrupt)).collect();
+    assert_eq!((damaged[..3].to_vec(), damaged[11]), (vec![100, 200, 400], 51_200));
+    test.finish();
+    assert!(test.is_served(NEW));
+    test.begin_move(OLD);
+    test.finish();
+    test.begin_move(NEW);
+    assert_eq!(fail(&mut test, ErrorKind::Corrupt), 100, "it has moved since");
 }
 
 #[test]
@@ -782,7 +806,7 @@ fn rows_of_another_node_are_refused() {
 
 #[test]
 fn planted_bugs_are_noticed() {
-    let checks: [(Bug, fn()); 8] = [
+    let checks: [(Bug, fn()); 9] = [
         (Bug::ServedUnsealed, sealed_node_is_never_served_by_an_old_map),
         (Bug::SealNotWritten, sealed_node_is_never_served_by_an_old_map),
         (Bug::CopyNotMarked, incomplete_copy_is_served_by_no_map),
@@ -791,6 +815,7 @@ fn planted_bugs_are_noticed() {
         (Bug::LastRowsBeforeSeal, last_rows_are_sent_when_none_are_in_flight_and_the_seal_is_durable),
         (Bug::EndsBeforeDurable, node_moves_with_its_objects_and_leaves_nothing_behind),
         (Bug::OldMapRemovesRows, old_map_removes_no_rows),
+        (Bug::FailedMoveHurries, move_that_fails_again_and_again_is_tried_less_and_less_often),
     ];
     for (bug, check) in checks {
         assert_noticed(&[bug], check);

@@ -118,6 +118,7 @@ const DIRECTED: &[Bug] = &[
     Bug::PreparedContentExpires,
     Bug::RecoveredContentForgotten,
     Bug::GenerationKept,
+    Bug::GenerationRepeated,
     Bug::OldContentWritten,
     Bug::OldLifeCounts,
     Bug::ShownBeforeTold,
@@ -139,6 +140,7 @@ const DIRECTED: &[Bug] = &[
     Bug::ServedUnsealed,
     Bug::EndsBeforeDurable,
     Bug::CopyNotMarked,
+    Bug::FailedMoveHurries,
     Bug::OldMapRemovesRows,
     Bug::OtherEpochServed,
     // Whole clusters notice these.
