@@ -151,7 +151,7 @@ public final class MortarStoreManager extends AbstractStoreManager
         }
         options.snapshots(Boolean.parseBoolean(text(SNAPSHOT)));
         if (text(CACHE_BYTES) != null) {
-            options.cacheBytes(Long.parseLong(text(CACHE_BYTES)));
+            options.cacheBytes(number(CACHE_BYTES));
         }
         // One limit is for all calls.
         int limit = Math.max(
@@ -178,8 +178,17 @@ public final class MortarStoreManager extends AbstractStoreManager
         return value == null ? null : value.toString();
     }
 
+    private long number(String property) {
+        try {
+            return Long.parseLong(text(property));
+        } catch (NumberFormatException error) {
+            throw new NucleusUserException(
+                    "the property " + property + " is " + text(property) + ", which is not a number", error);
+        }
+    }
+
     private int milliseconds(String property) {
-        return text(property) == null ? 0 : Integer.parseInt(text(property));
+        return text(property) == null ? 0 : Math.toIntExact(number(property));
     }
 
     /** Whether the transactions of a context read a group snapshot. */

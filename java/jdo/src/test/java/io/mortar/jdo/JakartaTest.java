@@ -522,6 +522,12 @@ class JakartaTest {
                             .getResultList()
                             .size());
             assertNull(manager.find(Room.class, new Room.Id("North", 8)));
+            var numbers = manager.createQuery("SELECT r.id.number FROM Room r ORDER BY r.id.number");
+            assertEquals(List.of(7), numbers.getResultList());
+            // An identity is never null, so its members need no test of it.
+            var nativeQuery =
+                    (NativeQuery) ((JakartaQuery<?>) numbers).getInternalQuery().getNativeQuery();
+            assertEquals(List.of(), nativeQuery.inMemory());
         });
     }
 

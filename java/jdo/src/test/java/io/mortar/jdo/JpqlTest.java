@@ -147,6 +147,10 @@ class JpqlTest {
                 "SELECT a.title FROM Album a WHERE a.year > (SELECT b.year FROM Album b WHERE b.title = 'Blue') + 12 => Agharta",
                 "SELECT a.title FROM Album a WHERE a.artist <> (SELECT r FROM Artist r WHERE r.name = 'Bill') ORDER BY a.title => Agharta Blue Brew",
                 "SELECT a.title FROM Album a WHERE a.year <> (SELECT b.year FROM Album b WHERE b.title = 'None') => ",
+                "SELECT a.title, (SELECT b.year FROM Album b WHERE b.title = 'Brew') FROM Album a WHERE a.year < 1970 => Blue,1970",
+                "SELECT a.title, (SELECT b.year FROM Album b WHERE b.title = 'None') FROM Album a WHERE a.year < 1970 => Blue,null",
+                "SELECT a.title FROM Album a WHERE a.year IN (SELECT MIN(b.year) FROM Album b) => Blue",
+                "SELECT a.title FROM Album a WHERE a.year NOT IN (SELECT MIN(b.year) FROM Album b WHERE b.title = 'None') => ",
                 "SELECT a.title FROM Album a WHERE NOT (a.artist = (SELECT r FROM Artist r WHERE r.name = 'None')) => ",
                 // Aggregates of distinct values.
                 "SELECT COUNT(DISTINCT a.year) FROM Album a => 3",
@@ -192,6 +196,9 @@ class JpqlTest {
                 "SELECT m.code FROM Medium m WHERE TYPE(m) IN (Tape, Vinyl) AND m.price > 4 ORDER BY m.code => t1 v1",
                 "SELECT m.code FROM Medium m WHERE TYPE(m) NOT IN (Tape) => v1",
                 "SELECT m.code FROM Medium m WHERE TREAT(m AS Tape).minutes > 60 => t1",
+                "SELECT m.code FROM Medium m WHERE TREAT(m AS Tape).length > io.mortar.jdo.entities.Tape$Length.SHORT => t1",
+                "SELECT m.code FROM Medium m WHERE TYPE(m) = Tape ORDER BY TREAT(m AS Tape).length => t2 t1",
+                "SELECT m.code FROM Tape m WHERE EXISTS (SELECT v FROM Vinyl v WHERE m.length > io.mortar.jdo.entities.Tape$Length.SHORT) => t1",
                 // Groups and aggregates.
                 "SELECT a.kind, COUNT(DISTINCT a.year) FROM Album a GROUP BY a.kind ORDER BY a.kind => LIVE,1 STUDIO,2",
                 // Enumerations have the order of their names, as in the store.
@@ -209,6 +216,12 @@ class JpqlTest {
                 "SELECT r.name, (SELECT COUNT(a) FROM Album a WHERE a.artist = r) FROM Artist r ORDER BY r.name => Bill,0 Miles,3",
                 "SELECT a.title FROM Album a WHERE a.year > (SELECT AVG(b.year) FROM Album b WHERE b.artist = a.artist) ORDER BY a.title => Agharta Brew",
                 "SELECT a.title FROM Album a WHERE a.year >= ALL (SELECT b.year FROM Album b) => Agharta",
+                // Patterns.
+                "SELECT a.title FROM Album a WHERE a.title LIKE 'B_ue' => Blue",
+                "SELECT a.title FROM Album a WHERE a.title LIKE 'B.%' AND SUBSTRING(a.title, 1, 1) = 'B' => ",
+                "SELECT a.title FROM Album a WHERE a.title LIKE 'B(%' AND SUBSTRING(a.title, 1, 1) = 'B' => ",
+                "SELECT a.title FROM Album a WHERE a.title LIKE '!B!l_e' ESCAPE '!' => Blue",
+                "SELECT a.title FROM Album a WHERE a.title LIKE 'B!_u_' ESCAPE '!' => ",
                 // Functions.
                 "SELECT SUBSTRING(a.artist.name, 1, 2) FROM Album a ORDER BY SUBSTRING(a.title, 2) => Mi Mi Mi",
                 "SELECT a.title FROM Album a WHERE LOWER(SUBSTRING(a.title, 2, 20)) = 'lue' => Blue",
@@ -239,12 +252,33 @@ class JpqlTest {
                 "SELECT a.title FROM Album a WHERE a.year = (SELECT b.year FROM Album b WHERE b.title = 'Blue' AND b.id = a.id) => Blue",
                 "SELECT a.title FROM Album a WHERE a.year <> (SELECT b.year FROM Album b WHERE b.title = 'Brew' AND b.id <> a.id) ORDER BY a.title => Agharta Blue",
                 "SELECT a.title FROM Album a WHERE (SELECT b.year FROM Album b WHERE b.id = a.id) * 1 < 1960 => Blue",
+                "SELECT a.title, (SELECT r.name FROM Artist r WHERE r = a.artist) FROM Album a WHERE a.year = 1970 ORDER BY a.title => Brew,Miles Unknown,null",
+                "SELECT COALESCE((SELECT r.name FROM Artist r WHERE r = a.artist), 'none') FROM Album a WHERE a.year = 1970 ORDER BY a.title => Miles none",
+                "SELECT CONCAT(a.title, (SELECT r.name FROM Artist r WHERE r = a.artist)) FROM Album a WHERE a.year = 1959 => BlueMiles",
+                "SELECT a.title FROM Album a WHERE LENGTH((SELECT r.name FROM Artist r WHERE r = a.artist)) > 4 ORDER BY a.title => Agharta Blue Brew",
+                "SELECT a.title FROM Album a WHERE (SELECT r.name FROM Artist r WHERE r = a.artist) IN ('Miles', 'Bill') ORDER BY a.title => Agharta Blue Brew",
+                // One row, whose value is null.
+                "SELECT a.title FROM Album a WHERE a.year < 1960 AND EXISTS (SELECT MAX(b.year) FROM Album b WHERE b.id = a.id + 1000) => Blue",
+                "SELECT a.title FROM Album a WHERE a.year > ALL (SELECT MAX(b.year) FROM Album b WHERE b.id = a.id + 1000) => ",
                 "SELECT a.title FROM Album a WHERE (SELECT b.year FROM Album b WHERE b.title = 'None') IS NULL AND a.year < 1960 => Blue",
             })
     void a_query_is_evaluated_in_memory(String text, String expected) {
         Query query = manager.createQuery(text);
         assertEquals(expected == null ? "" : expected, rows(query), () -> "" + nativeQuery(query));
         assertTrue(!nativeQuery(query).inMemory().isEmpty(), () -> "" + nativeQuery(query));
+    }
+
+    @Test
+    void a_parameter_of_in_is_a_value_or_a_list() {
+        for (String filter : List.of("", " AND SUBSTRING(a.title, 1, 1) <> 'x'")) {
+            String text = "SELECT a.title FROM Album a WHERE a.title IN (:p)" + filter;
+            assertEquals("Blue", rows(manager.createQuery(text).setParameter("p", "Blue")));
+            Query list = manager.createQuery(text.replace("(:p)", ":p")).setParameter("p", List.of("Blue", "Red"));
+            assertEquals("Blue", rows(list));
+            Query none =
+                    manager.createQuery(text.replace("IN (:p)", "NOT IN :p")).setParameter("p", null);
+            assertEquals("", rows(none));
+        }
     }
 
     @Test

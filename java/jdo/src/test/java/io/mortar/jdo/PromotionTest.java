@@ -1,16 +1,20 @@
 package io.mortar.jdo;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.model.AllTypes;
 import java.util.Collection;
 import java.util.List;
 import java.util.function.DoublePredicate;
 import java.util.stream.Stream;
+import javax.jdo.JDOException;
 import javax.jdo.PersistenceManager;
 import javax.jdo.Query;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
@@ -70,6 +74,18 @@ class PromotionTest {
             check(manager, "<=", parameter, each -> each <= bound, isFloat);
             check(manager, ">", parameter, each -> each > bound, isFloat);
             check(manager, ">=", parameter, each -> each >= bound, isFloat);
+        });
+    }
+
+    @Test
+    void a_sum_that_does_not_fit_is_refused() {
+        STORE.run(manager -> {
+            for (String inMemory : List.of("false", "true")) {
+                Query<?> sum = manager.newQuery("select sum(aLong) from io.mortar.jdo.model.AllTypes where aLong > 0");
+                sum.addExtension("datanucleus.query.evaluateInMemory", inMemory);
+                String message = assertThrows(JDOException.class, sum::execute).getMessage();
+                assertTrue(message.contains("does not fit"), message);
+            }
         });
     }
 

@@ -16,6 +16,8 @@ import java.io.ObjectOutputStream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicReference;
@@ -116,6 +118,7 @@ class QueryTest {
                 "tags.contains('b') => Ann Bob",
                 "tags.isEmpty() => Cid",
                 "tags.size() > 0 => Ann Bob Dan",
+                "tags.size() >= 1.0 => Ann Bob Dan",
                 "!tags.contains('b') => Cid Dan",
                 "friends.contains(f) && f.age == 20 => Bob",
                 "friends.contains(f) && (f.name == 'Ann' || f.name == 'Dan') => Bob Cid",
@@ -130,6 +133,11 @@ class QueryTest {
                 "address.city == 'Ulm' => Ann",
                 "address != null && address.number > 3 => Dan",
                 "address == null => Bob Cid",
+                // A number of an embedded object that is null is null.
+                "!(address.number > 3) => Ann",
+                "address.number < 4 => Ann",
+                "boss.address.number >= 0 => Bob Cid",
+                "age == 20 || address.number != 4 => Ann Dan",
                 "scores.containsKey('go') => Bob",
                 "Math.abs(age - 40) == 10 => Ann Bob Cid",
                 "boss.address.city == 'Ulm' => Bob Cid",
@@ -219,6 +227,11 @@ class QueryTest {
                 // An aggregate in a filter is that of all objects.
                 "age == max(age) => Ann => ",
                 "age < avg(f.age) && age > min(f.age) => Bob Cid => ",
+                // Numbers are compared as they are written.
+                "tags.size() >= 1.5 => Ann => ",
+                "!(tags.size() < 0.5) => Ann Bob Dan => ",
+                "name.indexOf('n') > -0.5 && age > 10 => Ann Dan => age",
+                "'Annabel'.contains(name) && age > 10 => Ann => age",
             })
     void the_rest_of_a_filter_is_evaluated_in_memory(String filter, String expected, String translated) {
         STORE.run(manager -> {
@@ -240,6 +253,8 @@ class QueryTest {
                 "name.indexOf(p) == -1",
                 "!(name.indexOf(p) >= 0)",
                 "name.indexOf(p) != 0",
+                "p.contains(name)",
+                "!p.contains(name)",
             })
     void what_a_text_has_in_common_with_null_is_unknown(String filter) {
         STORE.run(manager -> {
@@ -256,19 +271,29 @@ class QueryTest {
         STORE.run(manager -> {
             Person ann = (Person)
                     ((List<?>) manager.newQuery(Person.class, "name == 'Ann'").execute()).get(0);
-            Map<String, Object> parameters =
-                    Map.of("heights", Arrays.asList(1.7, null), "bosses", Arrays.asList(ann, null));
+            Map<String, Object> parameters = new HashMap<>();
+            parameters.put("heights", Arrays.asList(1.7, null));
+            parameters.put("bosses", Arrays.asList(ann, null));
+            parameters.put("known", List.of(1.7));
+            parameters.put("names", List.of("Ann"));
+            parameters.put("none", null);
             Map<String, String> expected = Map.of(
                     ":heights.contains(height)", "Ann Cid",
                     "!:heights.contains(height)", "Bob Dan",
                     ":bosses.contains(boss)", "Ann Bob Cid",
-                    "!:bosses.contains(boss)", "Dan");
+                    "!:bosses.contains(boss)", "Dan",
+                    // A list without null does not contain it.
+                    "!:known.contains(height)", "Bob Cid Dan",
+                    "!(age == 50 || :names.contains(boss.name))", "Dan",
+                    "!:names.contains(boss.name)", "Ann Dan",
+                    ":none.contains(height)", "",
+                    "!:none.contains(height)", "");
             expected.forEach((filter, names) -> {
                 for (String each : List.of(filter, filter + " && name.substring(0) == name")) {
                     Query<Person> query = manager.newQuery(Person.class, each);
-                    String parameter = filter.contains("heights") ? "heights" : "bosses";
-                    assertEquals(
-                            names, names((List<?>) query.executeWithMap(Map.of(parameter, parameters.get(parameter)))));
+                    String parameter = filter.replaceAll(".*:(\\w+).*", "$1");
+                    Map<String, Object> values = Collections.singletonMap(parameter, parameters.get(parameter));
+                    assertEquals(names, names((List<?>) query.executeWithMap(values)), each);
                     assertEquals(each.equals(filter), Queries.inMemory(query).isEmpty());
                 }
             });
@@ -414,6 +439,21 @@ class QueryTest {
                 "select name from P where age != (select p.age from io.mortar.jdo.model.Person p where p.name == 'Zoe') => [] => store",
                 "select name from P where boss == (select p from io.mortar.jdo.model.Person p where p.name == 'Zoe') => [] => store",
                 "select name from P where age == (select p.age from io.mortar.jdo.model.Person p where p.name == 'Bob' && p != this) => [Cid] => memory",
+                // A subquery is one value also in the result and as an argument.
+                "select name, (select p.age from io.mortar.jdo.model.Person p where p.name == 'Bob') from P where age > 40 => [[Ann, 30]] => store",
+                "select name, (select p.age from io.mortar.jdo.model.Person p where p.name == 'Dan') from P where age > 40 => [[Ann, 20]] => store",
+                "select name, (select p.name from io.mortar.jdo.model.Person p where p == this.boss) from P order by name => [[Ann, null], [Bob, Ann], [Cid, Ann], [Dan, Bob]] => memory",
+                "select name from P where name.startsWith((select p.name from io.mortar.jdo.model.Person p where p.age == 50)) => [Ann] => store",
+                "select name from P where (select p.name from io.mortar.jdo.model.Person p where p.age == 50).startsWith(name) => [Ann] => memory",
+                "select name from P where (select p.age from io.mortar.jdo.model.Person p where p.name != 'Bob').contains(age) && age < 40 order by name => [Bob, Cid, Dan] => store",
+                "select name from P where !(select p.height from io.mortar.jdo.model.Person p where p.height > 1.75).contains(height) order by name => [Ann, Cid, Dan] => store",
+                "select name from P where !(select p.height from io.mortar.jdo.model.Person p where p.height > 1.75 && p != this).contains(height) order by name => [Ann, Bob, Cid, Dan] => memory",
+                "select boss.address.number from P order by name => [null, 3, 3, null] => memory",
+                "select sum(address.number), min(address.number) from P => [7, 3] => memory",
+                "select name from P order by address.number, name => [Bob, Cid, Ann, Dan] => memory",
+                "select name from P where address.number == null order by name => [Bob, Cid] => memory",
+                "select sum(address.number) from P where address != null => 7 => store",
+                "select name from P where address.number > 2 order by address.number => [Ann, Dan] => store",
                 "select distinct count(this) from P group by age order by count(this) => [1, 2] => store",
                 "select name from P where age > (select avg(p.age) from io.mortar.jdo.model.Person p where p.boss == this.boss) => [] => memory",
             })
@@ -429,7 +469,7 @@ class QueryTest {
                                     .map(row -> row instanceof Object[] values ? Arrays.asList(values) : row)
                                     .toList()
                                     .toString()
-                            : String.valueOf(result));
+                            : result instanceof Object[] row ? Arrays.toString(row) : String.valueOf(result));
             assertEquals(
                     where,
                     Queries.inMemory(query).isEmpty() ? "store" : "memory",
@@ -623,6 +663,20 @@ class QueryTest {
                     all.stream().filter(each -> !each.getName().equals("Ann")).toList();
             assertEquals("Bob Cid", names((List<?>)
                     manager.newQuery(Person.class, withoutAnn, "age > 25").execute()));
+        });
+    }
+
+    @Test
+    void a_bulk_update_uses_the_values_before_it() {
+        STORE.run(manager -> {
+            manager.newQuery(
+                            "javax.jdo.query.JPQL",
+                            "UPDATE io.mortar.jdo.model.Person p SET p.age = p.boss.age WHERE p.boss IS NOT NULL")
+                    .execute();
+            Query<?> ages = manager.newQuery("select age from io.mortar.jdo.model.Person order by name");
+            assertEquals(List.of(50, 50, 50, 30), ages.execute());
+            manager.currentTransaction().rollback();
+            manager.currentTransaction().begin();
         });
     }
 

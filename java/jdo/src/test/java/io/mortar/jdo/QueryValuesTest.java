@@ -4,7 +4,10 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import io.mortar.jdo.model.AllTypes;
+import java.math.BigDecimal;
+import java.util.Arrays;
 import java.util.List;
+import java.util.Optional;
 import java.util.stream.Collectors;
 import javax.jdo.Query;
 import org.junit.jupiter.api.AfterAll;
@@ -33,6 +36,14 @@ class QueryValuesTest {
                 types.aByte = (byte) (letter - 'A');
                 types.color = AllTypes.Color.values()[letter - 'A'];
                 types.ordinal = types.color;
+                types.aFloat = letter == 'B' ? 0.5f : 0.1f;
+                types.aDouble = letter == 'B' ? 0.5 : 0.1;
+                types.boxedDouble = letter == 'C' ? null : letter == 'B' ? -0.0 : 0.0;
+                types.decimal = letter == 'C' ? null : new BigDecimal(letter == 'B' ? "1.00" : "1.0");
+                types.bytes = letter == 'C' ? null : new byte[] {1};
+                types.strings = new String[] {letter == 'B' ? null : "" + letter};
+                types.text = letter == 'C' ? null : letter == 'B' ? "a\nb" : "ab";
+                types.optionalText = letter == 'C' ? Optional.empty() : Optional.of(letter == 'B' ? "a" : "b");
                 manager.makePersistent(types);
             }
         });
@@ -60,6 +71,9 @@ class QueryValuesTest {
                 "aChar != 66 => AC => store",
                 "aChar == 66.5 => => memory",
                 "aChar < 1000000 => ABC => memory",
+                "strings.contains('A') => A => store",
+                "strings.contains(null) => B => memory",
+                "!strings.contains(null) => AC => memory",
                 "anInt == 'C' => C => store",
                 "anInt > 'A' => BC => store",
                 "anInt + 1 == 'C' => B => store",
@@ -76,6 +90,7 @@ class QueryValuesTest {
                 "color > 'BLUE' && color.ordinal() >= 0 => AB => memory",
                 "ordinal > 'RED' => BC => store",
                 "ordinal > 'RED' && color.ordinal() >= 0 => BC => memory",
+                "(IF (anInt > 0) ordinal ELSE color) > 'RED' => BC => memory",
             })
     void characters_are_numbers_and_constants_of_enumerations_have_names(String filter, String expected, String where) {
         STORE.run(manager -> {
@@ -84,6 +99,50 @@ class QueryValuesTest {
                     expected == null ? "" : expected, letters(query.execute()), () -> "" + Queries.nativeQuery(query));
             assertEquals(where, Queries.inMemory(query).isEmpty() ? "store" : "memory");
         });
+    }
+
+    /** The values, and their types. */
+    @ParameterizedTest
+    @CsvSource(
+            delimiterString = "=>",
+            quoteCharacter = '"',
+            value = {
+                "select anInt where aFloat == aDouble => [Integer 66]",
+                "select anInt where aFloat == 0.1 && aDouble == 0.1 order by anInt => [Integer 65, Integer 67]",
+                "select sum(aFloat), sum(aDouble) => [Float 0.7, Double 0.7]",
+                "select sum(distinct aFloat) => Float 0.6",
+                "select decimal, count(this) group by decimal order by count(this) => [[null, Long 1], [BigDecimal 1.0, Long 2]]",
+                "select distinct decimal order by decimal => [null, BigDecimal 1.0]",
+                "select count(this) group by boxedDouble order by count(this) => [Long 1, Long 2]",
+                "select count(this) group by bytes order by count(this) => [Long 1, Long 2]",
+                "select text.length() order by anInt => [Integer 2, Integer 3, null]",
+                "select Math.abs(anInt) order by anInt => [Long 65, Long 66, Long 67]",
+                "select 1.5, anInt where anInt == 65 => [[BigDecimal 1.5, Integer 65]]",
+                "select optionalText order by optionalText => [null, String a, String b]",
+                "select anInt where optionalText == null => [Integer 67]",
+                "select anInt where optionalText.get() == 'a' || !optionalText.isPresent() order by anInt => [Integer 66, Integer 67]",
+                // A pattern has line breaks like other characters.
+                "select anInt where text.matches('a.*b') order by anInt => [Integer 65, Integer 66]",
+                "select anInt where !text.matches('a.*') => []",
+            })
+    void a_result_is_the_same_in_the_store_and_in_memory(String text, String expected) {
+        STORE.run(manager -> {
+            for (boolean inMemory : new boolean[] {false, true}) {
+                Query<?> query = manager.newQuery(
+                        text.replaceFirst("(?= where| group| order|$)", " from io.mortar.jdo.model.AllTypes"));
+                query.addExtension("datanucleus.query.evaluateInMemory", "" + inMemory);
+                assertEquals(expected, typed(query.execute()), () -> "" + Queries.nativeQuery(query));
+                assertEquals(inMemory, !Queries.inMemory(query).isEmpty());
+            }
+        });
+    }
+
+    private static String typed(Object value) {
+        return value instanceof List<?> rows
+                ? rows.stream().map(QueryValuesTest::typed).toList().toString()
+                : value instanceof Object[] row
+                        ? typed(Arrays.asList(row))
+                        : value == null ? "null" : value.getClass().getSimpleName() + ' ' + value;
     }
 
     /** By the name or by the ordinal, as it is stored. */
@@ -106,9 +165,33 @@ class QueryValuesTest {
                 AllTypes.Color last = AllTypes.Color.values()[expected.charAt(2) - 'A'];
                 assertArrayEquals(new Object[] {last, last}, (Object[]) largest.execute());
             }
+            Query<?> group = manager.newQuery("select max(" + member
+                    + ") from io.mortar.jdo.model.AllTypes group by aBoolean having max(" + member + ") > :p");
+            assertEquals(
+                    List.of(AllTypes.Color.values()[expected.charAt(2) - 'A']),
+                    group.execute(AllTypes.Color.values()[expected.charAt(0) - 'A']));
             Query<AllTypes> after = manager.newQuery(AllTypes.class, member + " > :p && color.ordinal() >= 0");
             AllTypes.Color first = AllTypes.Color.values()[expected.charAt(0) - 'A'];
             assertEquals(2, ((List<?>) after.execute(first)).size());
+        });
+    }
+
+    @Test
+    void an_ordinal_of_the_query_around_a_subquery_is_compared_as_one() {
+        STORE.run(manager -> {
+            Query<?> query = manager.newQuery("select from io.mortar.jdo.model.AllTypes where 0 <"
+                    + " (select count(t) from io.mortar.jdo.model.AllTypes t where this.ordinal > 'RED')");
+            assertEquals("BC", letters(query.execute()));
+        });
+    }
+
+    @Test
+    void a_list_of_values_of_another_type_contains_no_member() {
+        STORE.run(manager -> {
+            for (String member : List.of("decimal", "anInt", "text", "color")) {
+                Query<AllTypes> query = manager.newQuery(AllTypes.class, ":p.contains(" + member + ")");
+                assertEquals("", letters(query.execute(List.of(true))));
+            }
         });
     }
 

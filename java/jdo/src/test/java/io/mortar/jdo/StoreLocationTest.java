@@ -39,6 +39,14 @@ class StoreLocationTest {
     }
 
     @Test
+    void a_property_that_is_not_a_number_is_named() {
+        Map<String, Object> properties = Map.of("mortar.cacheBytes", "64m");
+        JDOException error =
+                assertThrows(JDOException.class, () -> Store.with(properties).manager());
+        assertTrue(error.toString().contains("mortar.cachebytes is 64m"), error::toString);
+    }
+
+    @Test
     void factories_of_one_process_share_a_store() {
         String url = "mortar:memory:" + UUID.randomUUID();
         try (Store first = at(url);

@@ -34,26 +34,24 @@ final class Aggregates {
                 values.add(value);
             }
         }
-        return compute(aggregate, isDistinct ? distinct(values) : values, evaluator.order(of));
+        return compute(aggregate, isDistinct ? distinct(values) : values, evaluator.order(of), evaluator.isJpql());
     }
 
     /** The value of an aggregate for values in some order. */
-    static Object compute(InvokeExpression aggregate, Collection<Object> values, Comparator<Object> order) {
+    static Object compute(
+            InvokeExpression aggregate, Collection<Object> values, Comparator<Object> order, boolean isJpql) {
         return switch (aggregate.getOperation().toLowerCase(Locale.ROOT)) {
             case "count" -> (long) values.size();
             case "min" -> values.stream().min(order).orElse(null);
             case "max" -> values.stream().max(order).orElse(null);
-            case "sum" -> values.isEmpty() ? null : sum(aggregate, values);
+            case "sum" -> values.isEmpty() ? null : sum(aggregate, values, isJpql);
             default -> values.isEmpty() ? null : average(aggregate, values);
         };
     }
 
     private static Collection<Object> distinct(List<Object> values) {
         Map<Object, Object> byKey = new LinkedHashMap<>();
-        for (Object value : values) {
-            // 1.0 and 1.00 are the same decimal.
-            byKey.putIfAbsent(value instanceof BigDecimal decimal ? decimal.stripTrailingZeros() : value, value);
-        }
+        values.forEach(value -> byKey.putIfAbsent(Values.groupKey(value), value));
         return byKey.values();
     }
 
@@ -64,17 +62,23 @@ final class Aggregates {
         throw new NucleusUserException("an aggregate of something else than numbers: " + aggregate);
     }
 
-    private static Object sum(InvokeExpression aggregate, Collection<Object> values) {
+    private static Object sum(InvokeExpression aggregate, Collection<Object> values, boolean isJpql) {
         Number first = number(aggregate, values.iterator().next());
         if (Values.isFloating(first)) {
-            return values.stream()
+            double sum = values.stream()
                     .mapToDouble(each -> number(aggregate, each).doubleValue())
                     .sum();
+            return first instanceof Float && !isJpql ? (Object) (float) sum : (Object) sum;
         }
         BigDecimal sum = decimalSum(aggregate, values);
-        return first instanceof BigDecimal
-                ? (Object) sum
-                : first instanceof BigInteger ? (Object) sum.toBigInteger() : (Object) sum.longValueExact();
+        if (first instanceof BigDecimal || first instanceof BigInteger) {
+            return first instanceof BigDecimal ? sum : (Object) sum.toBigInteger();
+        }
+        try {
+            return sum.longValueExact();
+        } catch (ArithmeticException error) {
+            throw new NucleusUserException("the sum " + sum + " does not fit a long: " + aggregate, error);
+        }
     }
 
     private static BigDecimal decimalSum(InvokeExpression aggregate, Collection<Object> values) {

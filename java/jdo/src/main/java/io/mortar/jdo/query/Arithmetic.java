@@ -19,6 +19,12 @@ final class Arithmetic {
         return calculate(0L, Expression.OP_SUB, value, expression);
     }
 
+    /** The value without its sign. */
+    static Object absolute(Object value, Expression expression) {
+        boolean isNegative = Values.number(value) instanceof Number number && Values.order(number, 0L) < 0;
+        return calculate(0L, isNegative ? Expression.OP_SUB : Expression.OP_ADD, value, expression);
+    }
+
     /** The complement of two: -x - 1. */
     static Object complement(Object value, Expression expression) {
         boolean isInteger = Values.number(value) instanceof Number number

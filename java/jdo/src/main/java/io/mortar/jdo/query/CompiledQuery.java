@@ -1,6 +1,9 @@
 package io.mortar.jdo.query;
 
+import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
+import java.util.function.Function;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
@@ -13,6 +16,26 @@ import org.datanucleus.store.query.compiler.QueryCompilation;
  * @param isOwn whether the properties of the query are those of the expressions
  */
 record CompiledQuery(Query<?> query, QueryCompilation compilation, boolean isOwn) {
+    /**
+     * The key of a compilation in the cache of DataNucleus. The text of a query does not have the subqueries outside of
+     * its filter.
+     */
+    static String cacheKey(
+            String text, Map<String, Query.SubqueryDefinition> subqueries, Function<Query<?>, String> keyOfSubquery) {
+        if (subqueries == null) {
+            return text;
+        }
+        StringBuilder key = new StringBuilder(text);
+        new TreeMap<>(subqueries)
+                .forEach((name, subquery) -> key.append('\n')
+                        .append(List.of(
+                                name,
+                                String.valueOf(subquery.getCandidateExpression()),
+                                String.valueOf(subquery.getParameterMap()),
+                                keyOfSubquery.apply(subquery.getQuery()))));
+        return key.toString();
+    }
+
     ExecutionContext context() {
         return query.getExecutionContext();
     }

@@ -55,8 +55,9 @@ final class Conditions {
      *
      * @param text what could be translated; null for nothing
      * @param remaining the parts that could not, each with the reason
+     * @param present the tests of {@link Operands#presences} that all objects satisfy which the filter finds
      */
-    record Filter(String text, List<String> remaining) {}
+    record Filter(String text, List<String> remaining, Set<String> present) {}
 
     Conditions(Operands operands, QueryCompilation compilation, boolean isJpql) {
         this.operands = operands;
@@ -72,14 +73,29 @@ final class Conditions {
         }
         List<String> texts = new ArrayList<>();
         List<String> remaining = new ArrayList<>();
+        Set<String> present = new HashSet<>();
         for (List<Expression> group : groups(parts)) {
             try {
-                texts.add(and(group));
+                String text = and(group);
+                if (group.size() == 1 && isTest(group.get(0))) {
+                    present.addAll(operands.presences(group.get(0)));
+                    present.add(text);
+                }
+                texts.add(text);
             } catch (Untranslatable why) {
                 remaining.add(group + ": " + why.getMessage());
             }
         }
-        return new Filter(texts.isEmpty() ? null : joined(texts, " && "), remaining);
+        return new Filter(texts.isEmpty() ? null : joined(texts, " && "), remaining, present);
+    }
+
+    /** Whether a condition does not consist of others. */
+    private static boolean isTest(Expression condition) {
+        Expression.Operator operator = condition.getOperator();
+        return condition instanceof InvokeExpression
+                || condition instanceof PrimaryExpression
+                || operator != null
+                        && (isComparison(operator) || operator == Expression.OP_IN || operator == Expression.OP_NOTIN);
     }
 
     static boolean isComparison(Expression.Operator operator) {
@@ -164,7 +180,7 @@ final class Conditions {
     }
 
     private String any(InvokeExpression contains, String variable, List<Expression> parts) {
-        Term collection = operands.term(contains.getLeft());
+        Term collection = operands.values(contains.getLeft());
         if (collection.isConstant()) {
             throw new Untranslatable("the variable " + variable + " is an element of a parameter");
         }
@@ -217,10 +233,18 @@ final class Conditions {
         if (isContains(expression) && !negated && !freeVariables(expression).isEmpty()) {
             return and(List.of(expression));
         }
-        if (expression instanceof InvokeExpression invoke) {
-            return invocation(invoke, negated);
-        }
-        return truth(operands.term(expression), negated);
+        return present(
+                expression,
+                expression instanceof InvokeExpression invoke
+                        ? invocation(invoke, negated)
+                        : truth(operands.term(expression), negated));
+    }
+
+    /** A test, which is unknown if an embedded object is null that has one of its operands. */
+    private String present(Expression expression, String test) {
+        List<String> tests = new ArrayList<>(operands.presences(expression));
+        tests.add(test);
+        return joined(tests, " && ");
     }
 
     private String dyadic(Expression expression, boolean negated) {
@@ -244,16 +268,17 @@ final class Conditions {
         }
         String comparison = COMPARISONS.get(operator);
         if (comparison != null) {
-            return comparison(expression.getLeft(), comparison, expression.getRight(), negated);
+            return present(expression, comparison(expression.getLeft(), comparison, expression.getRight(), negated));
         }
         if (operator == Expression.OP_IN || operator == Expression.OP_NOTIN) {
-            return in(expression.getLeft(), expression.getRight(), negated != (operator == Expression.OP_NOTIN));
+            boolean isNot = negated != (operator == Expression.OP_NOTIN);
+            return present(expression, in(expression.getLeft(), expression.getRight(), isNot));
         }
         if (operator == Expression.OP_LIKE) {
             Term value = operands.term(expression.getLeft());
             return guarded(
                     value,
-                    TextPattern.ofLike(constantText(expression.getRight()), '\\')
+                    TextPattern.ofLike(constantText(expression.getRight()), TextPattern.escape(null))
                             .test(value, operands),
                     negated);
         }
@@ -282,8 +307,8 @@ final class Conditions {
         if (areIdentities && !operator.equals("==") && !operator.equals("!=")) {
             throw new Untranslatable("identities have no order in the store");
         }
-        Term left = areIdentities ? identified(leftExpression) : operands.scalar(leftExpression);
-        Term right = areIdentities ? identified(rightExpression) : operands.scalar(rightExpression);
+        Term left = areIdentities ? identified(leftExpression) : operands.term(leftExpression);
+        Term right = areIdentities ? identified(rightExpression) : operands.term(rightExpression);
         boolean isNothing = left.isNull() && operands.isSubquery(leftExpression)
                 || right.isNull() && operands.isSubquery(rightExpression);
         if (isNothing && !(left.isConstant() && right.isConstant())) {
@@ -386,6 +411,9 @@ final class Conditions {
      * gives null.
      */
     private String nullTest(Term left, String operator) {
+        if (left.isZeroForNull()) {
+            throw new Untranslatable("a member of an embedded object that is null is stored as zero");
+        }
         String test = left.text() + ' ' + operator + " null";
         boolean isInner = isJpql && left.isPath() && !operands.scope().isOuter(owner(left.text()));
         return isInner && operator.equals("==") ? owner(left.text()) + " != null && " + test : test;
@@ -400,13 +428,19 @@ final class Conditions {
     private String between(Term left, String operator, Term right) {
         String test = left.text() + ' ' + operator + ' ' + right.text();
         boolean mayBothBeNull = !isJpql && isNullable(left) && isNullable(right);
+        if (mayBothBeNull && operator.equals("==") && (left.isZeroForNull() || right.isZeroForNull())) {
+            throw new Untranslatable("a member of an embedded object that is null is stored as zero");
+        }
         return mayBothBeNull && operator.equals("==")
                 ? '(' + test + " || " + left.text() + " == null && " + right.text() + " == null)"
                 : test;
     }
 
     private static boolean isNullable(Term term) {
-        return term.isPath() || term.codec() == null || term.codec().zero() == null;
+        return term.isPath()
+                || term.isZeroForNull()
+                || term.codec() == null
+                || term.codec().zero() == null;
     }
 
     /**
@@ -423,11 +457,11 @@ final class Conditions {
                 || !(literal.getLiteral() instanceof Number number)) {
             return null;
         }
-        String test = operator + ' ' + number.longValue();
+        String test = operator + ' ' + Values.decimal(number).stripTrailingZeros();
         if (invoke.getOperation().equals("size")) {
             return switch (test) {
-                case "== 0", "<= 0", "< 1" -> empty(operands.term(invoke.getLeft()), negated);
-                case "> 0", "!= 0", ">= 1" -> empty(operands.term(invoke.getLeft()), !negated);
+                case "== 0", "<= 0", "< 1" -> empty(operands.values(invoke.getLeft()), negated);
+                case "> 0", "!= 0", ">= 1" -> empty(operands.values(invoke.getLeft()), !negated);
                 default -> null;
             };
         }
@@ -463,12 +497,12 @@ final class Conditions {
             case "containsKey":
                 return containsKey(invoke, negated);
             case "isEmpty":
-                return empty(operands.term(invoke.getLeft()), negated);
+                return empty(operands.values(invoke.getLeft()), negated);
             case "isPresent":
                 return operands.term(invoke.getLeft()).text() + (negated ? " == null" : " != null");
             default:
         }
-        Term receiver = operands.term(invoke.getLeft());
+        Term receiver = operands.values(invoke.getLeft());
         if (receiver.isConstant()) {
             throw new Untranslatable("a function of a constant");
         }
@@ -487,7 +521,9 @@ final class Conditions {
         // DataNucleus compiles LIKE as matches with the pattern of LIKE.
         boolean hasEscape = invoke.getArguments().size() > 1;
         return TextPattern.ofLike(
-                pattern, hasEscape ? constantText(invoke.getArguments().get(1)).charAt(0) : '\\');
+                pattern,
+                TextPattern.escape(
+                        hasEscape ? constantText(invoke.getArguments().get(1)) : null));
     }
 
     private String constantText(Expression expression) {
@@ -540,8 +576,11 @@ final class Conditions {
 
     private String containsElement(InvokeExpression invoke, boolean negated) {
         Expression element = invoke.getArguments().get(0);
-        Term collection = operands.term(invoke.getLeft());
+        Term collection = operands.values(invoke.getLeft());
         if (collection.isConstant()) {
+            if (collection.constant() instanceof String) {
+                throw new Untranslatable("a function of a constant");
+            }
             return in(element, invoke.getLeft(), negated);
         }
         if (collection.isText()) {
@@ -551,6 +590,9 @@ final class Conditions {
         if (isJpql && value.isNull()) {
             // It is not known whether null is an element.
             return NEVER;
+        }
+        if (value.isNull()) {
+            throw new Untranslatable("the store does not search null in a collection");
         }
         String test = collection.kind() == Term.Kind.INVERSE ? isOwner(collection, value) : isIn(value, collection);
         return membership(collection, value, test, negated);
@@ -602,7 +644,7 @@ final class Conditions {
         List<Object> constants = new ArrayList<>();
         if (list instanceof ArrayExpression array) {
             for (int i = 0; i < array.getArraySize(); i++) {
-                Term each = operands.term(array.getElement(i));
+                Term each = operands.values(array.getElement(i));
                 if (!each.isConstant()) {
                     throw new Untranslatable("a list has elements that are not constant");
                 }
@@ -611,7 +653,7 @@ final class Conditions {
                         isList ? Parameters.elements(each.constant()) : Collections.singleton(each.constant()));
             }
         } else {
-            Term each = operands.term(list);
+            Term each = operands.values(list);
             if (!each.isConstant()) {
                 if (list instanceof PrimaryExpression) {
                     return membership(each, value, isIn(value, each), negated);
@@ -630,7 +672,11 @@ final class Conditions {
             return NEVER;
         }
         String test = value.text() + " in " + operands.parameters().listText(constants, value);
-        boolean findsNull = !negated && !isJpql && constants.contains(null) && isNullable(value);
-        return findsNull ? '(' + test + " || " + value.text() + " == null)" : guarded(value, test, negated);
+        if (isJpql) {
+            return guarded(value, test, negated);
+        }
+        boolean hasNull = constants.contains(null) && isNullable(value);
+        String found = hasNull ? test + " || " + value.text() + " == null" : test;
+        return negated ? "!(" + found + ')' : hasNull ? '(' + found + ')' : found;
     }
 }

@@ -54,6 +54,9 @@ final class Evaluator {
     /** The names of the function that returns the identity of an object. */
     static final Set<String> GET_OBJECT_ID = Set.of("JDOHelper.getObjectId", "javax.jdo.JDOHelper.getObjectId");
 
+    /** The functions of all that a subquery finds; others are of its one value. */
+    private static final Set<String> OF_SUBQUERIES = Set.of("contains", "isEmpty", "size");
+
     private final Query<?> query;
     private final ExecutionContext context;
     private final QueryCompilation compilation;
@@ -70,8 +73,8 @@ final class Evaluator {
 
     /** What an evaluation reads beside its rows. */
     interface Source {
-        /** The value of a subquery for a row. */
-        Object subquery(String name, Row row);
+        /** All that a subquery finds for a row. */
+        List<Object> subquery(String name, Row row);
 
         /** All objects of a class. */
         List<Object> extent(Class<?> type);
@@ -115,6 +118,10 @@ final class Evaluator {
         this.variables = new Variables(compilation, this, source);
     }
 
+    boolean isJpql() {
+        return isJpql;
+    }
+
     Variables variables() {
         return variables;
     }
@@ -128,16 +135,17 @@ final class Evaluator {
         return Boolean.TRUE.equals(condition(condition, row));
     }
 
-    /** The value of an expression; null if it has none. */
+    /** The value of an expression; null if it has none. A subquery stands for its one value. */
     Object value(Expression expression, Row row) {
         Object value = evaluate(expression, row);
         return value == Paths.NOTHING ? null : value;
     }
 
-    /** The value of an operand of a comparison or of arithmetic, where a subquery stands for its one value. */
-    Object scalar(Expression expression, Row row) {
-        Object value = value(expression, row);
-        return isSubquery(expression) ? Operands.single(value, expression) : value;
+    /** The value of an expression that stands for several values: of a subquery, all that it finds. */
+    Object values(Expression expression, Row row) {
+        return expression instanceof VariableExpression variable && isSubquery(expression)
+                ? source.subquery(variable.getId(), row)
+                : value(expression, row);
     }
 
     /** The order of the values of an expression. */
@@ -255,11 +263,10 @@ final class Evaluator {
      * A subquery that finds nothing is unknown, except in a test for null.
      */
     private Object operand(Expression expression, boolean isNullTest, Row row) {
-        if (isSubquery(expression)) {
-            Object value = scalar(expression, row);
-            return value == null && !isNullTest ? Paths.NOTHING : value;
-        }
         Object value = evaluate(expression, row);
+        if (value == null && !isNullTest && isSubquery(expression)) {
+            return Paths.NOTHING;
+        }
         boolean isEmpty = isNullTest
                 && value != null
                 && Containers.isContainer(value)
@@ -305,24 +312,37 @@ final class Evaluator {
 
     private Boolean in(Expression left, Expression right, Row row) {
         Object value = evaluate(left, row);
-        Object list = right instanceof SubqueryExpression subquery ? subquery(subquery, row) : value(right, row);
-        if (value == Paths.NOTHING || value == null && isJpql) {
+        List<Object> candidates = candidates(right, row);
+        if (value == Paths.NOTHING || candidates == null || value == null && isJpql) {
             return null;
-        }
-        List<Object> candidates = new ArrayList<>();
-        for (Object each : elements(list)) {
-            candidates.addAll(each instanceof Collection ? elements(each) : Collections.singletonList(each));
         }
         if (candidates.stream()
                 .anyMatch(each -> each == null ? value == null : value != null && Values.isSame(value, each))) {
             return true;
         }
-        return value == null || isJpql && candidates.contains(null) ? null : (Boolean) false;
+        return isJpql && candidates.contains(null) ? null : (Boolean) false;
+    }
+
+    /** The values of which another one may be one; null if they are a parameter that is null. */
+    private List<Object> candidates(Expression list, Row row) {
+        if (list instanceof SubqueryExpression subquery) {
+            return subquery(subquery, row);
+        }
+        if (list instanceof ArrayExpression array) {
+            List<Object> candidates = new ArrayList<>();
+            for (int i = 0; i < array.getArraySize(); i++) {
+                Object each = values(array.getElement(i), row);
+                candidates.addAll(each instanceof Collection ? elements(each) : Collections.singletonList(each));
+            }
+            return candidates;
+        }
+        Object values = values(list, row);
+        return values == null && list instanceof ParameterExpression ? null : new ArrayList<>(elements(values));
     }
 
     // ------------------------------------------------------------------------------------------- subqueries
 
-    private Object subquery(SubqueryExpression expression, Row row) {
+    private List<Object> subquery(SubqueryExpression expression, Row row) {
         return source.subquery(((VariableExpression) expression.getRight()).getId(), row);
     }
 
@@ -330,7 +350,7 @@ final class Evaluator {
         Object left = operand(comparison.getLeft(), false, row);
         boolean isAll = expression.getKeyword().equalsIgnoreCase("ALL");
         Boolean result = isAll;
-        for (Object each : elements(subquery(expression, row))) {
+        for (Object each : subquery(expression, row)) {
             Boolean truth = compare(left, comparison, each, false);
             if (truth == null) {
                 result = null;
@@ -342,7 +362,7 @@ final class Evaluator {
     }
 
     private Object exists(SubqueryExpression expression, Row row) {
-        boolean hasRows = !elements(subquery(expression, row)).isEmpty();
+        boolean hasRows = !subquery(expression, row).isEmpty();
         return switch (expression.getKeyword().toUpperCase(Locale.ROOT)) {
             case "EXISTS" -> hasRows;
             case "NOT EXISTS" -> !hasRows;
@@ -353,6 +373,12 @@ final class Evaluator {
     // ------------------------------------------------------------------------------------------- values
 
     private Object evaluate(Expression expression, Row row) {
+        Object value = member(expression, row);
+        return value instanceof Optional<?> optional ? optional.orElse(null) : value;
+    }
+
+    /** As {@link #evaluate}, with the object of an optional member itself. */
+    private Object member(Expression expression, Row row) {
         if (row.names().containsKey(expression.toString())) {
             return row.names().get(expression.toString());
         }
@@ -360,7 +386,7 @@ final class Evaluator {
             return primary(primary, row);
         }
         if (expression instanceof Literal literal) {
-            return DateLiteral.read(literal.getLiteral());
+            return Operands.written(DateLiteral.read(literal.getLiteral()), literal);
         }
         if (expression instanceof CreatorExpression creator) {
             Object[] arguments = creator.getArguments().stream()
@@ -414,7 +440,7 @@ final class Evaluator {
             return row.names().get(variable.getId());
         }
         if (isSubquery(variable.getId())) {
-            return source.subquery(variable.getId(), row);
+            return Operands.single(source.subquery(variable.getId(), row), variable);
         }
         throw new NucleusUserException(
                 "the variable " + variable.getId() + " has no value: no condition of the filter uses it");
@@ -474,22 +500,15 @@ final class Evaluator {
         return value != null && query.resolveClassDeclaration(name).isInstance(value) ? value : Paths.NOTHING;
     }
 
-    /** An operand of arithmetic, a literal as it was written. */
-    private Object arithmeticOperand(Expression expression, Row row) {
-        return isSubquery(expression)
-                ? scalar(expression, row)
-                : Operands.written(evaluate(expression, row), expression);
-    }
-
     private Object arithmetic(DyadicExpression expression, Row row) {
-        Object left = arithmeticOperand(expression.getLeft(), row);
+        Object left = evaluate(expression.getLeft(), row);
         if (expression.getOperator() == Expression.OP_NEG) {
             return left == null || left == Paths.NOTHING ? left : Arithmetic.negative(left, expression);
         }
         if (expression.getOperator() == Expression.OP_COM) {
             return left == null || left == Paths.NOTHING ? left : Arithmetic.complement(left, expression);
         }
-        Object right = arithmeticOperand(expression.getRight(), row);
+        Object right = evaluate(expression.getRight(), row);
         if (left == null || right == null || left == Paths.NOTHING || right == Paths.NOTHING) {
             return left == Paths.NOTHING || right == Paths.NOTHING ? Paths.NOTHING : null;
         }
@@ -515,7 +534,7 @@ final class Evaluator {
                 && invoke.getArguments().get(0) instanceof PrimaryExpression element) {
             return joined(element.getId(), INDEX, invoke, row);
         }
-        Object receiver = invoke.getLeft() == null ? null : evaluate(invoke.getLeft(), row);
+        Object receiver = receiver(invoke, row);
         if (receiver == Paths.NOTHING) {
             return Paths.NOTHING;
         }
@@ -523,11 +542,7 @@ final class Evaluator {
             return value(invoke.getArguments().get(0), row);
         }
         if (invoke.getLeft() != null && receiver == null) {
-            return name.equals("isEmpty")
-                    ? (Object) true
-                    : name.equals("size")
-                            ? (Object) 0
-                            : name.equals("isPresent") || name.startsWith("contains") ? (Object) false : null;
+            return ofNull(invoke);
         }
         List<Object> arguments = new ArrayList<>();
         for (Expression argument : invoke.getArguments() == null ? List.<Expression>of() : invoke.getArguments()) {
@@ -550,6 +565,29 @@ final class Evaluator {
             return ofText(text, invoke, arguments);
         }
         return receiver == null ? ofNothing(invoke, arguments) : function(receiver, invoke, arguments);
+    }
+
+    private Object receiver(InvokeExpression invoke, Row row) {
+        if (invoke.getLeft() == null) {
+            return null;
+        }
+        return OF_SUBQUERIES.contains(invoke.getOperation()) && isSubquery(invoke.getLeft())
+                ? values(invoke.getLeft(), row)
+                : member(invoke.getLeft(), row);
+    }
+
+    /** The result of a function of null: a container that is null is empty, and an optional value is absent. */
+    private Object ofNull(InvokeExpression invoke) {
+        return switch (invoke.getOperation()) {
+            case "isEmpty" -> true;
+            case "size" -> 0;
+            case "isPresent" -> false;
+            case "contains", "containsKey", "containsValue", "containsEntry" -> {
+                boolean isContainer = invoke.getLeft() instanceof PrimaryExpression && !order.isText(invoke.getLeft());
+                yield isContainer ? (Object) false : null;
+            }
+            default -> null;
+        };
     }
 
     /** An aggregate in a filter of JDOQL: of all objects of the class of the candidate, or of that of its variable. */
@@ -596,10 +634,7 @@ final class Evaluator {
             case "SQL_FUNCTION" -> named(invoke, arguments);
             case "SQRT", "MATH.SQRT" ->
                 arguments.get(0) instanceof Number number ? (Object) Math.sqrt(number.doubleValue()) : null;
-            case "ABS", "MATH.ABS" ->
-                arguments.get(0) instanceof Number number && Values.order(number, 0L) < 0
-                        ? Arithmetic.negative(number, invoke)
-                        : arguments.get(0);
+            case "ABS", "MATH.ABS" -> arguments.get(0) == null ? null : Arithmetic.absolute(arguments.get(0), invoke);
             default -> function(null, invoke, arguments);
         };
     }
@@ -627,35 +662,9 @@ final class Evaluator {
         if (arguments.contains(null)) {
             return null;
         }
-        return switch (invoke.getOperation()) {
-            case "length" -> text.length();
-            case "substring" -> {
-                int from = position(text, arguments.get(0));
-                yield text.substring(
-                        from, arguments.size() < 2 ? text.length() : Math.max(from, position(text, arguments.get(1))));
-            }
-            case "charAt" -> {
-                int at = ((Number) arguments.get(0)).intValue();
-                yield at < 0 || at >= text.length() ? Paths.NOTHING : String.valueOf(text.charAt(at));
-            }
-            case "indexOf" ->
-                text.indexOf(arguments.get(0).toString(), arguments.size() < 2 ? 0 : position(text, arguments.get(1)));
-            case "startsWith" ->
-                text.startsWith(
-                        arguments.get(0).toString(), arguments.size() < 2 ? 0 : ((Number) arguments.get(1)).intValue());
-            case "endsWith" -> text.endsWith(arguments.get(0).toString());
-            case "contains" -> text.contains(arguments.get(0).toString());
-            case "trim", "trimLeft", "trimRight" ->
-                arguments.isEmpty()
-                        ? function(text, invoke, arguments)
-                        : ValueFunctions.trimmed(text, invoke.getOperation(), arguments.get(0));
-            default -> function(text, invoke, arguments);
-        };
-    }
-
-    /** A position in a text; the nearest one for a number outside of it. */
-    private static int position(String text, Object number) {
-        return Math.max(0, Math.min(text.length(), ((Number) number).intValue()));
+        return TextFunctions.has(invoke.getOperation(), arguments.size())
+                ? TextFunctions.call(text, invoke.getOperation(), arguments, isJpql)
+                : function(text, invoke, arguments);
     }
 
     /** A function of DataNucleus, with values for its receiver and its arguments. */

@@ -32,6 +32,12 @@ public final class JdoqlQuery extends AbstractJDOQLQuery {
         QueryCheck.check(this, compilation);
     }
 
+    @Override
+    protected String getQueryCacheKey() {
+        return CompiledQuery.cacheKey(
+                super.getQueryCacheKey(), subqueries, each -> ((JdoqlQuery) each).getQueryCacheKey());
+    }
+
     /** Makes the changes of the transaction visible to the query. */
     @Override
     protected void prepareDatastore() {

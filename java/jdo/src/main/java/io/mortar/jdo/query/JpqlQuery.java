@@ -29,6 +29,12 @@ public final class JpqlQuery extends AbstractJPQLQuery {
         super.compileGeneric(parameterValues);
     }
 
+    @Override
+    protected String getQueryCacheKey() {
+        return CompiledQuery.cacheKey(
+                super.getQueryCacheKey(), subqueries, each -> ((JpqlQuery) each).getQueryCacheKey());
+    }
+
     private void repair() {
         filter = JpqlText.repaired(filter);
         result = JpqlText.repaired(result);

@@ -273,7 +273,7 @@ final class MemoryRows {
         for (Row row : rows) {
             List<Object> key = new ArrayList<>();
             for (Expression each : grouping) {
-                key.add(evaluator.value(each, row));
+                key.add(Values.groupKey(evaluator.value(each, row)));
             }
             byKey.computeIfAbsent(key, unused -> new ArrayList<>()).add(row);
         }
@@ -303,7 +303,11 @@ final class MemoryRows {
     /** The rows without those that are equal to an earlier one. */
     static List<Object> distinct(List<Object> results) {
         Map<Object, Object> byKey = new LinkedHashMap<>();
-        results.forEach(each -> byKey.putIfAbsent(each instanceof Object[] row ? Arrays.asList(row) : each, each));
+        results.forEach(each -> byKey.putIfAbsent(
+                each instanceof Object[] row
+                        ? Arrays.stream(row).map(Values::groupKey).toList()
+                        : Values.groupKey(each),
+                each));
         return new ArrayList<>(byKey.values());
     }
 

@@ -2,10 +2,13 @@ package io.mortar.jdo.query;
 
 import io.mortar.FieldType;
 import io.mortar.jdo.mapping.ClassMapping;
+import io.mortar.jdo.mapping.ValueCodec;
 import java.math.BigDecimal;
 import java.math.BigInteger;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.Function;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.store.query.expression.DyadicExpression;
@@ -30,18 +33,26 @@ final class Operands {
             Expression.OP_MOD,
             "%");
 
+    /** Lengths are of the type int. */
+    private static final ValueCodec LENGTH = new ValueCodec(
+            FieldType.INT64,
+            true,
+            number -> ((Number) number).longValue(),
+            number -> ((Number) number).intValue(),
+            null);
+
     private final Scope scope;
     private final Parameters parameters;
     /** The values of the query's own parameters. */
     private final Function<ParameterExpression, Object> values;
-    /** The values of subqueries that do not depend on the candidate. */
-    private final Function<String, Object> subqueries;
+    /** What subqueries find that do not depend on the candidate. */
+    private final Function<String, List<Object>> subqueries;
 
     Operands(
             Scope scope,
             Parameters parameters,
             Function<ParameterExpression, Object> values,
-            Function<String, Object> subqueries) {
+            Function<String, List<Object>> subqueries) {
         this.scope = scope;
         this.parameters = parameters;
         this.values = values;
@@ -56,6 +67,7 @@ final class Operands {
         return parameters;
     }
 
+    /** An expression. A subquery stands for its one value. */
     Term term(Expression expression) {
         if (expression instanceof PrimaryExpression primary) {
             return primary(primary);
@@ -67,7 +79,7 @@ final class Operands {
             return Term.constant(values.apply(parameter));
         }
         if (expression instanceof VariableExpression variable) {
-            return variable(variable.getId());
+            return variable(variable);
         }
         if (expression instanceof InvokeExpression invoke) {
             return function(invoke);
@@ -78,10 +90,26 @@ final class Operands {
         throw new Untranslatable(expression.getClass().getSimpleName() + " has no counterpart");
     }
 
-    /** An operand of a comparison or of arithmetic, where a subquery stands for its one value. */
-    Term scalar(Expression expression) {
-        Term term = term(expression);
-        return isSubquery(expression) ? Term.constant(single(term.constant(), expression)) : term;
+    /**
+     * The tests without which an expression may have zero in place of null: those of embedded objects with members of
+     * primitive types.
+     */
+    Set<String> presences(Expression expression) {
+        Set<String> tests = new LinkedHashSet<>();
+        ExpressionTree.forEach(expression, each -> {
+            Term term = each instanceof PrimaryExpression path ? primary(path) : null;
+            if (term != null && term.isZeroForNull()) {
+                tests.add(term.presence());
+            }
+        });
+        return tests;
+    }
+
+    /** An expression that stands for several values: of a subquery, all that it finds. */
+    Term values(Expression expression) {
+        return expression instanceof VariableExpression variable && isSubquery(expression)
+                ? Term.constant(subqueries.apply(variable.getId()))
+                : term(expression);
     }
 
     boolean isSubquery(Expression expression) {
@@ -91,15 +119,12 @@ final class Operands {
     }
 
     /** The one value that a subquery has found; null if it has found nothing. */
-    static Object single(Object found, Expression subquery) {
-        if (!(found instanceof List<?> values)) {
-            return found;
-        }
-        if (values.size() > 1) {
+    static Object single(List<Object> found, Expression subquery) {
+        if (found.size() > 1) {
             throw new NucleusUserException(
-                    "the subquery " + subquery + " has " + values.size() + " values where one is needed");
+                    "the subquery " + subquery + " has " + found.size() + " values where one is needed");
         }
-        return values.isEmpty() ? null : values.get(0);
+        return found.isEmpty() ? null : found.get(0);
     }
 
     /** The value of an expression, a literal as it was written: DataNucleus reads {@code 1.7} as a float. */
@@ -109,15 +134,14 @@ final class Operands {
                 : value;
     }
 
-    private Term variable(String name) {
-        Term defined = scope.named(name);
+    private Term variable(VariableExpression variable) {
+        Term defined = scope.named(variable.getId());
         if (defined != null) {
             return defined;
         }
-        if (scope.isCandidate(name)) {
-            return scope.self();
-        }
-        return Term.constant(subqueries.apply(name));
+        return scope.isCandidate(variable.getId())
+                ? scope.self()
+                : Term.constant(single(subqueries.apply(variable.getId()), variable));
     }
 
     private Term primary(PrimaryExpression primary) {
@@ -150,7 +174,7 @@ final class Operands {
     private Term arithmetic(DyadicExpression expression) {
         Expression.Operator operator = expression.getOperator();
         if (operator == Expression.OP_NEG) {
-            return Term.value("-(" + number(scalar(expression.getLeft())) + ')', null, false);
+            return Term.value("-(" + number(term(expression.getLeft())) + ')', null, false);
         }
         if (operator == Expression.OP_CAST) {
             return cast(expression);
@@ -159,8 +183,8 @@ final class Operands {
         if (sign == null) {
             throw new Untranslatable("the operator " + operator + " has no counterpart");
         }
-        Term left = scalar(expression.getLeft());
-        Term right = scalar(expression.getRight());
+        Term left = term(expression.getLeft());
+        Term right = term(expression.getRight());
         if (operator == Expression.OP_DIV && (isBigInteger(left) || isBigInteger(right))) {
             throw new Untranslatable("the store divides a BigInteger as a decimal");
         }
@@ -190,7 +214,7 @@ final class Operands {
             }
             throw new Untranslatable("the function " + name + " has no counterpart");
         }
-        Term operand = term(invoke.getLeft());
+        Term operand = values(invoke.getLeft());
         if (operand.kind() == Term.Kind.REFERENCE && name.equals("get") || name.equals("getClass")) {
             throw new Untranslatable("the function " + name + " has no counterpart");
         }
@@ -204,7 +228,7 @@ final class Operands {
         return switch (name) {
             case "toLowerCase" -> Term.value(operand.text() + ".lower()", operand.codec(), operand.isPath());
             case "toUpperCase" -> Term.value(operand.text() + ".upper()", operand.codec(), operand.isPath());
-            case "length" -> Term.value(operand.text() + ".length()", null, operand.isPath());
+            case "length" -> Term.value(operand.text() + ".length()", LENGTH, operand.isPath());
             default -> throw new Untranslatable("the function " + name + " has no counterpart");
         };
     }

@@ -158,6 +158,7 @@ final class Parameters {
             case STRING -> stored instanceof String;
             case DATE -> stored instanceof LocalDate;
             case TIMESTAMP -> stored instanceof Instant;
+            case INT64, FLOAT64, DECIMAL -> stored instanceof Number;
             default -> stored != null;
         };
     }

@@ -186,8 +186,8 @@ final class QueryExecution implements Evaluator.Source {
                 && (result == null || !(result[0] instanceof CreatorExpression));
     }
 
-    /** The values of subqueries, which are executed once if they do not depend on the candidate. */
-    private Function<String, Object> subqueries() {
+    /** What subqueries find, which are executed once if they do not depend on the candidate. */
+    private Function<String, List<Object>> subqueries() {
         return name -> {
             QueryCompilation subquery = compilation.getCompilationForSubquery(name);
             if (subquery == null) {
@@ -209,11 +209,10 @@ final class QueryExecution implements Evaluator.Source {
             if (!plan.isComplete() || plan.isProcessedFurther()) {
                 throw new Untranslatable("a subquery is " + plan.nativeQuery());
             }
-            List<Object> values = queries.all(
+            return queries.all(
                     plan.nativeQuery().text(),
                     plan.nativeQuery().parameters(),
                     row -> plan.columns() == null ? queries.object(row.oid()) : row(row, plan.columns()));
-            return result(subquery, values);
         };
     }
 
@@ -231,21 +230,13 @@ final class QueryExecution implements Evaluator.Source {
         return definition != null && definition.getCandidateExpression() != null;
     }
 
-    /** The value of a subquery that is one aggregate, or all its values. */
-    private static Object result(QueryCompilation subquery, List<Object> values) {
-        boolean isSingle = subquery.getExprResult() != null
-                && subquery.getExprGrouping() == null
-                && ResultColumns.isAggregate(subquery.getExprResult()[0]);
-        return isSingle ? values.isEmpty() ? null : values.get(0) : values;
-    }
-
     @Override
-    public Object subquery(String name, Evaluator.Row row) {
+    public List<Object> subquery(String name, Evaluator.Row row) {
         QueryCompilation subquery = compilation.getCompilationForSubquery(name);
         if (subquery == null) {
             throw new NucleusUserException("the subquery " + name + " cannot be evaluated in memory");
         }
-        return result(subquery, subquery(name, subquery).rows(null, row));
+        return subquery(name, subquery).rows(null, row);
     }
 
     @Override
@@ -285,7 +276,7 @@ final class QueryExecution implements Evaluator.Source {
             values.removeIf(Objects::isNull);
             Expression argument = plan.distinctAggregate().getArguments().get(0).getLeft();
             Object aggregate = Aggregates.compute(
-                    plan.distinctAggregate(), values, evaluator().order(argument));
+                    plan.distinctAggregate(), values, evaluator().order(argument), isJpql);
             return map(ranged(new ArrayList<>(Collections.singletonList(aggregate))));
         }
         int size = columns.size() - plan.groupFilter().size();
@@ -419,7 +410,11 @@ final class QueryExecution implements Evaluator.Source {
         }
         if (type == Query.QueryType.BULK_UPDATE) {
             List<Object> objects = drained(result);
-            objects.forEach(this::update);
+            // All values are those before the changes.
+            List<Object[]> values = objects.stream().map(this::newValues).toList();
+            for (int i = 0; i < values.size(); i++) {
+                update(objects.get(i), values.get(i));
+            }
             context.flushInternal(true);
             return (long) objects.size();
         }
@@ -431,21 +426,27 @@ final class QueryExecution implements Evaluator.Source {
 
     /** All objects of a result, which is closed. */
     private static List<Object> drained(Object result) {
-        List<Object> objects = new ArrayList<>((Collection<?>) result);
-        if (result instanceof StreamedResult<?> streamed) {
-            streamed.close();
+        try {
+            return new ArrayList<>((Collection<?>) result);
+        } finally {
+            if (result instanceof StreamedResult<?> streamed) {
+                streamed.close();
+            }
         }
-        return objects;
     }
 
-    private void update(Object object) {
-        DNStateManager manager = context.findStateManager(object);
+    private Object[] newValues(Object object) {
         Evaluator evaluator = evaluator();
         Evaluator.Row row = new Evaluator.Row(Map.of(compilation.getCandidateAlias(), object), null);
         Object[] values = new Object[compilation.getExprUpdate().length];
         for (int i = 0; i < values.length; i++) {
             values[i] = evaluator.value(compilation.getExprUpdate()[i].getRight(), row);
         }
+        return values;
+    }
+
+    private void update(Object object, Object[] values) {
+        DNStateManager manager = context.findStateManager(object);
         for (int i = 0; i < values.length; i++) {
             assign(manager, (DyadicExpression) compilation.getExprUpdate()[i], values[i]);
         }

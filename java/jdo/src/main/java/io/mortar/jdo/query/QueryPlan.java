@@ -4,9 +4,11 @@ import io.mortar.jdo.MortarStoreManager;
 import io.mortar.jdo.StoreQueries;
 import io.mortar.jdo.mapping.ClassMapping;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.Function;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
@@ -43,6 +45,9 @@ final class QueryPlan {
     private final Operands operands;
     private final Scope scope;
     private final List<String> inMemory = new ArrayList<>();
+    /** The tests of embedded objects that all candidates satisfy which the store finds. */
+    private final Set<String> present = new HashSet<>();
+
     private final StoreQueries queries;
     /** The columns of a result that the store computes; null if it returns objects. */
     private List<ResultColumn> columns;
@@ -60,7 +65,7 @@ final class QueryPlan {
             CompiledQuery compiled,
             ClassMapping candidate,
             Map<?, ?> values,
-            Function<String, Object> subqueries,
+            Function<String, List<Object>> subqueries,
             boolean isJpql,
             boolean isSubquery) {
         ExecutionContext context = compiled.context();
@@ -148,6 +153,8 @@ final class QueryPlan {
             filter = filter == null ? join : new DyadicExpression(join, Expression.OP_AND, filter);
         }
         Conditions.Filter translated = new Conditions(operands, compilation, isJpql).filter(filter);
+        present.addAll(conditions);
+        present.addAll(translated.present());
         if (translated.text() != null) {
             conditions.add(translated.text());
         }
@@ -264,9 +271,20 @@ final class QueryPlan {
         return result != null && !isSelf(result);
     }
 
+    /** Refuses members of embedded objects that may be null: the store would have zero for them. */
+    private void requirePresent(Expression... expressions) {
+        for (Expression each : expressions) {
+            if (!present.containsAll(operands.presences(each))) {
+                throw new Untranslatable("a member of an embedded object that is null is stored as zero");
+            }
+        }
+    }
+
     private void translateResult() {
         try {
             List<Expression> result = resultExpressions();
+            requirePresent(result.toArray(Expression[]::new));
+            requirePresent(compilation.getExprHaving());
             if (isDistinctAggregate(result)) {
                 translateDistinctAggregate((InvokeExpression) result.get(0));
                 return;
@@ -365,6 +383,7 @@ final class QueryPlan {
     private void addGroups(List<ResultColumn> translated, boolean aggregates) {
         if (compilation.getExprGrouping() != null) {
             List<String> selected = translated.stream().map(ResultColumn::text).toList();
+            requirePresent(compilation.getExprGrouping());
             for (Expression key : compilation.getExprGrouping()) {
                 String column = operands.term(key).text();
                 text.group(column);
@@ -412,6 +431,7 @@ final class QueryPlan {
 
     private String key(OrderExpression order) {
         Expression by = aliased(compilation, order.getLeft());
+        requirePresent(by);
         String key;
         if (ResultColumns.isAggregate(by)) {
             key = new ResultColumns(operands, queries, isJpql).column(by).text();

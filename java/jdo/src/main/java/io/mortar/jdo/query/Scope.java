@@ -143,7 +143,8 @@ final class Scope {
                 object.kind() == Term.Kind.EMBEDDED ? ownerOf(object.text()) : isRoot ? "" : object.text() + '.';
         boolean isPath = object.isPath() || object.kind() == Term.Kind.REFERENCE && !isRoot;
         if (mapping instanceof ValueMapping value) {
-            return Term.value(before + QueryText.quote(value.column().name()), value.codec(), isPath);
+            return Term.value(
+                    before + QueryText.quote(value.column().name()), value.codec(), object.presence(), isPath);
         }
         if (mapping instanceof LargeObjectMapping content) {
             return Term.content(before + QueryText.quote(content.column().name()), isPath);

@@ -1,16 +1,23 @@
 package io.mortar.jdo.query;
 
+import io.mortar.FieldType;
 import io.mortar.jdo.MortarStoreManager;
 import io.mortar.jdo.mapping.ValueCodec;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
+import org.datanucleus.store.query.expression.CaseExpression;
+import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
+import org.datanucleus.store.query.expression.InvokeExpression;
+import org.datanucleus.store.query.expression.Literal;
 import org.datanucleus.store.query.expression.PrimaryExpression;
 import org.datanucleus.store.query.expression.VariableExpression;
 
@@ -43,6 +50,12 @@ final class StoredOrder {
         return Values.order(ordered(left, codec), ordered(right, codec));
     }
 
+    /** Whether an expression is a member that is stored as a text. */
+    boolean isText(Expression expression) {
+        ValueCodec codec = codec(expression);
+        return codec != null && codec.type().equals(FieldType.STRING);
+    }
+
     private static Object ordered(Object value, ValueCodec codec) {
         if (codec == null || !(value instanceof Enum<?> || value instanceof String)) {
             return value;
@@ -60,22 +73,52 @@ final class StoredOrder {
     }
 
     private ValueCodec find(Expression expression) {
-        if (!(expression instanceof PrimaryExpression path)) {
+        if (expression instanceof PrimaryExpression path) {
+            return ofPath(path);
+        }
+        // A value of a member that a function, an aggregate or a condition passes on.
+        List<Expression> passed = new ArrayList<>();
+        if (expression instanceof InvokeExpression invoke) {
+            passed.add(invoke.getLeft());
+            passed.addAll(invoke.getArguments() == null ? List.of() : invoke.getArguments());
+        } else if (expression instanceof CaseExpression cases) {
+            cases.getConditions().forEach(each -> passed.add(each.getActionExpression()));
+            passed.add(cases.getElseExpression());
+        } else if (expression.getOperator() == Expression.OP_DISTINCT) {
+            passed.add(expression.getLeft());
+        }
+        return passed.stream()
+                .filter(Objects::nonNull)
+                .map(this::find)
+                .filter(Objects::nonNull)
+                .findFirst()
+                .orElse(null);
+    }
+
+    private ValueCodec ofPath(PrimaryExpression path) {
+        List<String> names = path.getTuples();
+        if (path.getLeft() instanceof VariableExpression variable) {
+            return find(Variables.type(compilation, variable.getId()), names);
+        }
+        if (path.getLeft() instanceof DyadicExpression cast && cast.getOperator() == Expression.OP_CAST) {
+            String name = String.valueOf(((Literal) cast.getRight()).getLiteral());
+            return find(query.resolveClassDeclaration(name), names);
+        }
+        if (path.getLeft() != null) {
             return null;
         }
-        List<String> names = path.getTuples();
-        Class<?> ofFirst = path.getLeft() == null ? Variables.type(compilation, names.get(0)) : null;
-        boolean isNamed = ofFirst != null && names.size() > 1;
-        Class<?> root = path.getLeft() instanceof VariableExpression variable
-                ? Variables.type(compilation, variable.getId())
-                : isNamed ? ofFirst : path.getLeft() == null ? compilation.getCandidateClass() : null;
-        return root == null ? null : find(root, isNamed ? names.subList(1, names.size()) : names);
+        Class<?> ofFirst = names.size() > 1 ? Variables.type(compilation, names.get(0)) : null;
+        return ofFirst == null
+                ? find(compilation.getCandidateClass(), names)
+                : find(ofFirst, names.subList(1, names.size()));
     }
 
     private ValueCodec find(Class<?> root, List<String> path) {
-        AbstractClassMetaData metadata = query.getExecutionContext()
-                .getMetaDataManager()
-                .getMetaDataForClass(root, query.getExecutionContext().getClassLoaderResolver());
+        AbstractClassMetaData metadata = root == null
+                ? null
+                : query.getExecutionContext()
+                        .getMetaDataManager()
+                        .getMetaDataForClass(root, query.getExecutionContext().getClassLoaderResolver());
         if (metadata == null || metadata.isEmbeddedOnly()) {
             return null;
         }

@@ -20,6 +20,7 @@ import io.mortar.jdo.mapping.ValueCodec;
  * @param inverse the relation, whose owner has the expression `owner`
  * @param owner of inverse relations: the object that has the collection
  * @param constant the value of a literal or a parameter
+ * @param presence the test whether there is an embedded object; also of its values, and null if there always is one
  * @param isPath whether the expression is a path through a reference, so that it is null if the reference is
  */
 record Term(
@@ -32,6 +33,7 @@ record Term(
         InverseMapping inverse,
         Term owner,
         Object constant,
+        String presence,
         boolean isPath) {
     enum Kind {
         VALUE,
@@ -44,32 +46,48 @@ record Term(
     }
 
     static Term value(String text, ValueCodec codec, boolean isPath) {
-        return new Term(text, Kind.VALUE, codec, null, null, null, null, null, null, isPath);
+        return value(text, codec, null, isPath);
+    }
+
+    /** A value, perhaps of an embedded object. */
+    static Term value(String text, ValueCodec codec, String presence, boolean isPath) {
+        return new Term(text, Kind.VALUE, codec, null, null, null, null, null, null, presence, isPath);
     }
 
     static Term reference(String text, ClassMapping type, boolean isPath) {
         return new Term(
-                text, Kind.REFERENCE, null, type, type == null ? null : type.members(), null, null, null, null, isPath);
+                text,
+                Kind.REFERENCE,
+                null,
+                type,
+                type == null ? null : type.members(),
+                null,
+                null,
+                null,
+                null,
+                null,
+                isPath);
     }
 
     static Term embedded(String text, EmbeddedMapping mapping, boolean isPath) {
-        return new Term(text, Kind.EMBEDDED, null, null, mapping.members(), null, null, null, null, isPath);
+        String presence = mapping.member().isPrimaryKey() ? null : text + " != null";
+        return new Term(text, Kind.EMBEDDED, null, null, mapping.members(), null, null, null, null, presence, isPath);
     }
 
     static Term container(String text, ContainerMapping mapping, boolean isPath) {
-        return new Term(text, Kind.CONTAINER, null, null, null, mapping, null, null, null, isPath);
+        return new Term(text, Kind.CONTAINER, null, null, null, mapping, null, null, null, null, isPath);
     }
 
     static Term inverse(InverseMapping mapping, Term owner) {
-        return new Term(null, Kind.INVERSE, null, null, null, null, mapping, owner, null, owner.isPath());
+        return new Term(null, Kind.INVERSE, null, null, null, null, mapping, owner, null, null, owner.isPath());
     }
 
     static Term content(String text, boolean isPath) {
-        return new Term(text, Kind.CONTENT, null, null, null, null, null, null, null, isPath);
+        return new Term(text, Kind.CONTENT, null, null, null, null, null, null, null, null, isPath);
     }
 
     static Term constant(Object value) {
-        return new Term(null, Kind.CONSTANT, null, null, null, null, null, null, value, false);
+        return new Term(null, Kind.CONSTANT, null, null, null, null, null, null, value, null, false);
     }
 
     boolean isConstant() {
@@ -78,6 +96,11 @@ record Term(
 
     boolean isNull() {
         return isConstant() && constant == null;
+    }
+
+    /** Whether this is a member of an embedded object that is stored as zero if the embedded object is null. */
+    boolean isZeroForNull() {
+        return kind == Kind.VALUE && presence != null && codec != null && codec.zero() != null;
     }
 
     boolean isBoolean() {

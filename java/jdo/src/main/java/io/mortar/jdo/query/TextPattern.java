@@ -2,6 +2,9 @@ package io.mortar.jdo.query;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.regex.Pattern;
+import java.util.regex.PatternSyntaxException;
+import org.datanucleus.exceptions.NucleusUserException;
 
 /** A pattern of JPQL's LIKE or a regular expression of JDOQL's matches that consists of texts and gaps. */
 final class TextPattern {
@@ -55,6 +58,39 @@ final class TextPattern {
         }
         texts.add(text.toString());
         return new TextPattern(texts);
+    }
+
+    /** The character that a pattern of LIKE has before one that stands for itself; null for the default. */
+    static char escape(Object character) {
+        String text = character == null ? "\\" : character.toString();
+        if (text.length() != 1) {
+            throw new NucleusUserException("ESCAPE needs one character, and '" + text + "' has " + text.length());
+        }
+        return text.charAt(0);
+    }
+
+    /** Whether a text has the form of a pattern of LIKE. */
+    static boolean isLike(String text, String pattern, char escape) {
+        StringBuilder expression = new StringBuilder();
+        int[] characters = pattern.codePoints().toArray();
+        for (int i = 0; i < characters.length; i++) {
+            boolean isEscaped = characters[i] == escape && i + 1 < characters.length;
+            int character = characters[isEscaped ? ++i : i];
+            expression.append(
+                    !isEscaped && character == '%'
+                            ? ".*"
+                            : !isEscaped && character == '_' ? "." : Pattern.quote(Character.toString(character)));
+        }
+        return matches(text, expression.toString());
+    }
+
+    /** Whether a text has the form of a regular expression, in which {@code .} is any character. */
+    static boolean matches(String text, String expression) {
+        try {
+            return Pattern.compile(expression, Pattern.DOTALL).matcher(text).matches();
+        } catch (PatternSyntaxException error) {
+            throw new NucleusUserException("not a regular expression: " + error.getMessage(), error);
+        }
     }
 
     /** The test whether a string has this form. */

@@ -38,8 +38,9 @@ final class ValueIndex {
     }
 
     private static Class<?> kindOf(Object value) {
+        // A float and a double can be the same without equal hashes.
         return value instanceof Number
-                ? Number.class
+                ? value instanceof Float ? Float.class : Number.class
                 : value instanceof Persistable
                         ? Persistable.class
                         : Values.plain(value) instanceof String ? String.class : value.getClass();

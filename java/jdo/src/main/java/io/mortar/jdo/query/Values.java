@@ -1,5 +1,6 @@
 package io.mortar.jdo.query;
 
+import io.mortar.jdo.mapping.Containers;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.time.Instant;
@@ -51,10 +52,12 @@ final class Values {
         Object one = aligned(left, right);
         Object other = aligned(right, left);
         if (one instanceof Number first && other instanceof Number second) {
-            boolean isExact = isFinite(first) && isFinite(second);
+            boolean isExact = isFinite(first) && isFinite(second) && !(isFloating(first) && isFloating(second));
             return isExact
                     ? decimal(first).compareTo(decimal(second))
-                    : Double.compare(first.doubleValue(), second.doubleValue());
+                    : first.doubleValue() == second.doubleValue()
+                            ? 0
+                            : Double.compare(first.doubleValue(), second.doubleValue());
         }
         try {
             return ((Comparable<Object>) one).compareTo(other);
@@ -119,6 +122,13 @@ final class Values {
         }
         double approximate = number.doubleValue();
         return Double.isFinite(approximate) ? decimal(number).stripTrailingZeros() : (Object) approximate;
+    }
+
+    /**
+     * A value with the equality by which the store groups: that of numbers by their value, and of arrays by elements.
+     */
+    static Object groupKey(Object value) {
+        return value != null && value.getClass().isArray() ? Containers.elements(value) : hashable(value);
     }
 
     static Object plain(Object value) {

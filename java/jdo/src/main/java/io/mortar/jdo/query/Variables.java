@@ -12,6 +12,7 @@ import java.util.Set;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.compiler.Symbol;
+import org.datanucleus.store.query.compiler.SymbolTable;
 import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.InvokeExpression;
@@ -134,7 +135,7 @@ final class Variables {
                         each instanceof VariableExpression && !free(each, row).isEmpty())) {
             return null;
         }
-        Object container = evaluator.value(part.getLeft(), row);
+        Object container = evaluator.values(part.getLeft(), row);
         String operation = ((InvokeExpression) part).getOperation();
         List<Row> rows = new ArrayList<>();
         if (operation.equals("containsEntry")) {
@@ -192,7 +193,7 @@ final class Variables {
             return null;
         }
         // A variable is an object: it never equals null.
-        Object value = evaluator.scalar(other, row);
+        Object value = evaluator.value(other, row);
         List<Row> rows = new ArrayList<>();
         add(value == null ? null : with(row, side, value), rows);
         return rows;
@@ -243,7 +244,7 @@ final class Variables {
             if (path != null) {
                 ValueIndex index = indexes.computeIfAbsent(path, each -> index(variable, each));
                 Expression other = path == part.getLeft() ? part.getRight() : part.getLeft();
-                return index.candidates(evaluator.scalar(other, row));
+                return index.candidates(evaluator.value(other, row));
             }
         }
         return extent(variable);
@@ -279,12 +280,18 @@ final class Variables {
         return source.extent(type);
     }
 
-    /** The declared type of a variable, or the one that its use implies; null if there is none. */
+    /**
+     * The declared type of a variable of a query or of one around it, or the one that its use implies; null if there is
+     * none.
+     */
     static Class<?> type(QueryCompilation compilation, String variable) {
-        Symbol symbol = compilation.getSymbolTable() == null
-                ? null
-                : compilation.getSymbolTable().getSymbol(variable);
-        return symbol == null ? null : symbol.getValueType();
+        for (SymbolTable table = compilation.getSymbolTable(); table != null; table = table.getParentSymbolTable()) {
+            Symbol symbol = table.getSymbol(variable);
+            if (symbol != null) {
+                return symbol.getValueType();
+            }
+        }
+        return null;
     }
 
     /** Whether a variable has a type, an element of a container, or a subquery that it stands for. */
