@@ -389,10 +389,11 @@ impl Segments {
             if pool.spares.len() < SPARES && sealed.len == self.segment_len {
                 let spare = format!("{DIR}/spare-{}", pool.next_spare);
                 pool.next_spare += 1;
-                self.disk.rename(&name, &spare)?;
-                pool.spares.push(spare);
+                if is_there(self.disk.rename(&name, &spare))? {
+                    pool.spares.push(spare);
+                }
             } else {
-                self.disk.remove(&name)?;
+                is_there(self.disk.remove(&name))?;
             }
         }
         Ok(())
@@ -410,6 +411,14 @@ impl Segments {
         self.create_zeroed(&name, self.segment_len)?;
         self.pool.lock().spares.push(name);
         Ok(())
+    }
+}
+
+/// Whether a segment was there that is not needed any more: somebody may have removed its file.
+fn is_there(freed: io::Result<()>) -> io::Result<bool> {
+    match freed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        freed => freed.map(|()| true),
     }
 }
 

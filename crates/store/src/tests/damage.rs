@@ -1,5 +1,6 @@
-//! Random damage of all files of a store at rest. A damaged store is refused by name, or each read gives the truth or an error, a
-//! scrub names what cannot be read, and changes go on.
+//! Random damage of the files of a store, at rest or while it is open. A damaged store is refused by name, or each read gives the truth or an
+//! error, a scrub names what cannot be read, and changes go on. Pages of the B-tree are damaged below an open one elsewhere
+//! (`engine/tree/tests/fuzz.rs`).
 //!
 //! `MORTAR_DAMAGE_ROUNDS` sets the number of damaged stores, `MORTAR_DAMAGE_SEED` the first seed.
 
@@ -45,13 +46,20 @@ struct Outcomes {
 }
 
 fn put(store: &Store, truth: &mut Truth, random: &mut StdRng, is_logged: bool) {
-    let mut changes = RowChanges::new();
+    try_put(store, truth, random, is_logged).unwrap();
+}
+
+/// Changes some rows. If that fails, it returns their keys: nobody knows whether they were changed.
+fn try_put(store: &Store, truth: &mut Truth, random: &mut StdRng, is_logged: bool) -> Result<(), Vec<Vec<u8>>> {
+    let before = truth.clone();
+    let (mut changes, mut keys) = (RowChanges::new(), Vec::new());
     for _ in 0..random.random_range(1..12) {
         let number: u32 = random.random_range(0..400);
         let key = number.wrapping_mul(2_654_435_761).to_be_bytes().to_vec();
         if is_logged && truth.logged.contains(&key) {
             continue;
         }
+        keys.push(key.clone());
         let len =
             if random.random_bool(0.05) { random.random_range(2000..30_000) } else { random.random_range(0..900) };
         if random.random_bool(0.85) {
@@ -66,7 +74,11 @@ fn put(store: &Store, truth: &mut Truth, random: &mut StdRng, is_logged: bool) {
             truth.logged.push(key);
         }
     }
-    store.commit_rows(changes).unwrap();
+    store.commit_rows(changes).map(drop).map_err(|error| {
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        *truth = before;
+        keys
+    })
 }
 
 impl World {
@@ -113,10 +125,14 @@ fn files(dir: &Path) -> Vec<String> {
 }
 
 /// Damages one file; returns its name and what was done.
-fn mutate(world: &World, dir: &Path, random: &mut StdRng) -> (String, &'static str) {
+fn mutate_any(world: &World, dir: &Path, random: &mut StdRng) -> (String, &'static str) {
     let names = files(dir);
     // The B-tree has the most ways to be damaged.
     let name = if random.random_bool(0.5) { "tree/rows" } else { &names[random.random_range(0..names.len())] };
+    mutate(world, dir, name, random)
+}
+
+fn mutate(world: &World, dir: &Path, name: &str, random: &mut StdRng) -> (String, &'static str) {
     let path = dir.join(name);
     let Ok(mut bytes) = fs::read(&path) else { return (name.to_owned(), "removed before") };
     let older = fs::read(world.older.path().join(name)).unwrap_or_default();
@@ -159,7 +175,7 @@ fn mutate(world: &World, dir: &Path, random: &mut StdRng) -> (String, &'static s
             bytes.copy_within(from..from + BLOCK, to);
             "a page in a wrong place"
         }
-        6 | 7 if older.len() >= BLOCK => {
+        6 | 7 if older.len().min(len) >= BLOCK => {
             let from = block(random, len.min(older.len()));
             bytes[from..from + BLOCK].copy_from_slice(&older[from..from + BLOCK]);
             "an older page"
@@ -237,7 +253,7 @@ fn round(world: &World, seed: u64, outcomes: &mut Outcomes) {
     let mut damaged = Vec::new();
     for _ in 0..[1, 1, 1, 2, 4][random.random_range(0..5)] {
         if files(dir.path()).len() > 2 {
-            damaged.push(mutate(world, dir.path(), &mut random));
+            damaged.push(mutate_any(world, dir.path(), &mut random));
         }
     }
     // A failure shows it.
@@ -296,8 +312,70 @@ fn round(world: &World, seed: u64, outcomes: &mut Outcomes) {
     read_all(&store, &truth, &mut |_| false);
 }
 
+/// Damages files of a store that is open, other than its B-tree; reads, scrubs and changes it, and opens it again.
+fn round_while_open(world: &World, seed: u64, outcomes: &mut Outcomes) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let dir = tempfile::tempdir().unwrap();
+    copy_tree(world.sound.path(), dir.path());
+    let store = Store::open(dir.path(), small_options()).unwrap();
+    let mut truth = world.truth.clone();
+    let change = |truth: &mut Truth, random: &mut StdRng| {
+        (0..random.random_range(0..4)).try_for_each(|_| try_put(&store, truth, random, true))?;
+        if random.random_bool(0.3) {
+            store.install().unwrap();
+            truth.logged.clear();
+        }
+        Ok(())
+    };
+    change(&mut truth, &mut random).unwrap();
+    let mut damaged = Vec::new();
+    for _ in 0..random.random_range(1..4) {
+        let names: Vec<String> = files(dir.path()).into_iter().filter(|name| name != "tree/rows").collect();
+        damaged.push(mutate(world, dir.path(), &names[random.random_range(0..names.len())], &mut random));
+    }
+    println!("seed {seed}, while it is open: {damaged:?}");
+    let failed = read_all(&store, &truth, &mut |_| false);
+    let scrub = store.scrub(&()).unwrap();
+    assert!(failed == 0 || !scrub.is_clean(), "the scrub finds nothing: {damaged:?}");
+    // The log ends when a file that it needs is gone.
+    let unknown: Vec<Vec<u8>> = change(&mut truth, &mut random).err().unwrap_or_default();
+    assert_eq!(read_all(&store, &truth, &mut |_| false), failed, "{damaged:?}");
+    drop(store);
+    let store = match Store::open(dir.path(), small_options()) {
+        Ok(store) => store,
+        Err(error) => {
+            let names = ["log", "tree", "B-tree", "blobs/", "STORE", "content "];
+            assert!(names.iter().any(|name| error.message().contains(name)), "the error names nothing: {error}");
+            outcomes.refused += 1;
+            return;
+        }
+    };
+    // Only a damaged record can hide that the last frames are gone.
+    let may_be_cut = damaged.iter().any(|(name, _)| name == "log/tail") && damaged.len() > 1;
+    let mut is_cut = false;
+    let failed = read_all(&store, &truth, &mut |key| {
+        let is_unknown = unknown.iter().any(|unknown| unknown == key);
+        is_cut |= !is_unknown;
+        is_unknown || may_be_cut && truth.logged.iter().any(|logged| logged == key)
+    });
+    match failed {
+        _ if is_cut => outcomes.cut += 1,
+        0 => outcomes.equal += 1,
+        _ => outcomes.errors += 1,
+    }
+}
+
 #[test]
 fn damage_of_any_file_is_refused_by_name_or_costs_only_what_it_hits() {
+    check_rounds(round);
+}
+
+#[test]
+fn damage_of_any_file_below_an_open_store_is_found_and_costs_only_what_it_hits() {
+    check_rounds(round_while_open);
+}
+
+fn check_rounds(round: fn(&World, u64, &mut Outcomes)) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let rounds = number("MORTAR_DAMAGE_ROUNDS").unwrap_or(ROUNDS);
     let first = number("MORTAR_DAMAGE_SEED").unwrap_or(0);
