@@ -187,6 +187,8 @@ fn removed_objects_lose_their_names() {
         }
         assert_eq!(server.run(&["rm", "/one", "/tree/a", "/two"]).code, 3);
         assert_eq!(server.run(&["get", "/one"]).ok(), "/one", "nothing is deleted if one is missing");
+        assert_eq!(run_json(server, &["rm", "/one", "/one"])["deleted"], 1, "both names exist before");
+        server.run_with_input(&["put", "-", "/one"], "/one").ok();
         assert_eq!(run_json(server, &["rm", "-f", "/one", "/tree/a", "/one", "/two"])["deleted"], 2);
         assert_eq!(server.run(&["ls", "-r"]).ok(), "/other/\n/treetop");
         let exported = server.dir().join("exported");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -101,17 +102,16 @@ impl CommandContext {
         self.retry = Some(retry);
     }
 
-    /// The servers in the order in which they are tried: those that were named, else the one of the local data directory
-    /// and the one at the default port.
+    /// The servers in the order in which they are tried: those that were named, else the one of the local data directory, and if none listens
+    /// there, the one at the default port.
     fn candidate_urls(&self) -> Vec<String> {
         match &self.server {
             Some(url) => split_hosts(url),
             // A socket without a server was left by a crash.
-            None => socket_in(Path::new(DATA))
-                .map(|socket| socket_url(&socket))
-                .into_iter()
-                .chain([DEFAULT_URL.to_owned()])
-                .collect(),
+            None => match socket_in(Path::new(DATA)).filter(|socket| UnixStream::connect(socket).is_ok()) {
+                Some(socket) => vec![socket_url(&socket)],
+                None => vec![DEFAULT_URL.to_owned()],
+            },
         }
     }
 

@@ -206,9 +206,10 @@ impl Shared {
                 bar.tick();
             }
             DisplayMode::Lines => {
-                let left = self.left_text();
-                let separator = if left.is_empty() { "" } else { ", " };
-                let line = format!("{}: {}{separator}{left}\n", self.title, self.done_text());
+                let parts = [self.done_text(), self.left_text()].into_iter().filter(|part| !part.is_empty());
+                let amount = parts.collect::<Vec<_>>().join(", ");
+                let amount = if amount.is_empty() { "begun" } else { &amount };
+                let line = format!("{}: {amount}\n", self.title);
                 // An error of the error stream itself cannot be reported.
                 let _ = io::stderr().lock().write_all(line.as_bytes());
             }

@@ -113,6 +113,8 @@ fn bugs_are_listed_with_their_rules() {
 #[test]
 fn the_nightly_run_has_scenarios_and_seeds() {
     let scenarios = "tests/scenarios";
+    let (code, out, error) = call(&["nightly", "--seeds", "0..2", "--least-cuts", "1000", "--scenarios", scenarios]);
+    assert!(code == 1 && out.contains("1000 cuts were wanted"), "{out}{error}");
     let (code, out, error) = call(&["nightly", "--seeds", "0..2", "--scenarios", scenarios]);
     assert_eq!(code, 0, "{out}{error}");
     assert!(out.contains("scenarios, in which") && out.contains("2 seeds, 4 runs"), "{out}");

@@ -48,8 +48,9 @@ impl Report for DeleteReport {
 
 pub(crate) async fn run(args: Rm, session: &mut CommandContext) -> Result {
     let cluster = session.cluster().await?;
-    // Nothing is deleted if one of several is missing.
-    if !args.force && args.targets.len() > 1 {
+    // Nothing is deleted if one of several is missing. One that goes meanwhile is below another one, the same, or deleted by somebody else.
+    let all_exist = !args.force && args.targets.len() > 1;
+    if all_exist {
         for target in &args.targets {
             target.stat(&cluster).await?;
         }
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: Rm, session: &mut CommandContext) -> Result {
     for target in &args.targets {
         match delete(target, args.recursive, &cluster).await {
             Ok(deleted) => report.deleted += deleted,
-            Err(failure) if args.force && failure.exit() == Exit::NotFound => {}
+            Err(failure) if (args.force || all_exist) && failure.exit() == Exit::NotFound => {}
             Err(failure) => return Err(failure),
         }
     }

@@ -10,6 +10,9 @@ use protocol::tree::Up;
 use super::peer_client::{PeerClient, bytes_of, check_clock, pages_of};
 use super::plant::{Bug, planted};
 
+/// Sessions of one client on one connection, at most. A client has one, and another one after each that was lost.
+const MAX_SESSIONS: usize = 1024;
+
 /// The connections below a cache node. `A` is the address of one.
 pub(crate) struct Downstreams<A> {
     /// How many bits of a session's number follow the number of its client.
@@ -78,6 +81,9 @@ impl<A: Clone + PartialEq> Downstreams<A> {
             replaced = self.check_number(client, self.client_of(holder))?;
         }
         client.check_pages(node, pages_of(message))?;
+        if matches!(message, Up::Renew { .. }) && !planted(Bug::SessionsUnbounded) {
+            self.check_sessions(holder)?;
+        }
         match message {
             Up::Renew { replaces: Some(before), .. } if !planted(Bug::ForeignReplacement) => {
                 replaced = replaced.or(self.check_number(client, self.client_of(*before))?);
@@ -92,6 +98,20 @@ impl<A: Clone + PartialEq> Downstreams<A> {
             _ => {}
         }
         Ok(replaced)
+    }
+
+    /// Checks that a client does not open more and more sessions: each takes memory until the connection ends.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`].
+    fn check_sessions(&self, holder: HolderId) -> Result<()> {
+        let session = (1 << self.session_bits) - 1;
+        let all = HolderId(holder.0 & !session)..=HolderId(holder.0 | session);
+        if self.holders.contains_key(&holder) || self.holders.range(all).count() < MAX_SESSIONS {
+            return Ok(());
+        }
+        let what = format!("a client has {MAX_SESSIONS} sessions on one connection: it has to connect again");
+        Err(Error::new(ErrorKind::TooLarge, what))
     }
 
     /// Checks that a number is the client's own. A client that connects again takes its number over from its earlier connection, which is

@@ -19,6 +19,9 @@ pub(crate) struct Arguments {
     /// How often each cluster is backed up, restored and judged, if its stores have logs to hold; default: at most three times.
     #[arg(long, value_name = "N")]
     backups: Option<u16>,
+    /// Fail if clusters were restored from fewer cuts.
+    #[arg(long, value_name = "N", default_value = "0")]
+    least_cuts: u64,
     /// Threads; default: one for each core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -47,6 +50,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
         status(format_args!("interrupted"));
     }
     result(format_args!("{}", totals.line()));
+    if totals.cuts < arguments.least_cuts {
+        result(format_args!("{} cuts were wanted: run more seeds", arguments.least_cuts));
+        found = CommandResult::Failed;
+    }
     for one in &failed {
         let first = one.wrong.lines().next().unwrap_or_default();
         result(format_args!("seed {}: {first} (mortar-sim run --seeds {} shows how)", one.seed, one.seed));

@@ -355,6 +355,25 @@ fn client_uses_its_own_sessions_and_transactions_only() {
 }
 
 #[test]
+fn client_opens_a_bounded_number_of_sessions() {
+    assert_noticed(&[Bug::SessionsUnbounded], || {
+        let mut client = client(1, "reader");
+        let mut driver = driver_with_client(&mut client, 7);
+        let renew_session = |number| {
+            let ClientMessage::Up { node, message, .. } = renew(7, None) else { panic!("no session is opened") };
+            ClientMessage::Up { node, holder: HolderId(holder(7).0 + number), message }
+        };
+        for session in 1..1024 {
+            send(&mut driver, &mut client, renew_session(session));
+        }
+        assert_eq!(refused(&mut driver, &mut client, renew_session(1024)), ErrorKind::TooLarge);
+        send(&mut driver, &mut client, renew_session(5));
+        driver.client_disconnected(&client, NOW);
+        assert_eq!(driver.holder_count(), 0);
+    });
+}
+
+#[test]
 fn client_uses_no_number_that_it_was_not_given() {
     assert_noticed(&[Bug::NumberOfAnother], || {
         let mut driver = driver_with_client(&mut client(1, "writer"), 7);
