@@ -142,6 +142,7 @@ impl<A: Clone + PartialEq> SpaceStatuses<A> {
             }
             watched.status = Some(status);
         }
+        self.spaces.retain(|space, watched| !watched.watchers.is_empty() || catalog.space_by_id(*space).is_some());
         if *self.stopped != stopped {
             self.stopped = Arc::new(stopped);
         }
@@ -235,5 +236,16 @@ mod tests {
         assert_eq!(expected, Reachability::Expected(5));
         assert_eq!(next(Some(expected), false, 4 + GRACE_MS), expected);
         assert_eq!(next(Some(expected), false, 5 + GRACE_MS), Reachability::Unreachable(5 + GRACE_MS));
+    }
+
+    #[test]
+    fn space_that_was_removed_is_forgotten_with_its_last_watcher() {
+        let (mut statuses, catalog) = (SpaceStatuses::default(), Catalog::default());
+        statuses.watch(SpaceId(9), &1_u8);
+        statuses.update(&catalog, |_| true, 5);
+        assert_eq!(statuses.spaces.len(), 1);
+        statuses.unwatch(SpaceId(9), &1);
+        statuses.update(&catalog, |_| true, 6);
+        assert!(statuses.spaces.is_empty());
     }
 }

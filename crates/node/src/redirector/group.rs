@@ -251,8 +251,12 @@ async fn keep_connected(group: Weak<Group>, upstream: Arc<Upstream>, client: Cli
         match upstream.dial_space(&space.name, Some(client.clone())).await {
             Ok((stream, terms)) if terms.space == space.id && terms.cluster == cluster => {
                 last_refusal = None;
-                pauses.reset();
+                let begun = Instant::now();
                 drive(&group, stream, &terms).await;
+                // A server that ends each connection at once is not asked again and again without a pause.
+                if begun.elapsed() > MAX_PAUSE {
+                    pauses.reset();
+                }
             }
             Ok(_) => {
                 // Members connect again, and learn the same if their connections lead there, too.
