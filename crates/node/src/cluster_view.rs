@@ -86,7 +86,7 @@ impl ClusterView {
             spaces,
             number_source: Box::new(numbers),
             source: None,
-            client_number_key: OnceCell::new_with(Some(ClientNumberKey::generate())),
+            client_number_key: OnceCell::new(),
             schema_cache: schemas,
             witnesses: WitnessTable::new(),
             clock: ProcessClock::of_catalogue(),
@@ -190,12 +190,22 @@ impl ClusterView {
         (self.number_source)(count).await
     }
 
+    /// Sets the key of client numbers of a view without a catalogue. One that is not set is random. The first key stays.
+    pub fn set_client_number_key(&self, key: ClientNumberKey) {
+        // An error means that there is a key.
+        let _ = self.client_number_key.set(key);
+    }
+
     /// The key by which all peer servers recognise the numbers that any of them has given to a client.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if it was not read yet and the catalogue cannot be reached.
     pub async fn client_number_key(&self) -> Result<&ClientNumberKey> {
-        self.client_number_key.get_or_try_init(async || Ok(self.editor()?.client_number_key().await?)).await
+        let read = async || match &self.source {
+            Some(catalogue) => Ok(catalogue.editor.client_number_key().await?),
+            None => Ok(ClientNumberKey::generate()),
+        };
+        self.client_number_key.get_or_try_init(read).await
     }
 
     // -------------------------------------------------------------------------------------------- the catalogue

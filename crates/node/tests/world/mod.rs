@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use client::AdminClient;
+use meta::catalog::ClientNumberKey;
 use model::{NodeId, SpaceId};
 use node::cluster_view::{ClusterView, SpaceView};
 use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
@@ -25,10 +26,13 @@ pub(crate) struct World {
 /// A cluster with one space, which has one logical node.
 pub(crate) fn view() -> Arc<ClusterView> {
     static NUMBERS: AtomicU64 = AtomicU64::new(100);
+    static KEY: LazyLock<ClientNumberKey> = LazyLock::new(ClientNumberKey::generate);
     let view = ClusterView::new(|count| {
         let first = NUMBERS.fetch_add(count, Ordering::Relaxed);
         Box::pin(async move { Ok(first) })
     });
+    // Clients stay connected over a restart.
+    view.set_client_number_key(KEY.clone());
     view.set_spaces([SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(1)] }]);
     view
 }
