@@ -166,16 +166,27 @@ impl Cluster {
         let config = self.process(name)["config"].as_str().expect("a process has a file").to_owned();
         assert!(Path::new(&config).exists(), "there is no {config}");
         self.wait_process_ended(name);
-        let output = self.dir.path().join(format!("{name}.output"));
-        let log = File::create(self.dir.path().join(format!("{name}.again"))).expect("a log");
-        let stdout = File::create(&output).expect("a file for the output");
+        let (output, log) =
+            (self.dir.path().join(format!("{name}.output")), self.dir.path().join(format!("{name}.again")));
         let role = name.split('-').next().expect("a name begins with its role");
-        let mut command = mortar(&["node", "--role", role, "--json", "--config", &config]);
-        command.stdout(stdout).stderr(log).envs(environment.iter().copied());
-        let mut child = spawn(command).expect("mortar starts");
-        let line = wait_ready(&mut child, &output);
-        self.restarted.push((name.to_owned(), child));
-        assert!(line.is_some(), "{name} is not ready:\n{}", self.log());
+        let until = Instant::now() + TEST_TIMEOUT;
+        loop {
+            let mut command = mortar(&["node", "--role", role, "--json", "--config", &config]);
+            let stdout = File::create(&output).expect("a file for the output");
+            command.stdout(stdout).stderr(File::create(&log).expect("a log")).envs(environment.iter().copied());
+            let mut child = spawn(command).expect("mortar starts");
+            if wait_ready(&mut child, &output).is_some() {
+                self.restarted.push((name.to_owned(), child));
+                return;
+            }
+            // A connection of another test may have got the port meanwhile.
+            let is_in_use = fs::read_to_string(&log).is_ok_and(|log| log.contains("Address already in use"));
+            if !is_in_use || Instant::now() > until {
+                self.restarted.push((name.to_owned(), child));
+                panic!("{name} is not ready:\n{}", self.log());
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
     }
 
     /// The output of `mortar cluster status` for each process, once `is_fine` accepts it.
