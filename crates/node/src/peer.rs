@@ -176,15 +176,18 @@ impl PeerRole {
     /// The number of a caller, if it has one.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`] if it was given to another client, or to one of another space.
+    /// [`ErrorKind::NotFound`] if the number was not given to this client, for this space, in this cluster.
     async fn admitted_number(&self, hello: &proto::Hello, space: &SpaceView) -> Result<Option<ClientId>> {
         let Some(ClientNumber { number, token }) = ClientNumber::of_hello(hello) else { return Ok(None) };
         let key = self.cluster_view.client_number_key().await?;
         if key.matches(space.id, number, &token) {
             return Ok(Some(ClientId(number)));
         }
-        let what = format!("client number {number} is another client's: connect again without it, to get a new one");
-        Err(Error::new(ErrorKind::Denied, what))
+        let what = format!(
+            "client number {number} was not given to this client here: the cluster, or the space of this name, is another \
+             one than before; connect again with a new client"
+        );
+        Err(Error::new(ErrorKind::NotFound, what))
     }
 
     /// What a caller may do in a space.

@@ -251,7 +251,7 @@ async fn number_of_a_client_is_of_use_to_that_client_only() {
         (world.client_number("main", 80).await.token, "other"),
     ] {
         let refused = world.connect_as("writer", space, Some(ClientNumber { number: 80, token })).await;
-        assert_eq!(refused.err().map(|error| error.kind()), Some(ErrorKind::Denied));
+        assert_eq!(refused.err().map(|error| error.kind()), Some(ErrorKind::NotFound));
     }
     let unnumbered = world.connect("reader", "main").await;
     unnumbered.send(&renew(80, node));
