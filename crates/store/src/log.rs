@@ -389,11 +389,11 @@ impl Segments {
             if pool.spares.len() < SPARES && sealed.len == self.segment_len {
                 let spare = format!("{DIR}/spare-{}", pool.next_spare);
                 pool.next_spare += 1;
-                if is_there(self.disk.rename(&name, &spare))? {
+                if is_there(&name, self.disk.rename(&name, &spare))? {
                     pool.spares.push(spare);
                 }
             } else {
-                is_there(self.disk.remove(&name))?;
+                is_there(&name, self.disk.remove(&name))?;
             }
         }
         Ok(())
@@ -415,9 +415,12 @@ impl Segments {
 }
 
 /// Whether a segment was there that is not needed any more: somebody may have removed its file.
-fn is_there(freed: io::Result<()>) -> io::Result<bool> {
+fn is_there(segment: &str, freed: io::Result<()>) -> io::Result<bool> {
     match freed {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            tracing::warn!(segment, "a segment of the log is missing; all that it had is in the B-tree");
+            Ok(false)
+        }
         freed => freed.map(|()| true),
     }
 }

@@ -127,9 +127,14 @@ impl ClientNumber {
     /// The first of the numbers in an answer.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if there is none.
+    /// [`ErrorKind::Unsupported`] if there is none.
     pub fn first(numbers: proto::Numbers) -> Result<Self> {
-        let invalid = || Error::new(ErrorKind::Invalid, "the server gave no number with a token: update it");
+        let invalid = || {
+            Error::new(
+                ErrorKind::Unsupported,
+                "the server gives numbers without tokens: it is of an older version; update it",
+            )
+        };
         let token = numbers.tokens.into_iter().next().filter(|_| numbers.first > 0).ok_or_else(invalid)?;
         Ok(Self { number: numbers.first, token })
     }

@@ -118,16 +118,19 @@ impl CatalogEditor {
         })
     }
 
-    /// Gives the cluster another number, so that a brick of the former cluster cannot join. Returns the new parameters.
+    /// Gives the cluster another number, so that a brick of the former cluster cannot join, and another key, so that no client of the former
+    /// cluster has the number of a client. Returns the new parameters.
     ///
     /// # Errors
     /// [`CatalogError::NotSetUp`], [`CatalogError::Newer`].
     pub async fn begin_lineage(&self) -> Result<Edited<Parameters>> {
-        let cluster = Parameters::generate().cluster;
+        let (cluster, key) = (Parameters::generate().cluster, ClientNumberKey::generate());
         edit!(self, |draft| {
             let known: Parameters = draft.get(&Path::Parameters).await?.ok_or(CatalogError::NotSetUp)?;
             let parameters = Parameters { cluster: cluster.clone(), ..known };
             draft.put(&Path::Parameters, &parameters)?;
+            // Numbers that were given after the backup are given again.
+            draft.put(&Path::ClientNumberKey, &key)?;
             parameters
         })
     }

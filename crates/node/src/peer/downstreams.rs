@@ -121,7 +121,13 @@ impl<A: Clone + PartialEq> Downstreams<A> {
     /// [`ErrorKind::Denied`].
     pub(crate) fn check_number(&mut self, client: &mut PeerClient<A>, number: ClientId) -> Result<Option<A>> {
         if client.number() != Some(number) && !planted(Bug::NumberOfAnother) {
-            return Err(Error::new(ErrorKind::Denied, "a client uses the sessions or transactions of another one"));
+            let what = match client.number() {
+                None => {
+                    "a client without a number has no sessions and transactions: it, or a redirector before it, is of an older version; update it"
+                }
+                Some(_) => "a client uses the sessions or transactions of another one",
+            };
+            return Err(Error::new(ErrorKind::Denied, what));
         }
         if client.uses_number() {
             return Ok(None);

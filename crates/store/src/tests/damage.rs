@@ -49,7 +49,7 @@ fn put(store: &Store, truth: &mut Truth, random: &mut StdRng, is_logged: bool) {
     try_put(store, truth, random, is_logged).unwrap();
 }
 
-/// Changes some rows. If that fails, it returns their keys: nobody knows whether they were changed.
+/// Changes some rows. If that fails, it returns their keys: whether they were changed is not known.
 fn try_put(store: &Store, truth: &mut Truth, random: &mut StdRng, is_logged: bool) -> Result<(), Vec<Vec<u8>>> {
     let before = truth.clone();
     let (mut changes, mut keys) = (RowChanges::new(), Vec::new());

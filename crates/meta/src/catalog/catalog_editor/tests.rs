@@ -106,3 +106,14 @@ async fn numbers_are_reserved_once() {
     assert_eq!(kind(editor.take_numbers("tickets", 0).await), ErrorKind::Invalid);
     assert_eq!(kind(editor.take_numbers("a/b", 1).await), ErrorKind::Invalid);
 }
+
+#[tokio::test]
+async fn restored_cluster_has_another_key_of_client_numbers() {
+    let editor = editor();
+    editor.set_up(&Parameters::generate()).await.unwrap();
+    let key = editor.client_number_key().await.unwrap();
+    assert_eq!(editor.client_number_key().await.unwrap(), key, "it is made once");
+    let parameters = editor.begin_lineage().await.unwrap().value;
+    assert_eq!(editor.parameters().await.unwrap(), parameters);
+    assert!(editor.client_number_key().await.unwrap() != key);
+}

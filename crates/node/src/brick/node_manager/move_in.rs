@@ -29,7 +29,7 @@ const RETRY_DELAY_MS: Ms = 100;
 const MAX_DOUBLINGS_OF_SILENCE: u32 = 4;
 /// The same for other errors, such as a damaged row or a full disk: each attempt removes and copies all rows.
 const MAX_DOUBLINGS: u32 = 9;
-/// Pause before rows that cannot be removed are tried again, in milliseconds: they are in nobody's way.
+/// Pause before rows that cannot be removed are tried again, in milliseconds. No work waits for their removal.
 const REMOVAL_RETRY_DELAY_MS: Ms = 10_000;
 /// Longest pause between two steps of a removal, in milliseconds.
 const MAX_REST_MS: Ms = 100;
@@ -309,7 +309,10 @@ impl NodeManager {
             failures = progress.failures;
             progress.failures = failures.saturating_add(1);
         });
+        let is_sealed = self.transfer(node).is_some_and(|transfer| transfer.sealed.is_some());
         let most = match error.kind() {
+            // No brick serves it: the next attempt begins by changing that.
+            _ if is_sealed => 0,
             ErrorKind::Unavailable | ErrorKind::Unknown => MAX_DOUBLINGS_OF_SILENCE,
             _ if planted(Bug::FailedMoveHurries) => 0,
             _ => MAX_DOUBLINGS,

@@ -604,6 +604,11 @@ fn move_that_fails_again_and_again_is_tried_less_and_less_often() {
     };
     let damaged: Vec<Ms> = (0..12).map(|_| fail(&mut test, ErrorKind::Corrupt)).collect();
     assert_eq!((damaged[..3].to_vec(), damaged[11]), (vec![100, 200, 400], 51_200));
+    while test.placed.moving.unwrap().phase == catalog::MovePhase::Copying {
+        test.work();
+        test.pass(5);
+    }
+    assert_eq!(fail(&mut test, ErrorKind::Corrupt), 100, "no brick serves the node");
     test.finish();
     assert!(test.is_served(NEW));
     test.begin_move(OLD);
