@@ -320,9 +320,15 @@ async fn open_connection(
 /// Opens a connection to a peer server of the client's space.
 async fn reconnect(peer: &Address, target: &Target, options: &ConnectOptions, own: &ClientIdentity) -> Result<Opened> {
     let ClientIdentity { space, client } = own;
-    let opened = open_connection(peer, target, options, Some(client.clone())).await?;
+    let (opened, refused) = match open_connection(peer, target, options, Some(client.clone())).await {
+        // That the space or the cluster is another one says more than that the number is not known there.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            (open_connection(peer, target, options, None).await?, Some(error))
+        }
+        opened => (opened?, None),
+    };
     let what = match &opened.space {
-        found if found == space => return Ok(opened),
+        found if found == space => return refused.map_or(Ok(opened), Err),
         found if found.cluster != space.cluster => {
             format!("{peer} is of another cluster than this client, or of a restored one: connect again")
         }
