@@ -38,6 +38,14 @@ impl Reader {
     }
 }
 
+/// A range of a content of a cluster. A cluster that was restored has the contents of another one, and changes them in its own way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Range {
+    /// The number of the cluster; 0 if the server above does not tell it.
+    cluster: u128,
+    read: ReadContent,
+}
+
 /// What the reader of a range gets.
 enum Step<R> {
     /// It is kept.
@@ -60,10 +68,10 @@ pub(super) struct ContentCounts {
 
 /// The ranges, and the readers that wait for them. `R` is a reader.
 struct Ranges<R> {
-    kept: HashMap<ReadContent, Answer>,
-    policy: EvictionPolicy<ReadContent>,
+    kept: HashMap<Range, Answer>,
+    policy: EvictionPolicy<Range>,
     /// The readers that wait for the answer to the first one.
-    asked: HashMap<ReadContent, Vec<R>>,
+    asked: HashMap<Range, Vec<R>>,
     counts: ContentCounts,
 }
 
@@ -74,7 +82,7 @@ impl<R> Ranges<R> {
         Self { kept: HashMap::new(), policy, asked: HashMap::new(), counts }
     }
 
-    fn look_up(&mut self, range: ReadContent, reader: R) -> Step<R> {
+    fn look_up(&mut self, range: Range, reader: R) -> Step<R> {
         let range = key(range);
         self.counts.reads += 1;
         if let Some(answer) = self.kept.get(&range) {
@@ -94,7 +102,7 @@ impl<R> Ranges<R> {
     }
 
     /// The answer to the first reader has come. Returns the readers that wait for it.
-    fn answered(&mut self, range: ReadContent, answer: Option<&Answer>) -> Vec<R> {
+    fn answered(&mut self, range: Range, answer: Option<&Answer>) -> Vec<R> {
         let range = key(range);
         if answer.is_none() && planted(ContentBug::FailureRemembered) {
             return self.asked.get_mut(&range).map(std::mem::take).unwrap_or_default();
@@ -136,10 +144,10 @@ impl ContentCache {
         locked(&self.0).counts
     }
 
-    /// Answers a read of a member of a space that may read it. `above` asks in its name.
+    /// Answers a read of a member of a space of a cluster that may read it. `above` asks in its name.
     pub(super) fn read(
         self: &Arc<Self>,
-        space: SpaceId,
+        (cluster, space): (u128, SpaceId),
         read: contents::Read,
         above: &Caller,
         reply: DeferredResponder,
@@ -147,7 +155,8 @@ impl ContentCache {
         let reader = Reader { above: above.clone(), reply };
         // The server above refuses what is malformed, or of another space.
         let is_kept = |range: &ReadContent| range.expected.is_some() && range.oid.page().space == space;
-        let Some(range) = ReadContent::try_from(read).ok().filter(is_kept) else { return reader.forward(read) };
+        let Some(checked) = ReadContent::try_from(read).ok().filter(is_kept) else { return reader.forward(read) };
+        let range = Range { cluster, read: checked };
         let step = locked(&self.0).look_up(range, reader);
         match step {
             Step::Reply(reader, answer) => reader.reply.forward_answer(Ok(answer)),
@@ -156,20 +165,20 @@ impl ContentCache {
         }
     }
 
-    fn ask(self: &Arc<Self>, range: ReadContent, reader: Reader) {
+    fn ask(self: &Arc<Self>, range: Range, reader: Reader) {
         let Reader { above, reply } = reader;
         let cache = self.clone();
-        above.ask(Request::ReadContent(range.into()), move |answer| cache.answered(range, answer, reply));
+        above.ask(Request::ReadContent(range.read.into()), move |answer| cache.answered(range, answer, reply));
     }
 
-    fn answered(&self, range: ReadContent, answer: Result<Answer>, reply: DeferredResponder) {
+    fn answered(&self, range: Range, answer: Result<Answer>, reply: DeferredResponder) {
         let kept = range_of(&answer);
         let waiting = locked(&self.0).answered(range, kept.as_ref());
         reply.forward_answer(answer);
         for reader in waiting {
             match &kept {
                 Some(answer) => reader.reply.forward_answer(Ok(answer.clone())),
-                None => reader.forward(range.into()),
+                None => reader.forward(range.read.into()),
             }
         }
     }
@@ -187,10 +196,12 @@ fn range_of(answer: &Result<Answer>) -> Option<Answer> {
 }
 
 /// The key of a range.
-fn key(range: ReadContent) -> ReadContent {
-    let ReadContent { expected, offset, .. } = range;
+fn key(range: Range) -> Range {
+    let ReadContent { expected, offset, .. } = range.read;
     let expected = expected.filter(|_| !planted(ContentBug::StateIgnored));
-    ReadContent { expected, offset: if planted(ContentBug::PlaceIgnored) { 0 } else { offset }, ..range }
+    let offset = if planted(ContentBug::PlaceIgnored) { 0 } else { offset };
+    let cluster = if planted(ContentBug::ClusterIgnored) { 0 } else { range.cluster };
+    Range { cluster, read: ReadContent { expected, offset, ..range.read } }
 }
 
 #[cfg(test)]

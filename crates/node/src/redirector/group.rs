@@ -111,6 +111,11 @@ impl Group {
         group
     }
 
+    /// The number of the cluster; 0 if the server above does not tell it.
+    pub(super) fn cluster_number(&self) -> u128 {
+        u128::from_str_radix(&self.cluster, 16).unwrap_or_default()
+    }
+
     fn lock(&self) -> Result<MutexGuard<'_, Driver>> {
         // A machine that has panicked may be in an inconsistent state.
         self.driver.lock().map_err(|_| Error::new(ErrorKind::Internal, "the redirector has panicked"))

@@ -95,9 +95,10 @@ impl MemberConnection {
         Self { thread, above, address, joined }
     }
 
-    /// The space whose contents this member shares with others.
-    fn shared_space(&self) -> Option<SpaceId> {
-        self.joined.as_ref().filter(|joined| joined.may_read).map(|joined| joined.group.space.id)
+    /// The space whose contents this member shares with others, and the number of its cluster.
+    fn shared_space(&self) -> Option<(u128, SpaceId)> {
+        let group = &self.joined.as_ref().filter(|joined| joined.may_read)?.group;
+        Some((group.cluster_number(), group.space.id))
     }
 }
 

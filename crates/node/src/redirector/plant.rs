@@ -24,6 +24,7 @@ model::planted_bugs! {
     /// A bug in the contents that a redirector keeps.
     pub(crate) enum ContentBug {
         StateIgnored "a range of another state of the content is returned"
+        ClusterIgnored "a range of another cluster is returned"
         PlaceIgnored "a range from another place is returned"
         AskedAgain "a range that was asked for is asked for again"
         WaitersForgotten "members that wait for a range get no answer"

@@ -10,10 +10,10 @@ use rand::{RngExt as _, SeedableRng as _};
 use super::*;
 
 /// A range of 1,000 bytes of a generation of a content.
-fn range(generation: u64, offset: u64) -> ReadContent {
+fn range(generation: u64, offset: u64) -> Range {
     let page = PageId { space: SpaceId(1), node: NodeId(1), number: 1 };
     let expected = Some((ContentId(7), generation));
-    ReadContent { oid: Oid::new(ClassId::NONE, page, 0), offset, length: 1_000, expected }
+    Range { cluster: 1, read: ReadContent { oid: Oid::new(ClassId::NONE, page, 0), offset, length: 1_000, expected } }
 }
 
 fn answer(content: u8) -> Answer {
@@ -23,7 +23,7 @@ fn answer(content: u8) -> Answer {
 }
 
 /// Looks a range up that is kept.
-fn kept(ranges: &mut Ranges<u32>, range: ReadContent) -> Option<Bytes> {
+fn kept(ranges: &mut Ranges<u32>, range: Range) -> Option<Bytes> {
     match ranges.look_up(range, 0) {
         Step::Reply(_, answer) => Some(answer.raw),
         Step::Ask(_) | Step::Wait => None,
@@ -54,7 +54,9 @@ fn after_an_answer_that_is_no_range_those_that_wait_ask_themselves() {
 #[test]
 fn states_and_places_of_a_content_are_different_ranges() {
     let mut ranges = Ranges::new(1 << 20);
-    let all = [range(0, 0), range(1, 0), range(0, 1_000), ReadContent { length: 999, ..range(0, 0) }];
+    let first = range(0, 0);
+    let shorter = Range { read: ReadContent { length: 999, ..first.read }, ..first };
+    let all = [first, range(1, 0), range(0, 1_000), shorter, Range { cluster: 2, ..first }];
     for (number, range) in (0..).zip(all) {
         assert!(matches!(ranges.look_up(range, 0), Step::Ask(_)), "{range:?}");
         ranges.answered(range, Some(&answer(number)));
@@ -92,17 +94,17 @@ struct World {
     random: SmallRng,
     ranges: Ranges<u32>,
     /// What the server above was asked for.
-    asked: Vec<ReadContent>,
+    asked: Vec<Range>,
     /// The ranges for which readers wait.
-    waiting: BTreeMap<u32, ReadContent>,
+    waiting: BTreeMap<u32, Range>,
     last_reader: u32,
 }
 
 impl World {
     /// The bytes of a range.
-    fn content(range: ReadContent) -> u8 {
-        let generation = range.expected.map_or(0, |(_, generation)| generation);
-        (generation * 10 + range.offset / 1_000) as u8
+    fn content(Range { cluster, read }: Range) -> u8 {
+        let generation = read.expected.map_or(0, |(_, generation)| generation);
+        cluster as u8 * 100 + (generation * 10 + read.offset / 1_000) as u8
     }
 
     fn finish(&mut self, reader: u32, answer: &Answer) -> std::result::Result<(), String> {
@@ -114,6 +116,7 @@ impl World {
     fn read(&mut self) -> std::result::Result<(), String> {
         self.last_reader += 1;
         let range = range(self.random.random_range(0..3), self.random.random_range(0..3) * 1_000);
+        let range = Range { cluster: self.random.random_range(0..2), ..range };
         self.waiting.insert(self.last_reader, range);
         match self.ranges.look_up(range, self.last_reader) {
             Step::Reply(reader, answer) => self.finish(reader, &answer),
