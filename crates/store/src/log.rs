@@ -414,7 +414,7 @@ impl Segments {
     }
 }
 
-/// Whether a segment was there that is not needed any more: somebody may have removed its file.
+/// Whether the file of a freed segment existed. An operator may have removed it.
 fn is_there(segment: &str, freed: io::Result<()>) -> io::Result<bool> {
     match freed {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {

@@ -48,7 +48,8 @@ impl Report for DeleteReport {
 
 pub(crate) async fn run(args: Rm, session: &mut CommandContext) -> Result {
     let cluster = session.cluster().await?;
-    // Nothing is deleted if one of several is missing. One that goes meanwhile is below another one, the same, or deleted by somebody else.
+    // If one of several names is missing, nothing is deleted. A name that exists here and is missing below was deleted meanwhile: with another
+    // name of this command, or by another client.
     let all_exist = !args.force && args.targets.len() > 1;
     if all_exist {
         for target in &args.targets {
