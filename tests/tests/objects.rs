@@ -1,5 +1,8 @@
 //! The commands for objects: their effects, output and exit codes. Each test runs on the smallest and on a larger cluster.
 
+use std::collections::BTreeSet;
+
+use model::{Oid, PageId};
 use mortar_tests::Server;
 use serde_json::Value;
 
@@ -50,6 +53,18 @@ fn bound_name_keeps_its_object() {
         assert_eq!(server.run_with_input(&["put", "-", "/a", "--new"], "three").code, 4);
         assert_eq!(server.run(&["get", "/a"]).ok(), "two");
     });
+}
+
+#[test]
+fn objects_of_different_commands_share_pages() {
+    let server = Server::start(&["--memory"]);
+    let put = |number: usize| {
+        let name = format!("/{number}");
+        let oid = server.run_with_input(&["put", "-", &name], "short").ok().trim().to_owned();
+        oid.parse::<Oid>().unwrap().page()
+    };
+    let pages: BTreeSet<PageId> = (0..20).map(put).collect();
+    assert_eq!(pages.len(), 1, "each command fills the page that the one before has begun");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use client::{AdminClient, AdminOptions, Client, ConnectOptions, Credentials, Error, Url, split_group, tls};
@@ -44,6 +44,8 @@ pub(crate) struct CommandContext {
     identity: Identity,
     /// The password, once it is known.
     password: OnceLock<String>,
+    /// The clients of the command.
+    clients: Mutex<Vec<Client>>,
 }
 
 impl CommandContext {
@@ -51,7 +53,8 @@ impl CommandContext {
     pub(crate) fn new(output: Output, global: &Global) -> Self {
         let (server, space) = (global.server.clone(), global.space.clone());
         let identity = global.identity.clone();
-        Self { output, server, space, timeout: global.timeout, retry: None, identity, password: OnceLock::new() }
+        let (password, clients) = (OnceLock::new(), Mutex::default());
+        Self { output, server, space, timeout: global.timeout, retry: None, identity, password, clients }
     }
 
     /// The trusted authorities and the own certificate for TLS.
@@ -176,7 +179,18 @@ impl CommandContext {
             };
             Client::connect_with(&url, options.clone()).await.map_err(explain_connect)
         };
-        first_that_answers(urls, connect).await
+        let client = first_that_answers(urls, connect).await?;
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
+        Ok(client)
+    }
+
+    /// Closes the clients of the command, so that their servers know at once what they leave.
+    pub(crate) async fn close_clients(&self) {
+        let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
+        for client in clients {
+            // Only a store in this process can fail to close.
+            let _ = client.shutdown().await;
+        }
     }
 
     /// The URLs of all named servers: a cluster may have several peer servers.

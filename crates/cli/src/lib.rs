@@ -103,7 +103,11 @@ fn run(cli: Cli) -> Result {
             // One thread drives the connection; files are read and written by others.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
-            let done = runtime.block_on(run_interruptible(command, &mut session));
+            let done = runtime.block_on(async {
+                let done = run_interruptible(command, &mut session).await;
+                session.close_clients().await;
+                done
+            });
             // Threads need a moment to clean up; one that waits for input gets no longer.
             runtime.shutdown_timeout(CLEANUP_TIMEOUT);
             // Output before a failure is shown before it. The failure takes precedence over errors of output.

@@ -348,13 +348,14 @@ impl Client {
         Rows::ask(&self.core, query, QueryOptions { explain: true, ..QueryOptions::default() }, None).await
     }
 
-    /// Closes the client. If it was opened by `Client::open`, the servers in this process end, and the directory can be opened again
+    /// Closes the client, and waits until its server knows. If it was opened by `Client::open`, the servers in this process end, and the directory can be opened again
     /// when this returns.
     ///
     /// # Errors
     /// If the directory cannot be closed.
     pub async fn shutdown(self) -> Result<()> {
         self.close();
+        self.core.wait_until_sent().await;
         #[cfg(feature = "embedded")]
         if let Some(own) = self.core.embedded().get().filter(|servers| servers.is_owner) {
             return own.server.shutdown().await;

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limits};
@@ -12,6 +12,7 @@ use protocol::lease::Ms;
 use protocol::page_cache::{DerivedValue, ObjectState};
 use protocol::session::Session;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, broadcast, mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time;
 use wire::cluster::{MAX_OPEN_QUERIES, Message, content_id, object_read_from_proto};
 use wire::convert;
@@ -26,6 +27,7 @@ use super::ConnectOptions;
 use super::classes::KnownClasses;
 use super::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest, closed_error};
 use super::events::{EVENT_BUFFER, Event};
+use super::link::HANG_UP_TIMEOUT;
 use super::outcome::CommitOutcome;
 use super::page_allocator::PageSource;
 use super::unique::ContestedValues;
@@ -95,6 +97,8 @@ pub(super) struct Core {
     open_queries: Arc<Semaphore>,
     /// Ends the timer's task when the client is closed.
     closing: Arc<Notify>,
+    /// The task that keeps the client connected.
+    link: Mutex<Option<JoinHandle<()>>>,
     /// The servers in this process, which serve as long as they have clients.
     #[cfg(feature = "embedded")]
     embedded: std::sync::OnceLock<super::embedded::EmbeddedHandle>,
@@ -162,6 +166,7 @@ impl Core {
             commit_budget: Semaphore::new(COMMIT_UNITS as usize),
             open_queries: Arc::new(Semaphore::new(MAX_OPEN_QUERIES)),
             closing: Arc::default(),
+            link: Mutex::default(),
             #[cfg(feature = "embedded")]
             embedded: Default::default(),
         })
@@ -238,10 +243,27 @@ impl Core {
             // Its subscribers see the end of the events.
             state.events = broadcast::Sender::new(1);
             if let Some(connection) = state.connection.take() {
+                for pages in self.page_source.take_all(self) {
+                    connection.caller.send_one_way(Request::ReturnPages(pages));
+                }
                 connection.handle.hang_up();
             }
         }
         self.closing.notify_one();
+    }
+
+    /// Sets the task that keeps the client connected.
+    pub(super) fn set_link(&self, task: JoinHandle<()>) {
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+    }
+
+    /// Waits for a short time until the server has got what a client that is closed has sent last.
+    pub(super) async fn wait_until_sent(&self) {
+        let task = self.link.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            // A server that hangs may take nothing more.
+            let _ = time::timeout(HANG_UP_TIMEOUT, task).await;
+        }
     }
 
     /// A subscription to the space's events: those that tell the current status, and those that follow.

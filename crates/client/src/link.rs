@@ -48,7 +48,7 @@ const HEDGE_DELAY: Duration = Duration::from_millis(300);
 /// trips over the link through a redirector as without one.
 const REDIRECTOR_HEDGE_DELAY: Duration = Duration::from_secs(2);
 /// How long the end of a connection to a server that hangs may take.
-const HANG_UP_TIMEOUT: Duration = Duration::from_millis(100);
+pub(super) const HANG_UP_TIMEOUT: Duration = Duration::from_millis(100);
 /// How far the clocks of machines may differ, in milliseconds.
 const SKEW_MS: u64 = 5_000;
 /// Bits of a session number below the client's number.
@@ -284,7 +284,8 @@ fn start(target: Arc<Target>, server: Address, setup: ClientSetup, options: Conn
     }
     let core = Core::new(session, (space.space, nodes), MonotonicClock::of_process(), options);
     tokio::spawn(Core::run_timers(Arc::downgrade(&core)));
-    tokio::spawn(keep_connected(Arc::downgrade(&core), target, server, Arc::new(ClientIdentity { space, client })));
+    let identity = Arc::new(ClientIdentity { space, client });
+    core.set_link(tokio::spawn(keep_connected(Arc::downgrade(&core), target, server, identity)));
     core
 }
 

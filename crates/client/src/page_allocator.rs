@@ -6,6 +6,8 @@
 //! All that a transaction creates without a hint goes to one logical node, its *home*: so it has one participant. Clients begin at
 //! different logical nodes. A client goes on to the next one after a transaction that has filled a page.
 //!
+//! A client that is closed returns the pages that have room, and the next one fills them: objects of short-lived clients share pages.
+//!
 //! [`PageAllocator`] decides, without I/O; [`PageSource`] reserves page numbers for it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result, SpaceId, checksum};
 use protocol::ident::ClientId;
+use wire::cluster::{PAGE_SLOTS, Reserve, ReservedPages};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -27,8 +30,6 @@ const RESERVED_PAGES: u32 = 256;
 pub(super) const PAGE_BYTES: usize = 8 << 10;
 /// What an object takes in its page beside its data, in bytes.
 const OVERHEAD: usize = 24;
-/// Objects that share a page, however small.
-pub(super) const PAGE_SLOTS: u16 = 512;
 /// A page with less room than this counts as filled, in bytes.
 const FULL_PAGE_ROOM: usize = PAGE_BYTES / 8;
 /// Maximum pages of a logical node that are kept to be filled further.
@@ -62,6 +63,13 @@ impl OpenPage {
         let oid = Oid::new(class, self.page, self.slot);
         (self.slot, self.bytes) = (self.slot + 1, self.bytes + len + OVERHEAD);
         oid
+    }
+
+    /// The page, for another client.
+    fn range(self) -> ReservedPages {
+        let room = PAGE_BYTES.saturating_sub(self.bytes) as u32;
+        let slot = if planted(Bug::TakenSlotsReturned) { 0 } else { self.slot };
+        ReservedPages { first: self.page.number, pages: 1, slot, room }
     }
 }
 
@@ -119,15 +127,34 @@ impl PageAllocator {
         Some(OpenPage { page: PageId { space, node, number }, slot: 0, bytes: 0 })
     }
 
-    /// Page numbers from `first` on are reserved for this client.
+    /// Pages are reserved for this client. An earlier client may have created objects in the first one.
     ///
-    /// # Errors
-    /// [`ErrorKind::Internal`] if there are no such page numbers.
-    fn add_reserved(&mut self, node: NodeId, first: u64) -> Result<()> {
-        let end = first.checked_add(u64::from(RESERVED_PAGES)).filter(|end| *end <= PageId::MAX_NUMBER);
-        let wrong = || Error::new(ErrorKind::Internal, format!("reserved page numbers from {first} on do not exist"));
-        self.reserved.insert(node, first..end.ok_or_else(wrong)?);
-        Ok(())
+    /// # Panics
+    /// If pages of the logical node are reserved already: nobody would use them.
+    fn add_reserved(&mut self, space: SpaceId, node: NodeId, range: ReservedPages) {
+        let mut numbers = range.first..range.end();
+        if range.slot > 0 {
+            numbers.start += 1;
+            let bytes = PAGE_BYTES.saturating_sub(range.room as usize);
+            let page = PageId { space, node, number: range.first };
+            self.open.entry(node).or_default().push(OpenPage { page, slot: range.slot, bytes });
+        }
+        let before = self.reserved.insert(node, numbers);
+        assert!(before.is_none_or(|unused| unused.is_empty()), "pages of {node:?} are lost");
+    }
+
+    /// Takes all pages that no transaction fills and that have room.
+    fn take_all(&mut self) -> BTreeMap<NodeId, Vec<ReservedPages>> {
+        let mut ranges: BTreeMap<NodeId, Vec<ReservedPages>> = BTreeMap::new();
+        for (node, pages) in std::mem::take(&mut self.open) {
+            let with_room = pages.into_iter().filter(|page| page.fits(FULL_PAGE_ROOM));
+            ranges.entry(node).or_default().extend(with_room.map(OpenPage::range));
+        }
+        for (node, unused) in std::mem::take(&mut self.reserved).into_iter().filter(|(_, unused)| !unused.is_empty()) {
+            let pages = (unused.end - unused.start) as u32;
+            ranges.entry(node).or_default().push(ReservedPages::empty(unused.start, pages));
+        }
+        ranges
     }
 
     /// Returns a page. What was placed in it stays; another transaction may fill it further.
@@ -182,13 +209,32 @@ impl PageSource {
         if let Some(page) = self.lock().take_new(core.space, node) {
             return Ok(page);
         }
-        let reserve = proto::Reserve { space: u32::from(core.space.0), node: node.0, pages: RESERVED_PAGES };
-        let (Response::Reserved(answer), _) = core.ask(Request::Reserve(reserve)).await? else {
+        let room = u32::try_from(len + OVERHEAD).unwrap_or(u32::MAX);
+        let reserve = Reserve { space: core.space, node, pages: RESERVED_PAGES, room };
+        let (Response::Reserved(answer), _) = core.ask(Request::Reserve(reserve.into())).await? else {
             return Err(unexpected_answer_error());
         };
+        let range = ReservedPages::try_from(answer)?;
         let mut allocator = self.lock();
-        allocator.add_reserved(node, answer.first)?;
-        allocator.take_new(core.space, node).ok_or_else(no_nodes_error)
+        allocator.add_reserved(core.space, node, range);
+        match allocator.lease(core.space, node, len) {
+            Lease::Page(page) => Ok(page),
+            Lease::NeedsNumbers => {
+                Err(Error::new(ErrorKind::Internal, format!("the page of {range:?} has no room for {len} bytes")))
+            }
+        }
+    }
+
+    /// Ends the use of all pages that no transaction fills. Returns what other clients can fill.
+    pub(super) fn take_all(&self, core: &Core) -> Vec<proto::ReturnPages> {
+        let returned = self.lock().take_all().into_iter().filter(|(_, ranges)| !ranges.is_empty());
+        let space = u32::from(core.space.0);
+        let message = |(node, ranges): (NodeId, Vec<ReservedPages>)| proto::ReturnPages {
+            space,
+            node: node.0,
+            ranges: ranges.into_iter().map(proto::Reserved::from).collect(),
+        };
+        returned.map(message).collect()
     }
 
     /// The logical node where the next transaction or upload without a hint puts all that it creates. None of `unreachable` is chosen if

@@ -21,13 +21,14 @@ use protocol::page_cache::ObjectState;
 use protocol::session;
 use protocol::validate::Read;
 use query::Query;
+use wire::cluster::PAGE_SLOTS;
 
 use super::client_core::Core;
 use super::contents::with_patch;
 use super::driver::ReadRequest;
 use super::loaded::AnyStructEntry;
 use super::outcome::{CommitOutcome, CommitReceipt, ConflictReason};
-use super::page_allocator::{PAGE_BYTES, PAGE_SLOTS, PageLease};
+use super::page_allocator::{PAGE_BYTES, PageLease};
 use super::rows::{QueryOptions, ReadSet, Rows};
 use super::shared_structs::SharedStructs;
 use super::typed::read_only_error;

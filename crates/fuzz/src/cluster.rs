@@ -49,6 +49,9 @@ fn decode_requests(request: &Request, raw: &[u8]) {
     match request {
         Request::Query(query) => drop(wire::cluster::QueryRequest::from_proto(query.clone(), Raw::Borrowed(raw))),
         Request::Reserve(reserve) => drop(wire::cluster::Reserve::try_from(*reserve)),
+        Request::ReturnPages(returned) => {
+            returned.ranges.iter().for_each(|range| drop(wire::cluster::ReservedPages::try_from(*range)));
+        }
         Request::Scan(scan) => drop(wire::cluster::Scan::from_proto(scan.clone())),
         Request::LookUp(look_up) => drop(wire::cluster::LookUp::from_proto((**look_up).clone())),
         Request::ListEntries(list) => drop(wire::cluster::ListEntries::from_proto((**list).clone())),

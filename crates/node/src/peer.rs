@@ -35,6 +35,7 @@ mod indexes;
 mod jobs;
 mod moves;
 mod outcome_counts;
+mod page_pool;
 pub(crate) mod peer_client;
 pub mod plant;
 pub(crate) mod query;
@@ -69,6 +70,7 @@ use crate::server::{AdmittedConnection, Config, Metric, ServerCounters, ServerRo
 use client_connection::{Admission, ClientConnection};
 use groups::{GroupRegistry, Registration};
 use outcome_counts::OutcomeCounts;
+use page_pool::PagePool;
 use query::QueryLimits;
 use shard::PeerShard;
 
@@ -107,6 +109,7 @@ pub(crate) struct PeerRole {
     /// The bricks of this process.
     local_bricks: Vec<BrickHealth>,
     groups: Arc<GroupRegistry>,
+    page_pool: Arc<PagePool>,
     /// How many connections were served.
     served: AtomicU64,
 }
@@ -125,7 +128,8 @@ impl PeerRole {
         let shard = |number| PeerShard::new(cluster_view.clone(), number, cache_bytes, queries.clone(), config);
         let shards = std::iter::once(process).chain(further).map(shard).collect();
         let local_bricks = config.local_bricks.clone();
-        Ok(Self { cluster_view, shards, local_bricks, groups: Arc::default(), served: AtomicU64::new(0) })
+        let (groups, page_pool, served) = (Arc::default(), Arc::default(), AtomicU64::new(0));
+        Ok(Self { cluster_view, shards, local_bricks, groups, page_pool, served })
     }
 
     /// The registration of redirectors of a new connection.

@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use meta::catalog::{CatalogEditor, Grantee, Parameters, Permission, ServerId, SpaceOptions};
 use meta::{Embedded, MetaStore};
 use model::{ClassId, ErrorKind, NodeId, Object, Oid, PageId, SpaceId, limits};
+use node::auth::{ClusterCredentials, Secret};
 use node::cluster_view::{ClusterView, SpaceView};
 use node::member::{self, Member};
 use node::node_placement::BrickId;
@@ -25,7 +26,7 @@ use tokio::time;
 use wire::cluster::Message;
 use wire::driving::MonotonicClock;
 use wire::handshake::{self, ClientNumber, Credentials, Introduction};
-use wire::link::{self, Caller, End, Limits, Link, Mailbox, NoService};
+use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, Responder, Service};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -43,8 +44,11 @@ struct World {
     _member: Member,
 }
 
+/// The settings of a server of the cluster.
 fn config() -> Config {
-    Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() }
+    static SECRET: LazyLock<Secret> = LazyLock::new(Secret::generate);
+    let cluster_credentials = ClusterCredentials { secret: Some(SECRET.clone()), ..ClusterCredentials::default() };
+    Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, cluster_credentials, ..Config::default() }
 }
 
 impl World {
@@ -104,7 +108,7 @@ impl World {
         let introduction = Introduction { credentials, client, ..Introduction::new(space, "test") };
         let terms = handshake::introduce(&mut stream, &introduction).await?;
         let mailbox = Arc::new(Mailbox::default());
-        let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox.clone());
+        let link = Link::new(stream, Ignoring, Limits::default(), terms.max_frame, mailbox.clone());
         let caller = Caller::new(mailbox.clone(), 64 << 20);
         Ok(Connection { mailbox, caller, end: tokio::spawn(link::drive(link)) })
     }
@@ -112,6 +116,19 @@ impl World {
     async fn end(self) {
         self.peer.shutdown().await.unwrap();
         self.brick.shutdown().await.unwrap();
+    }
+}
+
+/// Ignores what the peer server sends.
+struct Ignoring;
+
+impl Service for Ignoring {
+    fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
+        reply.fail(&model::Error::new(ErrorKind::Unsupported, "a client answers no requests"));
+    }
+
+    fn on_messages(&mut self, _: impl Iterator<Item = Message>) -> model::Result<()> {
+        Ok(())
     }
 }
 
@@ -265,6 +282,53 @@ async fn number_of_a_client_is_of_use_to_that_client_only() {
     world.end().await;
 }
 
+/// Pages for new objects: the first one, how many, and the slots of the first one that may be taken.
+async fn reserve(client: &Connection, (space, node): (u32, u32), room: u32) -> (u64, u32, u32) {
+    let reserve = async || loop {
+        match client.ask(Request::Reserve(proto::Reserve { space, node, pages: 4, room })).await {
+            Ok(Response::Reserved(reserved)) => return (reserved.first, reserved.pages, reserved.slot),
+            // The servers have just started.
+            Err(ErrorKind::Unavailable) => time::sleep(Duration::from_millis(20)).await,
+            other => panic!("{other:?}"),
+        }
+    };
+    time::timeout(LONG, reserve()).await.expect("the brick does not serve its logical node")
+}
+
+#[tokio::test]
+async fn pages_are_returned_once_and_by_the_connection_that_has_reserved_them() {
+    let world = World::start().await;
+    let main = world.space("main");
+    let at = (u32::from(main.id.0), main.nodes[0].0);
+    let owner = world.connect("writer", "main").await;
+    let other = world.connect("writer", "main").await;
+    let return_pages = async |client: &Connection, first, slot| {
+        let ranges = vec![proto::Reserved { first, pages: 1, slot, room: 500 }];
+        let returned = proto::ReturnPages { space: at.0, node: at.1, ranges };
+        client.mailbox.send_one_way(Request::ReturnPages(returned), Vec::new());
+        // Requests of a connection are handled in order.
+        client.expect_serving().await;
+    };
+    let (first, pages, slot) = reserve(&owner, at, 100).await;
+    assert_eq!((pages, slot), (4, 0));
+    return_pages(&other, first, 1).await;
+    let of_other = reserve(&other, at, 100).await;
+    assert_eq!(of_other, (first + 4, 4, 0), "pages of another connection cannot be returned");
+    return_pages(&owner, first, 3).await;
+    return_pages(&owner, first, 3).await;
+    assert_eq!(reserve(&other, at, 501).await, (first + 8, 4, 0), "the returned page has too little room");
+    assert_eq!(reserve(&other, at, 500).await, (first, 1, 3), "slots that may be taken stay so");
+    assert_eq!(reserve(&other, at, 500).await, (first + 12, 4, 0), "the page was returned once");
+    return_pages(&other, first, 2).await;
+    assert_eq!(reserve(&other, at, 500).await, (first + 16, 4, 0), "slots of an earlier client stay taken");
+
+    let reader = world.connect("reader", "main").await;
+    let returned = proto::ReturnPages { space: at.0, node: at.1, ranges: Vec::new() };
+    reader.mailbox.send_one_way(Request::ReturnPages(returned), Vec::new());
+    reader.expect_ended("a reader reserves no pages").await;
+    world.end().await;
+}
+
 #[tokio::test]
 async fn denied_requests_fail_and_the_connection_stays_open() {
     let world = World::start().await;
@@ -274,7 +338,7 @@ async fn denied_requests_fail_and_the_connection_stays_open() {
     let reader = world.connect("reader", "main").await;
     let read = |page| proto::ReadObject { oid: Some(oid(page).into()), cached: true };
     let denied = [
-        Request::Reserve(proto::Reserve { space, node, pages: 1 }),
+        Request::Reserve(proto::Reserve { space, node, pages: 1, room: 0 }),
         Request::BuildIndex(proto::BuildIndex { space, node, index: 1, only_report: false }),
         Request::Scan(proto::cluster::Scan { space: foreign, node, ..Default::default() }),
         Request::ReadObject(read(page(other.id, main.nodes[0]))),

@@ -13,7 +13,7 @@ use protocol::lease::Ms;
 use tracing::warn;
 use wire::cluster::{
     BuildIndex, CloneRows, CopyRows, EntryList, ListEntries, ListEntriesOf, ListNodeObjects, LookUp, Message,
-    ReadContent, Reserve, Scan, content_id, object_read_to_proto, read_to_proto, upload_place,
+    ReadContent, Reserve, ReservedPages, Scan, content_id, object_read_to_proto, read_to_proto, upload_place,
 };
 use wire::convert;
 use wire::driving::PeerHandle;
@@ -273,9 +273,9 @@ impl BrickConnection {
     /// Gives page numbers that nobody else gets.
     fn reserve(&self, reserve: proto::Reserve, reply: Responder<'_>) {
         let Some((asked, nodes, deferred)) = self.asked(Reserve::try_from(reserve), reply) else { return };
-        let Reserve { space, node, pages } = asked;
+        let Reserve { space, node, pages, room: _ } = asked;
         nodes.reserve(node, space, u64::from(pages), move |reserved| {
-            deferred.answer(reserved.map(|first| Response::Reserved(proto::Reserved { first })));
+            deferred.answer(reserved.map(|first| Response::Reserved(ReservedPages::empty(first, pages).into())));
         });
     }
 

@@ -270,6 +270,7 @@ impl Service for MetaConnection {
             | Request::SpaceStatus(_)
             | Request::Time(_)
             | Request::Reserve(_)
+            | Request::ReturnPages(_)
             | Request::ReadObject(_)
             | Request::GetNumbers(_)
             | Request::GetSpace(_)

@@ -7,7 +7,7 @@ use meta::Revision;
 use meta::catalog::Permission;
 use model::{Error, ErrorKind, Result};
 use protocol::ident::ClientId;
-use wire::cluster::{self, Message};
+use wire::cluster::{self, Message, ReservedPages};
 use wire::driving::PeerHandle;
 use wire::frame::Raw;
 use wire::link::{Incoming, Responder, Service};
@@ -19,6 +19,7 @@ use wire::proto::schema::{RemoveClass, describe};
 use super::cache::CachedObject;
 use super::driver::ClientMessage;
 use super::groups::Registration;
+use super::page_pool::Reservations;
 use super::peer_client::PeerClient;
 use super::query::Queries;
 use super::requests::{self, Access, Form, Handler, Row, Target, checked_object};
@@ -36,6 +37,7 @@ pub(crate) struct ClientConnection {
     thread: Arc<Thread<PeerRole>>,
     queries: Queries,
     registration: Registration,
+    reservations: Arc<Reservations>,
     /// How long the client waits for answers that need the catalogue, if it has said so.
     catalog_timeout: Option<Duration>,
 }
@@ -65,7 +67,8 @@ impl ClientConnection {
         let registration = thread.server.role.registration();
         // A machine that has panicked serves no client, and each request says so.
         let _ = shard.with_driver(|driver, _| driver.client_connected(&state));
-        Self { shard, state, thread, queries: Queries::default(), registration, catalog_timeout }
+        let (queries, reservations) = (Queries::default(), Arc::default());
+        Self { shard, state, thread, queries, registration, reservations, catalog_timeout }
     }
 
     /// Answers when `work` is done, or when the client's patience ends.
@@ -98,6 +101,45 @@ impl ClientConnection {
         match target.node(&self.state).and_then(|node| self.shard.brick_of(node)) {
             Ok(brick) => self.shard.brick_links.forward(brick, request, raw, reply.defer()),
             Err(error) => reply.fail(&error),
+        }
+    }
+
+    /// Gives the client pages for new objects: those that another client has returned, or else new ones.
+    fn reserve(&self, reserve: proto::Reserve, reply: Responder<'_>) {
+        let target = Target::Node { space: reserve.space, node: reserve.node };
+        let found = target.node(&self.state).and_then(|node| Ok((node, self.shard.brick_of(node)?)));
+        let (node, brick) = match found {
+            Ok(found) => found,
+            Err(error) => return reply.fail(&error),
+        };
+        let reservations = self.reservations.clone();
+        let pool = &self.thread.server.role.page_pool;
+        if let Some(pages) = pool.take(self.state.space().id, node, reserve.pages, reserve.room) {
+            reservations.add(node, pages);
+            return reply.send(Response::Reserved(pages.into()));
+        }
+        let deferred = reply.defer();
+        self.shard.brick_links.ask(brick, Request::Reserve(reserve), move |answer| {
+            deferred.answer(answer.and_then(|answer| match answer.response {
+                Response::Reserved(reserved) => {
+                    reservations.add(node, reserved.try_into()?);
+                    Ok(Response::Reserved(reserved))
+                }
+                _ => Err(Error::new(ErrorKind::Internal, format!("brick {} has answered something else", brick.0))),
+            }));
+        });
+    }
+
+    /// Keeps pages that the client returns for others, if they were reserved on this connection.
+    fn return_pages(&self, returned: proto::ReturnPages, reply: Responder<'_>) {
+        let node = Target::Node { space: returned.space, node: returned.node }.node(&self.state);
+        let ranges = returned.ranges.into_iter().map(ReservedPages::try_from).collect::<Result<Vec<_>>>();
+        let (Ok(node), Ok(ranges)) = (node, ranges) else { return reply.refuse(&violation_error()) };
+        let (pool, space) = (&self.thread.server.role.page_pool, self.state.space().id);
+        let reserved = ranges.into_iter().filter(|range| self.reservations.remove(node, *range));
+        reserved.for_each(|range| pool.add(space, node, range));
+        if let Some(catalog) = self.shard.cluster_view.catalog() {
+            pool.retain_spaces(|space| catalog.space_by_id(space).is_some());
         }
     }
 
@@ -255,6 +297,8 @@ impl ClientConnection {
     fn handle(&mut self, handler: Handler, raw: Raw<'_>, reply: Responder<'_>) {
         match handler {
             Handler::Forward(target, request) => self.forward(target, request, raw, reply),
+            Handler::Reserve(reserve) => self.reserve(reserve, reply),
+            Handler::ReturnPages(returned) => self.return_pages(returned, reply),
             Handler::ReadCached(oid) => self.read_cached(oid, reply),
             Handler::BeginQuery(query) => self.begin_query(query, raw, reply),
             Handler::FetchRows(cursor) => self.queries.fetch(cursor, reply.defer()),

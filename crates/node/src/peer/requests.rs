@@ -70,6 +70,10 @@ pub(super) enum Handler {
     Done,
     /// The brick of the target's logical node.
     Forward(Target, Request),
+    /// Reserve pages of a logical node.
+    Reserve(proto::Reserve),
+    /// Take pages back that were reserved on this connection.
+    ReturnPages(proto::ReturnPages),
     /// The object cache.
     ReadCached(Option<proto::Oid>),
     BeginQuery(proto::query::Query),
@@ -156,8 +160,9 @@ pub(super) fn row(request: Request) -> Row {
         Request::ListEntriesOf(list) => {
             answered(Work(Read), Handler::Forward(node(list.space, list.node), Request::ListEntriesOf(list)))
         }
-        Request::Reserve(reserve) => {
-            answered(Work(Write), Handler::Forward(node(reserve.space, reserve.node), Request::Reserve(reserve)))
+        Request::Reserve(reserve) => answered(Work(Write), Handler::Reserve(reserve)),
+        Request::ReturnPages(returned) => {
+            Row { form: Form::OneWay, access: Space(Write), handler: Handler::ReturnPages(returned) }
         }
         Request::ReadContent(read) => {
             answered(Work(Read), Handler::Forward(Target::Object(read.oid), Request::ReadContent(read)))
@@ -274,7 +279,7 @@ impl Handler {
     /// [`ErrorKind::Invalid`].
     pub(super) fn check_limits(&self) -> Result<()> {
         let (what, count, most) = match self {
-            Self::Forward(_, Request::Reserve(reserve)) => ("pages can be reserved", reserve.pages, MAX_RESERVED),
+            Self::Reserve(reserve) => ("pages can be reserved", reserve.pages, MAX_RESERVED),
             Self::GetNumbers(count) => ("numbers can be taken", *count, MAX_NUMBERS),
             _ => return Ok(()),
         };

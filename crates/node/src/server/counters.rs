@@ -49,6 +49,7 @@ kinds! {
     Answer answer,
     NotServedHere not_served_here,
     Reserve reserve,
+    ReturnPages return_pages,
     ReadObject read_object,
     GetNumbers get_numbers,
     GetSpace get_space,

@@ -26,7 +26,7 @@ mod tree;
 mod verdict;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
+use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId};
 use protocol::brick::LockedObject;
 use protocol::commit::{Answer, Request};
 use protocol::gateway::{Call, Reply};
@@ -333,13 +333,16 @@ pub struct Reserve {
     pub space: SpaceId,
     /// The logical node.
     pub node: NodeId,
-    /// The number of pages.
+    /// The number of pages, at most.
     pub pages: u32,
+    /// The bytes for which the first page has room, if an earlier client has created objects in it.
+    pub room: u32,
 }
 
 impl From<Reserve> for proto::Reserve {
     fn from(reserve: Reserve) -> Self {
-        Self { space: u32::from(reserve.space.0), node: reserve.node.0, pages: reserve.pages }
+        let Reserve { space, node, pages, room } = reserve;
+        Self { space: u32::from(space.0), node: node.0, pages, room }
     }
 }
 
@@ -348,7 +351,67 @@ impl TryFrom<proto::Reserve> for Reserve {
 
     fn try_from(reserve: proto::Reserve) -> Result<Self> {
         let (space, node) = (convert::space(reserve.space)?, ids::node(reserve.node)?);
-        Ok(Self { space, node, pages: reserve.pages })
+        Ok(Self { space, node, pages: reserve.pages, room: reserve.room })
+    }
+}
+
+/// Slots of a page for the client that fills it. Those above are for objects that are placed near others.
+pub const PAGE_SLOTS: u16 = 512;
+
+/// Consecutive pages of a logical node. Only the client that they are reserved for creates objects in them, except for objects near others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservedPages {
+    /// The number of the first page.
+    pub first: u64,
+    /// The number of pages, at least 1.
+    pub pages: u32,
+    /// Slots of the first page below this one, which is below [`PAGE_SLOTS`], may be taken. The other pages are empty.
+    pub slot: u16,
+    /// The bytes that may still be added to the first page; 0 if it is empty.
+    pub room: u32,
+}
+
+impl ReservedPages {
+    /// Pages that no client has had yet.
+    #[must_use]
+    pub fn empty(first: u64, pages: u32) -> Self {
+        Self { first, pages, slot: 0, room: 0 }
+    }
+
+    /// The first number above those of the pages.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.first + u64::from(self.pages)
+    }
+
+    /// Whether the first page has room for an object of so many bytes. An empty page has, whatever they are.
+    #[must_use]
+    pub fn has_room(&self, bytes: u32) -> bool {
+        self.slot == 0 || self.room >= bytes
+    }
+}
+
+impl From<ReservedPages> for proto::Reserved {
+    fn from(range: ReservedPages) -> Self {
+        let ReservedPages { first, pages, slot, room } = range;
+        Self { first, pages, slot: slot.into(), room }
+    }
+}
+
+impl TryFrom<proto::Reserved> for ReservedPages {
+    type Error = Error;
+
+    fn try_from(reserved: proto::Reserved) -> Result<Self> {
+        let proto::Reserved { first, pages, slot, room } = reserved;
+        let exist = first.checked_add(u64::from(pages)).is_some_and(|end| end <= PageId::MAX_NUMBER);
+        match (u16::try_from(slot), pages) {
+            (Ok(slot @ ..PAGE_SLOTS), 1..) if exist => {
+                Ok(Self { first, pages, slot, room: if slot == 0 { 0 } else { room } })
+            }
+            _ => {
+                Err(Error::new(ErrorKind::Invalid, format!("{pages} pages from {first} on, slot {slot}, do not exist")))
+            }
+        }
     }
 }
 

@@ -161,7 +161,7 @@ pub trait Service: Send + 'static {
 /// Whether requests of this kind may be one-way, besides messages between machines.
 #[must_use]
 pub fn is_one_way_kind(request: &Request) -> bool {
-    matches!(request, Request::EndQuery(_) | Request::Witnesses(_))
+    matches!(request, Request::EndQuery(_) | Request::ReturnPages(_) | Request::Witnesses(_))
 }
 
 /// Whether requests of this kind pass as values within a process: they have one answer, and none of them depends on the order in which

@@ -19,8 +19,8 @@ use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 use wire::cluster::{
     BrickStatus, BuildIndex, EntriesOf, EntryList, IndexRange, ListEntries, ListEntriesOf, ListNodeObjects,
-    ListedEntry, ListedObject, LookUp, LookedUp, Message, NodeObjects, Reserve, Scan, ScanPosition, Scanned,
-    SpaceStatus, decode_record, encode_record, object_read_to_proto,
+    ListedEntry, ListedObject, LookUp, LookedUp, Message, NodeObjects, Reserve, ReservedPages, Scan, ScanPosition,
+    Scanned, SpaceStatus, decode_record, encode_record, object_read_to_proto,
 };
 use wire::frame::{Flags, Raw};
 use wire::proto;
@@ -28,7 +28,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 65 + 3 + 22 + 5 + 15 + 3 + 1;
+pub(crate) const VECTORS: usize = 66 + 3 + 22 + 5 + 15 + 3 + 1;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -330,7 +330,10 @@ fn scanned() -> Scanned {
 fn requests_of_clients_of_a_cluster_are_unchanged() {
     use proto::request::Request;
     use proto::response::Response;
-    let reserve = Reserve { space: SpaceId(1), node: NODE, pages: 4 };
+    let reserve = Reserve { space: SpaceId(1), node: NODE, pages: 4, room: 600 };
+    let range = ReservedPages { first: 77, pages: 4, slot: 3, room: 900 };
+    assert_eq!(ReservedPages::try_from(proto::Reserved::from(range)).unwrap(), range);
+    let return_pages = proto::ReturnPages { space: 1, node: NODE.0, ranges: vec![range.into()] };
     let key = |name| EntryKey::name(name).unwrap();
     let look_up = LookUp { collection: oid(1), keys: vec![key("a"), key("bc")] };
     let prefix = Bytes::from_static(b"b");
@@ -344,6 +347,7 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
     let objects = ListNodeObjects { space: SpaceId(1), node: NODE, from: (0x2a, 3), limit: 9 };
     let requests = [
         ("reserve", Request::Reserve(reserve.into())),
+        ("return-pages", Request::ReturnPages(return_pages)),
         ("look", Request::ReadObject(proto::ReadObject { oid: sent(1), cached: false })),
         ("scan", Request::Scan(scan().into_proto().unwrap())),
         ("get-numbers", Request::GetNumbers(proto::GetNumbers { count: 2 })),
@@ -385,7 +389,7 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
         ("entry-list", Response::EntryList(list), vec![keys]),
         ("entries-of", Response::EntriesOf(entries_of), vec![keys_of]),
         ("scanned-behind", Response::Scanned(behind), Vec::new()),
-        ("reserved", Response::Reserved(proto::Reserved { first: 77 }), Vec::new()),
+        ("reserved", Response::Reserved(range.into()), Vec::new()),
         ("looked", Response::ObjectRead(some), vec![object.data]),
         ("looked-none", Response::ObjectRead(object_read_to_proto(None)), Vec::new()),
         ("numbers", Response::Numbers(proto::Numbers { first: 1_000_000, tokens: Vec::new() }), Vec::new()),

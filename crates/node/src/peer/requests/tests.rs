@@ -15,7 +15,7 @@ macro_rules! requests {
 
 fn all() -> Vec<(&'static str, Request)> {
     Vec::from(requests![
-        Ping CreateSpace ListSpaces GetStatus Backup BackupBase Cut ReleaseCut Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Time Reserve ReadObject
+        Ping CreateSpace ListSpaces GetStatus Backup BackupBase Cut ReleaseCut Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Time Reserve ReturnPages ReadObject
         GetNumbers GetSpace Scan BuildIndex SetSpace RemoveSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession MetaCompareClocks CopyRows CloneRows GetMoveIns Move Administer
         GetNodeUsages GetSpaceUsages CheckEmpty RegisterRedirector GetGroups
@@ -48,7 +48,9 @@ fn every_request_of_the_schema_has_its_row() {
             "Scan" | "LookUp" | "ListEntries" | "ListEntriesOf" | "ListNodeObjects" => {
                 (Form::Answered, Access::Work(Read), Some("node"))
             }
-            "Reserve" | "BeginContent" => (Form::Answered, Access::Work(Write), Some("node")),
+            "BeginContent" => (Form::Answered, Access::Work(Write), Some("node")),
+            "Reserve" => (Form::Answered, Access::Work(Write), None),
+            "ReturnPages" => (Form::OneWay, Access::Space(Write), None),
             "BuildIndex" => (Form::Answered, Access::Work(Admin), Some("node")),
             "Query" | "FetchRows" => (Form::Answered, Access::Work(Read), None),
             "EndQuery" => (Form::Either, Access::Space(Read), None),
@@ -110,10 +112,7 @@ fn target_is_of_the_connection_s_space_only() {
 
 #[test]
 fn sizes_are_bounded() {
-    let reserve = |pages| {
-        let target = Target::Node { space: 1, node: 3 };
-        Handler::Forward(target, Request::Reserve(proto::Reserve { space: 1, node: 3, pages }))
-    };
+    let reserve = |pages| Handler::Reserve(proto::Reserve { space: 1, node: 3, pages, room: 0 });
     for (count, is_allowed) in [(0, false), (1, true), (MAX_RESERVED, true), (MAX_RESERVED + 1, false)] {
         assert_eq!(reserve(count).check_limits().is_ok(), is_allowed, "{count} pages");
     }
