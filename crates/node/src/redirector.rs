@@ -257,7 +257,11 @@ impl ServerRole for RedirectorRole {
                 counts.helped_bytes,
                 "Bytes of objects in pages that a member had.",
             ),
-            Metric::counter("copies_forged_total", counts.forged, "Pages of members that were not what had passed."),
+            Metric::counter(
+                "copies_forged_total",
+                counts.forged,
+                "Copies and updates of members that were not what the store has.",
+            ),
             Metric::counter("updates_total", counts.updates, "Messages with new states to members (peer update)."),
             Metric::counter("invalidations_total", counts.invalidations, "Invalidations that members were sent."),
             Metric::counter("content_reads_total", reads, "Ranges of contents that members asked for."),

@@ -15,6 +15,7 @@
 //! - **C5.** A joint request is passed on to its logical nodes and answered once (`joint`), or all of them commit at once (`one_phase`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
 
 use model::{Entry, NodeId, Oid, PageId};
 
@@ -30,6 +31,7 @@ use crate::locks::LockMode;
 use crate::page_cache::{FetchId, FetchReply, Invalidation, PageImage, SlotStates};
 use crate::plant::{Bug, planted};
 use crate::tree::{Down, Up};
+use crate::update_digest::UpdateDigest;
 use crate::upstream::LEASE_MS;
 use crate::validate::PageVersions;
 
@@ -40,6 +42,8 @@ use joint::FinishingTxn;
 
 /// The interval of closed timestamps, in milliseconds (G1).
 const CLOSE_MS: u64 = 10;
+/// Levels below a holder that has a redirector below it: the redirector and its clients.
+const LEVELS_WITH_REDIRECTOR: u8 = 2;
 /// How long a transaction may be prepared before this brick finishes it, in milliseconds.
 const FINISH_MS: u64 = 2_000;
 /// The age above which unknown transactions are refused, in milliseconds (C3).
@@ -132,7 +136,7 @@ pub struct Brick<A, T> {
     out: Vec<Output<A, T>>,
 }
 
-impl<A: Clone, T: Clone> Brick<A, T> {
+impl<A: Clone, T: Clone + Hash> Brick<A, T> {
     /// A brick with an empty log that never existed before.
     #[must_use]
     pub fn new(settings: ParticipantSettings) -> Self {
@@ -299,14 +303,19 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
     }
 
-    fn publish_change(&mut self, message: Invalidation, contents: SlotStates<T>, now: Ms) {
-        let (page, version) = (message.page, message.version);
+    fn publish_change(&mut self, mut message: Invalidation, contents: SlotStates<T>, now: Ms) {
+        let page = message.page;
+        let holders = self.directory.mark_changed(page, message.version, now);
+        let is_redirected = self.directory.has_levels_below(&holders, LEVELS_WITH_REDIRECTOR);
+        if is_redirected && !planted(Bug::UpdateNotProven) {
+            message.digest = Some(UpdateDigest::of(&contents));
+        }
         self.out.push(Output::Store(message.clone(), contents));
         if planted(Bug::ClosedOvertakes) {
             let (at, subscribers) = (self.participant.clock(), self.subscribers.clone());
             subscribers.into_iter().for_each(|holder| self.send_down(holder, Down::Close { at }));
         }
-        for holder in self.directory.mark_changed(page, version, now) {
+        for holder in holders {
             self.send_down(holder, Down::Invalidate { message: message.clone(), contents: None });
         }
         self.retire(page);

@@ -214,6 +214,11 @@ impl Directory {
         holders
     }
 
+    /// Whether one of these holders has at least so many levels below it.
+    pub fn has_levels_below(&self, holders: &[HolderId], levels: u8) -> bool {
+        holders.iter().any(|holder| self.holders.get(holder).is_some_and(|entry| entry.height >= levels))
+    }
+
     /// Records that one holder of a page is notified of a change: it has joined a fetch of the page.
     pub fn mark_sent(&mut self, holder: HolderId, page: PageId, version: Version, now: Ms) {
         let holding = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder));

@@ -62,5 +62,6 @@ pub mod session;
 pub mod token_bucket;
 mod transfer;
 pub mod tree;
+pub mod update_digest;
 pub mod upstream;
 pub mod validate;

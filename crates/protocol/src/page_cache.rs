@@ -55,6 +55,7 @@ use crate::memory_size::MemorySize;
 use crate::page_map::PageMap;
 use crate::plant::{Bug, planted};
 use crate::read_list::ReadList;
+use crate::update_digest::UpdateDigest;
 use crate::validate::{Read, ReadVersion};
 use cached_page::{CachedPage, VcacheEntry};
 use running_txns::RunningTxns;
@@ -75,6 +76,8 @@ pub struct Invalidation {
     pub timestamp: HlcTimestamp,
     /// The transaction.
     pub txn: TxnId,
+    /// What it has made of the objects that it has written (R2). A brick states it if there are redirectors below.
+    pub digest: Option<UpdateDigest>,
 }
 
 /// The state of an object.

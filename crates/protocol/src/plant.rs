@@ -126,6 +126,8 @@ model::planted_bugs! {
         "R2" UpdateAtCommit "updates are sent when the commit passes, before an invalidation proves it"
         "R1" ForgedCopyTaken "the copy of a helper is not compared with what has passed"
         "R1" ForgerAskedAgain "a holder that has given a forged copy is asked again"
+        "R2" UpdateNotCompared "an update is sent although the brick has applied something else"
+        "R2" UpdateNotProven "an invalidation does not say what the brick has applied"
         "R1" StatesNotNoted "an honest copy that a message has changed is taken for a forged one"
         "R3" LateHelperAsked "a holder that has not helped in time is asked again at once"
         "R1" HelperStaysComplete "a holder that fetches a page counts as one that has it"

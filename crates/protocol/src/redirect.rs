@@ -9,7 +9,7 @@
 //!   first receives the messages that the others were sent since it began.
 //! - **R2.** The node retains the updates of commits that pass through it. An invalidation proves the commit: the node
 //!   then sends the retained update to every listed holder, including fetching ones and the writer, in the brick's
-//!   order. Without an update it forwards the invalidation.
+//!   order. Without an update, or if its digest is not that of what the brick has applied, it forwards the invalidation.
 //! - **R3.** A slow or dead holder costs the others nothing: only acknowledgements upward wait for it.
 //! - **R4.** A holder that comes from another redirector fetches its pages with their versions: it is listed here, and
 //!   this node is listed above, before the versions are compared. A disconnected holder is not asked for help.
@@ -31,6 +31,7 @@ use crate::page_cache::{FetchId, FetchReply, Invalidation, PageImage, SlotStates
 use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
+use crate::update_digest::UpdateDigest;
 use crate::upstream::Upstream;
 
 mod digests;
@@ -42,6 +43,9 @@ use digests::{Comparison, PageDigests};
 use fetching::{FetchStage, FetchWaiter, PageFetch};
 use resting::RestingHelpers;
 use retained::RetainedUpdates;
+
+/// The levels that a redirector says it has below it, at least.
+const LEVELS_OF_REDIRECTOR: u8 = 2;
 
 /// Which holders may be asked to help with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +76,7 @@ pub struct RedirectorCounts {
     pub helped: u64,
     /// The approximate memory of the objects in these pages, in bytes.
     pub helped_bytes: u64,
-    /// Copies of holders that were not what had passed.
+    /// Copies of holders that were not what had passed, and updates that were not what the brick has applied.
     pub forged: u64,
     /// Messages with new states that holders were sent (peer update).
     pub updates: u64,
@@ -232,11 +236,19 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         self.ask_root(now);
     }
 
+    /// The levels below this node, with those of holders that open sessions: the brick knows of a redirector before it has an update to prove
+    /// to it (R2). A redirector counts as one more level, also if it is directly below the brick.
+    fn height(&self) -> u8 {
+        let least = if self.helpers == Helpers::All { LEVELS_OF_REDIRECTOR } else { 1 };
+        let opening = self.syncing.iter().map(|(_, opening)| opening.height.saturating_add(1));
+        opening.fold(self.directory.height().max(least), u8::max)
+    }
+
     /// Sends the question to the root for waiting sessions, if there is an open session and it is not sent yet.
     fn ask_root(&mut self, now: Ms) {
         let asked = self.upstream.last_sync();
         if self.upstream.is_valid(now) && self.syncing.back().is_some_and(|(number, _)| *number > asked) {
-            let (height, subscribe) = (self.directory.height(), !self.subscribers.is_empty());
+            let (height, subscribe) = (self.height(), !self.subscribers.is_empty());
             let renew = self.upstream.sync(now, height, subscribe);
             self.send_up(renew);
             let (last, asked) = (self.syncing.back().map(|(number, _)| *number), self.upstream.last_sync());
@@ -366,8 +378,21 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         self.acknowledge();
     }
 
+    /// The retained update of a page that an invalidation proves: what has passed here is what the brick has applied. A member may have
+    /// sent something else there.
+    fn proven_update(&mut self, message: &Invalidation) -> Option<SlotStates<T>> {
+        let mut update = self.retained.take(message.txn, message.page)?;
+        // A deletion of nothing changes no slot.
+        update.retain(|slot, _| message.slots.contains(slot));
+        let is_proven = message.digest == Some(UpdateDigest::of(&update)) || planted(Bug::UpdateNotCompared);
+        if !is_proven && message.digest.is_some() {
+            self.counts.forged += 1;
+        }
+        Some(update).filter(|_| is_proven)
+    }
+
     fn invalidate(&mut self, message: Invalidation, contents: Option<SlotStates<T>>, now: Ms) {
-        let contents = contents.or_else(|| self.retained.take(message.txn, message.page));
+        let contents = contents.or_else(|| self.proven_update(&message));
         self.digests.note_message(&message, contents.as_ref());
         if contents.is_none() && !planted(Bug::HoleCalledComplete) {
             self.complete.remove(&message.page);
@@ -434,7 +459,7 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             self.close_all();
         }
         if self.upstream.is_due(now) && self.is_used() {
-            let (height, subscribe) = (self.directory.height(), !self.subscribers.is_empty());
+            let (height, subscribe) = (self.height(), !self.subscribers.is_empty());
             let renew = self.upstream.poll(now, height, subscribe);
             renew.into_iter().for_each(|renew| self.send_up(renew));
         }
@@ -499,7 +524,8 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             let (previous, version) =
                 (Version { moves: 0, position: u64::MAX - 1 }, Version { moves: 0, position: u64::MAX });
             let timestamp = HlcTimestamp::ZERO;
-            let message = Invalidation { page: oid.page(), slots, previous, version, timestamp, txn };
+            let (page, digest) = (oid.page(), None);
+            let message = Invalidation { page, slots, previous, version, timestamp, txn, digest };
             let holders: Vec<HolderId> = self.directory.holders(oid.page()).collect();
             for holder in holders {
                 let (message, contents) = (message.clone(), Some(Clone::clone(&contents)));

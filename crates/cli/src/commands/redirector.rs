@@ -153,7 +153,7 @@ impl Report for RedirectorList {
                 let forged = HumanCount(redirector.forged);
                 writeln!(
                     out,
-                    "  wrong pages  {forged:>12} given by members and not used: one of them lies, or is damaged"
+                    "  wrong data   {forged:>12} given by members and not used: one of them lies, or is damaged"
                 )?;
             }
             if let Some(staleness) = redirector.staleness_ms {

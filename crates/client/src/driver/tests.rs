@@ -220,7 +220,8 @@ fn doomed_transaction_ends() {
     assert_eq!(harness.read(txn, 1).unwrap(), Some(Some(blob("one"))));
     let other = TxnId { start: HlcTimestamp::at(5), client: ClientId(2) };
     let (previous, version, timestamp) = (version(4), version(5), HlcTimestamp::at(5));
-    let message = Invalidation { page: page(7), slots: [1].into(), previous, version, timestamp, txn: other };
+    let message =
+        Invalidation { page: page(7), slots: [1].into(), previous, version, timestamp, txn: other, digest: None };
     harness.down(NODE, HolderId(100), Down::Invalidate { message, contents: None });
     assert_eq!(harness.read(txn, 2).unwrap_err().kind(), ErrorKind::Conflict);
 }
@@ -230,8 +231,15 @@ fn change_first(harness: &mut Harness, content: &'static str, position: u64) {
     harness.objects.insert(1, blob(content));
     let other = TxnId { start: HlcTimestamp::at(position), client: ClientId(2) };
     let (previous, timestamp) = (version(4), HlcTimestamp::at(position));
-    let message =
-        Invalidation { page: page(7), slots: [1].into(), previous, version: version(position), timestamp, txn: other };
+    let message = Invalidation {
+        page: page(7),
+        slots: [1].into(),
+        previous,
+        version: version(position),
+        timestamp,
+        txn: other,
+        digest: None,
+    };
     harness.down(NODE, HolderId(100), Down::Invalidate { message, contents: None });
     harness.pump();
 }

@@ -61,6 +61,7 @@ model::planted_bugs! {
         "S" PreparedContentExpires "the content of a prepared transaction is freed when its lease ends"
         "S" RecoveredContentForgotten "after a restart, contents of prepared transactions count as unused"
         "S" ReplacedContentKept "the content of a replaced or deleted object is not freed"
+        "S" ClaimedSizeTaken "a staged content has the size that the transaction says"
         "S" OldContentWritten "a head that names an old state of its content is written"
         "S" GenerationKept "a change of a part of a content does not show in its head"
         "S" GenerationRepeated "a generation is given again after a loss"

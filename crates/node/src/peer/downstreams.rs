@@ -85,6 +85,10 @@ impl<A: Clone + PartialEq> Downstreams<A> {
             self.check_sessions(holder)?;
         }
         match message {
+            // Bricks prove updates to redirectors (R2) and wait longer for them.
+            Up::Renew { height: 1.., .. } if !client.is_redirector() && !planted(Bug::AnyHeight) => {
+                return Err(Error::new(ErrorKind::Invalid, "a client has no holders below it"));
+            }
             Up::Renew { replaces: Some(before), .. } if !planted(Bug::ForeignReplacement) => {
                 replaced = replaced.or(self.check_number(client, self.client_of(*before))?);
             }

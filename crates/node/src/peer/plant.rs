@@ -15,6 +15,7 @@ model::planted_bugs! {
         ForeignSession "a client may use the sessions of another one"
         ForeignTransaction "a client may use the transactions of another one"
         ForeignReplacement "a session may take the place of another client's session"
+        AnyHeight "a client may say that it has holders below it"
         SessionsUnbounded "a client may open any number of sessions on one connection"
         NumberOfAnother "a client may use a number that it was not given"
         OlderConnectionKept "a client that connects again leaves its earlier connection open"

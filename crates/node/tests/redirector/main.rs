@@ -7,15 +7,27 @@
 mod world;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use client::{Client, CommitOutcome, ConnectOptions, Credentials, ErrorKind, IsolationLevel, Transaction};
 use meta::catalog::Permission;
 use model::{Object, Oid};
 use node::auth::{ClusterCredentials, Secret};
 use node::{Config, Redirector, RedirectorSettings};
+use protocol::commit::Part;
+use protocol::gateway::Call;
+use protocol::ident::{ClientId, HlcTimestamp, TxnId};
+use protocol::page_cache::ObjectState;
+use relay::Relay;
 use tokio::time;
-use wire::transport::Address;
+use wire::cluster::Message;
+use wire::handshake::{self, ClientNumber, Introduction};
+use wire::link::{self, Caller, Incoming, Limits, Link, Mailbox, Responder, Service};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::transport::{Address, Stream};
 
 use world::{World, run};
 
@@ -410,5 +422,92 @@ fn only_processes_of_the_cluster_register() {
         time::sleep(Duration::from_millis(300)).await;
         assert!(admin.redirectors("").await.unwrap().is_empty());
         stranger.shutdown().await.unwrap();
+    });
+}
+
+/// A connection whose messages the test sends itself.
+struct WickedClient {
+    mailbox: Arc<Mailbox>,
+    caller: Caller,
+}
+
+/// Ignores what a server sends.
+struct Ignoring;
+
+impl Service for Ignoring {
+    fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
+        reply.fail(&client::Error::new(ErrorKind::Unsupported, "a client answers no requests"));
+    }
+
+    fn on_messages(&mut self, _: impl Iterator<Item = Message>) -> client::Result<()> {
+        Ok(())
+    }
+}
+
+impl WickedClient {
+    async fn connect(server: &Address, number: Option<ClientNumber>) -> Self {
+        let mut stream = Stream::dial(server, None).await.unwrap();
+        let introduction = Introduction { client: number, ..Introduction::new("main", "test") };
+        let terms = handshake::introduce(&mut stream, &introduction).await.unwrap();
+        let mailbox = Arc::new(Mailbox::default());
+        let link = Link::new(stream, Ignoring, Limits::default(), terms.max_frame, mailbox.clone());
+        tokio::spawn(link::drive(link));
+        Self { caller: Caller::new(mailbox.clone(), 1 << 20), mailbox }
+    }
+
+    async fn take_number(&self) -> ClientNumber {
+        let request = Request::GetNumbers(proto::GetNumbers { count: 1 });
+        match self.caller.call(request, Vec::new()).await.unwrap().response {
+            Response::Numbers(numbers) => ClientNumber::first(numbers).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Sends a commit that makes an object this.
+    fn commit(&self, txn: TxnId, oid: Oid, value: u8) {
+        let writes = [(oid, ObjectState::Value(Object::blob(vec![value; 1000].into())))].into();
+        let parts = [(oid.page().node, Part { writes, ..Part::default() })].into();
+        let (request, raw) = Message::Call { txn, call: Call::Commit { parts, creates: false } }.encode();
+        self.mailbox.send_one_way(request, raw);
+    }
+}
+
+/// A member sends one commit to two servers, with different contents. What the store has applied is proven to the redirector by a digest, so
+/// the others do not get what the redirector has seen.
+#[test]
+fn commit_with_two_contents_deceives_no_member() {
+    run(async {
+        let (world, secret) = World::without_users().await;
+        let above = &world.peer.addresses()[0];
+        let (any, target) = ("127.0.0.1:0".parse().unwrap(), above.to_string().parse().unwrap());
+        let link = Relay::start(relay::Config::new(any, target)).unwrap();
+        let far = link.address().to_string().parse().unwrap();
+        let redirector = redirector_below(&[far], &secret).await;
+        let near = &redirector.addresses()[0];
+        let direct = connect(&[above], "").await.unwrap();
+        let oids = create(&direct, 10).await;
+        let reader = connect(&[near], "").await.unwrap();
+        read_all(&reader, &oids).await;
+        let (elsewhere, number) = {
+            let first = WickedClient::connect(above, None).await;
+            let number = first.take_number().await;
+            (WickedClient::connect(above, Some(number.clone())).await, number)
+        };
+        let member = WickedClient::connect(near, Some(number.clone())).await;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let start = HlcTimestamp::at(since.as_millis() as u64);
+        let txn = TxnId { start, client: ClientId(number.number) };
+        // The redirector has seen the commit long before the store says that it has applied it, and the store gets the other one first.
+        link.set_delay(Duration::from_millis(700));
+        member.commit(txn, oids[3], 66);
+        time::sleep(Duration::from_millis(100)).await;
+        elsewhere.commit(txn, oids[3], 200);
+        wait_until("the change is seen", async || read_all(&reader, &oids[3..4]).await != [3]).await;
+        assert_eq!(read_all(&reader, &oids[3..4]).await, [200]);
+        assert_eq!(read_all(&direct, &oids[3..4]).await, [200]);
+        link.set_delay(Duration::ZERO);
+        let counted = counts(&redirector).await;
+        assert_eq!(counted["copies_forged_total"], 1, "{counted:?}");
+        redirector.shutdown().await.unwrap();
     });
 }

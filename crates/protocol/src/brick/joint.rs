@@ -1,6 +1,7 @@
 //! Joint requests at the first of their logical nodes (C5): see [`crate::commit::joint`].
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 
 use model::NodeId;
 
@@ -48,7 +49,7 @@ impl<A, T: Clone> FinishingTxn<A, T> {
     }
 }
 
-impl<A: Clone, T: Clone> Brick<A, T> {
+impl<A: Clone, T: Clone + Hash> Brick<A, T> {
     /// Passes a joint request on to its logical nodes, of which this is the first.
     ///
     /// # Errors

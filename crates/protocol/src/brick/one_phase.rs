@@ -4,6 +4,8 @@
 //! [proposals](Brick::propose) one after the other, and [commits](Brick::commit_one_phase) at the last of them, which all [learn](Brick::learn). If one node does not take
 //! its part in, the joint request is handled as it is.
 
+use std::hash::Hash;
+
 use super::{Brick, Requester};
 use crate::clock::ClockSkewError;
 use crate::commit::coordinator::CommitReply;
@@ -12,7 +14,7 @@ use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
 use crate::validate::{Footprint, PageVersions};
 
-impl<A: Clone, T: Clone> Brick<A, T> {
+impl<A: Clone, T: Clone + Hash> Brick<A, T> {
     /// What a transaction that is to be prepared holds here if it commits in one phase. `None` if it does not: it is known here, or this
     /// node coordinates it, or it conflicts. `versions` must have the [pages to look up](Brick::pages_to_look_up).
     #[must_use]

@@ -133,3 +133,35 @@ fn write_outside_of_transactions_has_the_touches_of_the_driver() {
     let touched = world.log.iter().filter_map(Record::change).map(|change| change.touches);
     assert_eq!(touched.collect::<Vec<_>>(), [BTreeSet::from([oid(9)])]);
 }
+
+/// The digests of the changes that a holder of this height is sent.
+fn digests_sent(height: u8) -> Vec<Option<UpdateDigest>> {
+    let mut world = World::new();
+    let holder = HolderId(5);
+    let renew =
+        Up::Renew { asked: 1, wanted_ms: 10_000, open: true, sync: 1, subscribe: false, height, replaces: None };
+    world.act(1, |brick, _| {
+        brick.handle_up(holder, renew, 1).unwrap();
+        brick.handle_up(holder, Up::Fetch { page: PAGE, fetch: FetchId(1), have: None }, 1).unwrap();
+    });
+    let part = Part { writes: [(oid(1), ObjectState::Value(8))].into(), ..Part::default() };
+    let (txn, clock) = (txn(2), HlcTimestamp::ZERO);
+    world.brick.handle_request(1, Request::Commit { txn, part }, clock, 2, &world.stored).unwrap();
+    let appended = world.brick.outputs().filter(|output| matches!(output, Output::Append(..))).count() as u64;
+    world.brick.handle_forced(appended, 2, &world.stored);
+    let sent = world.brick.outputs().filter_map(|output| match output {
+        Output::Down(_, Down::Invalidate { message, .. }) => Some(message.digest),
+        _ => None,
+    });
+    sent.collect()
+}
+
+#[test]
+fn change_is_proven_to_redirectors_only() {
+    let digest = UpdateDigest::of(&[(1, ObjectState::Value(8_u64))].into());
+    assert_eq!(digests_sent(0), [None], "a client");
+    assert_eq!(digests_sent(1), [None], "a peer server of clients");
+    assert_eq!(digests_sent(2), [Some(digest)], "a peer server of a redirector");
+    let _planted = model::planted_bug::plant(Bug::UpdateNotProven);
+    assert_eq!(digests_sent(2), [None]);
+}

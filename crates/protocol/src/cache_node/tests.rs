@@ -6,6 +6,7 @@ use crate::commit::{Part, Writes};
 use crate::ident::{ClientId, Version};
 use crate::page_cache::{FetchId, FetchReply as Page, Invalidation, ObjectState, PageImage};
 use crate::plant::Bug;
+use crate::update_digest::UpdateDigest;
 
 const NODE: NodeId = NodeId(3);
 const PAGE: PageId = PageId { space: SpaceId(1), node: NODE, number: 7 };
@@ -35,10 +36,16 @@ fn write(slot: u16) -> Writes<u64> {
     [(Oid::new(ClassId::NONE, PAGE, slot), ObjectState::Value(5))].into()
 }
 
+/// The digest that a brick states of these writes.
+fn digest_of(writes: Writes<u64>) -> UpdateDigest {
+    UpdateDigest::of(&writes.into_iter().map(|(oid, state)| (oid.slot(), state)).collect())
+}
+
 /// Whether the node sends the new states to its holders when this transaction changes the page.
 fn sends_update(node: &mut CacheNode<u8, u64>, txn: TxnId) -> bool {
     let (previous, version) = (Version::ZERO, Version { moves: 0, position: txn.start.ms() });
-    let message = Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp: txn.start, txn };
+    let digest = Some(digest_of(write(1)));
+    let message = Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp: txn.start, txn, digest };
     node.outputs().clear();
     node.handle_down(NODE, ABOVE, Down::Invalidate { message, contents: None }, 1_001);
     let sent = node.outputs().into_iter().find_map(|output| match output {
@@ -128,8 +135,15 @@ fn fetch_starts_again_above_the_message_limit() {
     let many = crate::page_cache::MESSAGES_LIMIT_BYTES / crate::page_cache::message_bytes::<u64>(None) + 1;
     for position in 1..=many as u64 {
         let (previous, version) = (Version { moves: 0, position: position - 1 }, Version { moves: 0, position });
-        let message =
-            Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp: txn(1).start, txn: txn(1) };
+        let message = Invalidation {
+            page: PAGE,
+            slots: [1].into(),
+            previous,
+            version,
+            timestamp: txn(1).start,
+            txn: txn(1),
+            digest: None,
+        };
         node.handle_down(NODE, ABOVE, Down::Invalidate { message, contents: None }, 1_001);
     }
     let again = take_sent_up(&mut node);
@@ -222,6 +236,21 @@ fn forged_copy_reaches_no_other_holder_and_its_giver_is_not_asked_again() {
     }
 }
 
+/// A member has sent one commit with different contents here and to another server, and the brick has applied the other ones.
+#[test]
+fn update_that_the_brick_has_not_applied_reaches_no_holder() {
+    for bug in [None, Some(Bug::UpdateNotCompared)] {
+        let _planted = bug.map(plant);
+        let mut node = node(Helpers::All);
+        let writes = [(Oid::new(ClassId::NONE, PAGE, 1), ObjectState::Value(6))].into();
+        let part = Part { writes, ..Part::default() };
+        node.handle_call(1, txn(2), Call::Commit { parts: [(NODE, part)].into(), creates: false }, 1_003).unwrap();
+        assert_eq!(sends_update(&mut node, txn(2)), bug.is_some());
+        assert_eq!(node.counts().forged, u64::from(bug.is_none()));
+        assert!(!sends_update(&mut node, txn(2)), "the update was dropped");
+    }
+}
+
 #[test]
 fn holder_that_does_not_help_in_time_is_not_asked_for_a_while() {
     for bug in [None, Some(Bug::LateHelperAsked)] {
@@ -243,12 +272,20 @@ fn honest_copy_is_given_on_after_changes_too() {
         let _planted = bug.map(plant);
         let mut node = group();
         // Another commit of a member changes the page: its new state passes, and then its invalidation.
-        let writes = [(Oid::new(ClassId::NONE, PAGE, 1), ObjectState::Value(6))].into();
+        let writes: Writes<u64> = [(Oid::new(ClassId::NONE, PAGE, 1), ObjectState::Value(6))].into();
+        let digest = Some(digest_of(writes.clone()));
         let part = Part { writes, ..Part::default() };
         node.handle_call(1, txn(2), Call::Commit { parts: [(NODE, part)].into(), creates: false }, 1_003).unwrap();
         let (previous, version) = (Version::ZERO, Version { moves: 0, position: 9 });
-        let message =
-            Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp: txn(2).start, txn: txn(2) };
+        let message = Invalidation {
+            page: PAGE,
+            slots: [1].into(),
+            previous,
+            version,
+            timestamp: txn(2).start,
+            txn: txn(2),
+            digest,
+        };
         node.handle_down(NODE, ABOVE, Down::Invalidate { message, contents: None }, 1_004);
         let (helper, help) = fetch(&mut node, HolderId(8), PAGE, 1_005).unwrap();
         let copy = PageImage { version, timestamp: txn(2).start, objects: [(1, 6)].into() };

@@ -410,7 +410,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             if slots.len() > contents.len() {
                 self.validator.keep_in_window(page, slots.iter().copied().filter(|slot| !contents.contains_key(slot)));
             }
-            let invalidation = Invalidation { page, slots, previous, version, timestamp, txn };
+            let invalidation = Invalidation { page, slots, previous, version, timestamp, txn, digest: None };
             self.out.push(Output::Changed(invalidation, contents));
         }
     }

@@ -28,6 +28,7 @@ fn message(previous: u64, version: u64, slots: &[u16]) -> Invalidation {
         version: at(version),
         timestamp: HlcTimestamp::at(version),
         txn: txn(version),
+        digest: None,
     }
 }
 

@@ -141,7 +141,7 @@ mod tests {
         let txn = TxnId { start: HlcTimestamp::at(version), client: ClientId(1) };
         let (previous, version, timestamp) = (at(previous), at(version), HlcTimestamp::at(version));
         let slots = states.iter().map(|(slot, _)| *slot).collect();
-        let message = Invalidation { page: PAGE, slots, previous, version, timestamp, txn };
+        let message = Invalidation { page: PAGE, slots, previous, version, timestamp, txn, digest: None };
         (message, Some(states.iter().cloned().collect()))
     }
 

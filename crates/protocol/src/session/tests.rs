@@ -106,8 +106,15 @@ fn abandoned_commit_leaves_no_update() {
     session.commit(txn, 1_001);
     session.abort(txn);
     let (previous, version) = (Version { moves: 0, position: 4 }, Version { moves: 0, position: 5 });
-    let message =
-        Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp: HlcTimestamp::at(5), txn };
+    let message = Invalidation {
+        page: PAGE,
+        slots: [1].into(),
+        previous,
+        version,
+        timestamp: HlcTimestamp::at(5),
+        txn,
+        digest: None,
+    };
     session.handle_down(NODE, CONNECTION, Down::Invalidate { message, contents: None }, 1_002);
     assert_eq!(session.cache().lookup(oid(1)), Lookup::Miss, "its update is forgotten");
 }

@@ -5,6 +5,7 @@ use model::{NodeId, Object, PageId, Result};
 use protocol::ident::{HolderId, Version};
 use protocol::page_cache::{FetchId, FetchReply, Invalidation, PageImage};
 use protocol::tree::{Down, Up};
+use protocol::update_digest::UpdateDigest;
 
 use super::ids;
 use super::states::{self, Data};
@@ -114,6 +115,7 @@ pub(super) fn down_to_proto(down: &Down<Object>, raw: &mut Vec<Bytes>) -> DownMe
             timestamp: message.timestamp.0,
             txn: Some(message.txn.into()),
             contents: contents.as_ref().and_then(|contents| states::contents_to_proto(contents, raw)),
+            digest: message.digest.map_or_else(Bytes::new, |digest| Bytes::copy_from_slice(&digest.0)),
         }),
         Down::Help { page, help } => DownMessage::Help(proto::Help { page: Some((*page).into()), help: help.0 }),
         Down::Close { at } => DownMessage::Close(proto::Close { at: at.0 }),
@@ -163,6 +165,10 @@ fn invalidate(message: proto::Invalidate, page: PageId, data: &mut Data<'_>) -> 
     let timestamp = ids::timestamp(message.timestamp)?;
     let txn = ids::txn(message.txn)?;
     let message_contents = message.contents.map(|list| states::contents(list, data)).transpose()?;
-    let message = Invalidation { page, slots, previous, version, timestamp, txn };
+    let digest = match message.digest.len() {
+        0 => None,
+        _ => Some(UpdateDigest(message.digest.as_ref().try_into().map_err(|_| invalid("a digest has 32 bytes"))?)),
+    };
+    let message = Invalidation { page, slots, previous, version, timestamp, txn, digest };
     Ok(Down::Invalidate { message, contents: message_contents })
 }

@@ -20,6 +20,7 @@ use protocol::locks::LockMode;
 use protocol::page_cache::{self, FetchId, Invalidation, ObjectState, PageImage, SlotStates};
 use protocol::read_list::ReadList;
 use protocol::tree::{Down, Up};
+use protocol::update_digest::UpdateDigest;
 use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 use wire::cluster::{EntryList, IndexRange, ListEntries, ListedEntry, LookUp, Message, Scan, ScanPosition, Scanned};
 
@@ -232,10 +233,11 @@ pub(crate) fn up(node: NodeId) -> BoxedStrategy<Up<Object>> {
 pub(crate) fn down(node: NodeId) -> BoxedStrategy<Down<Object>> {
     let page = move || page(node);
     let slots = btree_set(any::<u16>(), 0..6);
-    let message = (page(), slots, version(), version(), time(), txn());
-    let message = message.prop_map(|(page, slots, previous, version, timestamp, txn)| {
+    let message = (page(), slots, version(), version(), time(), txn(), option::of(any::<[u8; 32]>()));
+    let message = message.prop_map(|(page, slots, previous, version, timestamp, txn, digest)| {
         let slots: BTreeSet<u16> = slots;
-        Invalidation { page, slots, previous, version, timestamp, txn }
+        let digest = digest.map(UpdateDigest);
+        Invalidation { page, slots, previous, version, timestamp, txn, digest }
     });
     let reply = prop_oneof![
         4 => copy().prop_map(page_cache::FetchReply::Page),

@@ -16,6 +16,7 @@ use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
 use protocol::locks::LockMode;
 use protocol::page_cache::{self, FetchId, Invalidation, ObjectState, PageImage};
 use protocol::tree::{Down, Up};
+use protocol::update_digest::UpdateDigest;
 use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 use wire::cluster::{
     BrickStatus, BuildIndex, EntriesOf, EntryList, IndexRange, ListEntries, ListEntriesOf, ListNodeObjects,
@@ -28,7 +29,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 66 + 3 + 22 + 5 + 15 + 3 + 1;
+pub(crate) const VECTORS: usize = 67 + 3 + 22 + 5 + 15 + 3 + 1;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -145,7 +146,9 @@ fn down() -> Vec<(&'static str, Down<Object>)> {
         version: version(42),
         timestamp: AT,
         txn: txn(4),
+        digest: None,
     };
+    let digest = Some(UpdateDigest([7; 32]));
     let contents = BTreeMap::from([(1, ObjectState::Value(object(8))), (2, ObjectState::Absent)]);
     let fetched = |reply| Down::Fetched { page, fetch, reply };
     vec![
@@ -156,6 +159,7 @@ fn down() -> Vec<(&'static str, Down<Object>)> {
         ("fetched-stale", fetched(page_cache::FetchReply::Stale)),
         ("fetched-damaged", fetched(page_cache::FetchReply::Damaged("its row is damaged".to_owned()))),
         ("invalidate", Down::Invalidate { message: message.clone(), contents: None }),
+        ("invalidate-proven", Down::Invalidate { message: Invalidation { digest, ..message.clone() }, contents: None }),
         ("update", Down::Invalidate { message, contents: Some(contents) }),
         ("help", Down::Help { page, help: fetch }),
         ("close", Down::Close { at: AT }),

@@ -72,8 +72,12 @@ pub(super) fn plan_write(
                 let is_of_space = content.id.space() == oid.space() || planted(Bug::OtherSpaceContentTaken);
                 let staged = staged_size(content.id).filter(|_| is_of_space);
                 let size = staged.ok_or(ContentRejection::NotStaged(oid, content.id))?;
-                let new = ContentRef { id: content.id, size, generation: 0 };
-                (plan.object, plan.staged) = (Some(object.with_content(new)), Some(content.id));
+                // Redirectors send others what the transaction says (R2), so it has to be true.
+                let is_true = content == ContentRef { id: content.id, size, generation: 0 };
+                if !is_true && !planted(Bug::ClaimedSizeTaken) {
+                    return Err(ContentRejection::NotStaged(oid, content.id));
+                }
+                (plan.object, plan.staged) = (Some(object), Some(content.id));
             }
             (None, _) => plan.object = Some(object),
         },
@@ -161,11 +165,21 @@ mod tests {
         assert_eq!(plan(Some(&before), ObjectState::Absent).unwrap().changes, delete);
         let inline = plan(Some(&before), ObjectState::Value(Object::blob("x".into()))).unwrap();
         assert_eq!((inline.object, &inline.changes[..]), (Some(Object::blob("x".into())), &delete[..]));
-        let other = Object::blob_with_content(ContentRef { id: STAGED, size: 999, generation: 9 });
-        let staged = plan(Some(&before), ObjectState::Value(other)).unwrap();
-        let taken = ContentRef { id: STAGED, size: 7, generation: 0 };
-        assert_eq!(staged.object, Some(Object::blob_with_content(taken)), "the brick knows the size");
+        let other = Object::blob_with_content(ContentRef { id: STAGED, size: 7, generation: 0 });
+        let staged = plan(Some(&before), ObjectState::Value(other.clone())).unwrap();
+        assert_eq!(staged.object, Some(other));
         assert_eq!((staged.staged, &staged.changes[..]), (Some(STAGED), &delete[..]));
+    }
+
+    #[test]
+    fn staged_content_has_the_size_that_was_staged() {
+        for (size, generation) in [(999, 0), (0, 0), (7, 9)] {
+            let claimed = Object::blob_with_content(ContentRef { id: STAGED, size, generation });
+            for before in [None, Some(Object::blob_with_content(OLD))] {
+                let refused = plan(before.as_ref(), ObjectState::Value(claimed.clone())).unwrap_err();
+                assert_eq!(refused, ContentRejection::NotStaged(oid(), STAGED), "{size}, {generation}");
+            }
+        }
     }
 
     #[test]
@@ -258,7 +272,8 @@ mod tests {
 
     #[test]
     fn planted_bugs_are_noticed() {
-        let checks: [(Bug, fn()); 5] = [
+        let checks: [(Bug, fn()); 6] = [
+            (Bug::ClaimedSizeTaken, staged_content_has_the_size_that_was_staged),
             (Bug::OldContentWritten, content_is_kept_in_its_newest_state_only),
             (Bug::ReplacedContentKept, replaced_content_is_deleted),
             (Bug::OtherSpaceContentTaken, content_of_another_space_is_refused),

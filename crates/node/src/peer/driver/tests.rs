@@ -374,6 +374,26 @@ fn client_opens_a_bounded_number_of_sessions() {
 }
 
 #[test]
+fn client_has_no_holders_below_it() {
+    assert_noticed(&[Bug::AnyHeight], || {
+        let mut client = client(1, "reader");
+        let mut driver = driver_with_client(&mut client, 7);
+        let ClientMessage::Up {
+            node,
+            holder,
+            message: Up::Renew { asked, wanted_ms, open, sync, subscribe, replaces, .. },
+        } = renew(7, None)
+        else {
+            panic!("no session is opened")
+        };
+        let message = Up::Renew { asked, wanted_ms, open, sync, subscribe, replaces, height: 1 };
+        let claimed = ClientMessage::Up { node, holder, message };
+        assert_eq!(refused(&mut driver, &mut client, claimed.clone()), ErrorKind::Invalid);
+        send(&mut driver, &mut client.as_redirector(), claimed);
+    });
+}
+
+#[test]
 fn client_uses_no_number_that_it_was_not_given() {
     assert_noticed(&[Bug::NumberOfAnother], || {
         let mut driver = driver_with_client(&mut client(1, "writer"), 7);

@@ -6,6 +6,7 @@ use model::{ClassId, Oid, PageId, SpaceId};
 use protocol::commit::{Part, Writes};
 use protocol::ident::{ClientId, HlcTimestamp};
 use protocol::page_cache::{FetchId, ObjectState};
+use protocol::update_digest::UpdateDigest;
 
 use super::*;
 use crate::cluster_view::SpaceView;
@@ -254,6 +255,7 @@ fn is_update_sent(may_write: bool) -> bool {
     driver.outputs().for_each(drop);
     let session = driver.cache_node().tree(NODE).unwrap().upstream().holder();
     let (previous, version) = (protocol::ident::Version::ZERO, protocol::ident::Version { moves: 0, position: 1 });
+    let digest = UpdateDigest::of(&writes(PAGE).into_iter().map(|(oid, state)| (oid.slot(), state)).collect());
     let message = protocol::page_cache::Invalidation {
         page: PAGE,
         slots: [1].into(),
@@ -261,6 +263,7 @@ fn is_update_sent(may_write: bool) -> bool {
         version,
         timestamp: txn(5).start,
         txn: txn(5),
+        digest: Some(digest),
     };
     driver.upstream_down(NODE, session, Down::Invalidate { message, contents: None }, NOW);
     let sent = driver.outputs().find_map(|output| match output {

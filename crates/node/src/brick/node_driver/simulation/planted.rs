@@ -119,6 +119,7 @@ const DIRECTED: &[Bug] = &[
     Bug::RecoveredContentForgotten,
     Bug::GenerationKept,
     Bug::GenerationRepeated,
+    Bug::ClaimedSizeTaken,
     Bug::OldContentWritten,
     Bug::OldLifeCounts,
     Bug::ShownBeforeTold,

@@ -225,7 +225,8 @@ impl World {
                 let (id, staged) = self.staged[*at].clone();
                 // Another transaction may have it, or its lease may have ended.
                 draft.is_wrong = true;
-                draft.staged.insert(oid, Object::blob_with_content(ContentRef { id, size: 1, generation: 0 }));
+                let content = ContentRef { id, size: staged.len() as u64, generation: 0 };
+                draft.staged.insert(oid, Object::blob_with_content(content));
                 ObjectState::Value(Object::blob(staged))
             }
             _ => {

@@ -94,8 +94,8 @@ fn staged_content_becomes_that_of_an_object() {
     let mut world = World::new();
     let id = world.stage(b"a content of more than ten bytes");
     assert_eq!(world.contents(), (1, 1));
-    // The brick knows the size, whatever the client says.
-    assert!(world.is_committed(blob(1), refers_to(id, 9_999)));
+    assert!(!world.is_committed(blob(1), refers_to(id, 9_999)), "it has another size");
+    assert!(world.is_committed(blob(1), refers_to(id, 32)));
     assert_eq!(world.bytes(blob(1)).unwrap(), b"a content of more than ten bytes");
     assert_eq!(world.contents(), (1, 0));
     assert!(!world.is_committed(blob(2), refers_to(id, 32)), "it belongs to the first");
