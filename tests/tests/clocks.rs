@@ -172,7 +172,7 @@ impl World {
 }
 
 /// The clocks that are tried at a process.
-fn tried(index: usize) -> Vec<i64> {
+fn clocks_to_try(index: usize) -> Vec<i64> {
     let all = std::env::var_os("MORTAR_CLOCKS_ALL").is_some();
     let few = [&[600][..], &[-HOUR, 10, WRONG[6]], &[-600, HOUR]];
     if all { WRONG.to_vec() } else { few[index].to_vec() }
@@ -182,7 +182,7 @@ fn tried(index: usize) -> Vec<i64> {
 fn one_wrong_clock_harms_only_its_process_and_only_while_it_is_wrong() {
     let mut world = World::start();
     for index in 0..world.clocks.len() {
-        for ahead in tried(index) {
+        for ahead in clocks_to_try(index) {
             let (name, shown, clock) = world.clock(index);
             clock.set(ahead);
             world.check_refused(shown, ahead);

@@ -16,7 +16,7 @@ fn sizes(shown: &Value) -> [u64; 3] {
     ["objects", "bytes", "staged_bytes"].map(|name| shown[name].as_u64().unwrap_or_else(|| panic!("{shown}")))
 }
 
-fn shown(server: &Server) -> [u64; 3] {
+fn main_sizes(server: &Server) -> [u64; 3] {
     sizes(&server.run(&["space", "show", "main", "--json"]).json()[0])
 }
 
@@ -36,19 +36,19 @@ fn assert_over_quota(refused: &CommandOutput) {
 #[test]
 fn sizes_of_spaces_follow_what_is_written() {
     let mut server = Server::start(&[]);
-    assert_eq!(shown(&server), [0, 0, 0]);
+    assert_eq!(main_sizes(&server), [0, 0, 0]);
     put(&server, "/a", 1000).ok();
     put(&server, "/large", 3 << 20).ok();
-    assert_eq!(shown(&server), [2, 1000 + (3 << 20), 0]);
+    assert_eq!(main_sizes(&server), [2, 1000 + (3 << 20), 0]);
     put(&server, "/dir/b", 10).ok();
-    assert_eq!(shown(&server), [4, 1010 + (3 << 20), 0], "a directory is an object");
+    assert_eq!(main_sizes(&server), [4, 1010 + (3 << 20), 0], "a directory is an object");
     server.run(&["rm", "/large"]).ok();
     server.run_with_input(&["put", "-", "/a", "--append"], "y").ok();
     let expected = [3, 1011, 0];
-    assert_eq!(shown(&server), expected);
+    assert_eq!(main_sizes(&server), expected);
     server.kill();
     server.restart();
-    assert_eq!(shown(&server), expected);
+    assert_eq!(main_sizes(&server), expected);
     server.run(&["space", "create", "other"]).ok();
     let listed = server.run(&["space", "list", "--json"]).json();
     let of = |name: &str| sizes(listed.iter().find(|space| space["name"] == name).unwrap());
@@ -71,7 +71,7 @@ fn quota_refuses_what_exceeds_it_and_nothing_else() {
     let refused = server.run_with_input(&["--json", "put", "-", "/more"], vec![b'x'; 401]);
     assert!(refused.code == 7 && refused.errors()[0]["error"]["kind"] == "quota_exceeded", "{}", refused.stderr);
     assert_over_quota(&put(&server, "/large", 3 << 20));
-    assert_eq!(shown(&server)[..2], [1, 600]);
+    assert_eq!(main_sizes(&server)[..2], [1, 600]);
     put(&server, "/more", 400).ok();
     put(&server, "/empty", 0).ok();
     assert_over_quota(&put(&server, "/fourth", 0));

@@ -24,11 +24,12 @@ impl Machine {
         };
         let memory = first("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         Self {
-            cpu: first("/proc/cpuinfo", "model name").unwrap_or_else(unknown),
+            cpu: first("/proc/cpuinfo", "model name").unwrap_or_else(unknown_text),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_mib: memory.unwrap_or(0) / 1024,
-            kernel: fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| unknown(), |s| s.trim().into()),
-            file_system: file_system(data).unwrap_or_else(unknown),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
+                .map_or_else(|_| unknown_text(), |s| s.trim().into()),
+            file_system: file_system(data).unwrap_or_else(unknown_text),
         }
     }
 
@@ -41,7 +42,7 @@ impl Machine {
     }
 }
 
-fn unknown() -> String {
+fn unknown_text() -> String {
     "unknown".to_owned()
 }
 

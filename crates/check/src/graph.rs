@@ -151,7 +151,7 @@ impl<'h> Graph<'h> {
                 }
                 if let Some(edge) = self.edges[node].get(at) {
                     path.push((node, at + 1));
-                    if !allowed(edge, kinds) {
+                    if !is_allowed(edge, kinds) {
                     } else if order[edge.to] == UNSEEN {
                         path.push((edge.to, 0));
                     } else if on_stack[edge.to] {
@@ -214,7 +214,7 @@ impl<'h> Graph<'h> {
             if length > closest[state] {
                 continue;
             }
-            for edge in self.edges[node].iter().filter(|edge| inside[edge.to] && allowed(edge, kinds)) {
+            for edge in self.edges[node].iter().filter(|edge| inside[edge.to] && is_allowed(edge, kinds)) {
                 let layer = layer + usize::from(limited && edge.reason.kind() == MISSED);
                 let is_operation = edge.to < self.operations.len();
                 let (next, length) = (edge.to * layers + layer, length + usize::from(is_operation));
@@ -266,7 +266,7 @@ impl<'h> Graph<'h> {
     }
 }
 
-fn allowed(edge: &Edge<'_>, kinds: Kinds) -> bool {
+fn is_allowed(edge: &Edge<'_>, kinds: Kinds) -> bool {
     let kind = edge.reason.kind();
     kind == 0 || kind & kinds != 0
 }

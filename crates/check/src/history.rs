@@ -221,7 +221,7 @@ impl Operation {
 
     /// When it had happened for sure, in milliseconds.
     #[must_use]
-    pub fn completed_at(&self) -> Option<u64> {
+    pub fn completion_ms(&self) -> Option<u64> {
         self.returned.filter(|_| self.outcome == Outcome::Ok)
     }
 

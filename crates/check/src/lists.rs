@@ -154,9 +154,9 @@ impl<'h> Lists<'h> {
             let writers = list.known.iter().filter_map(|element| list.writers.get(element));
             let later = readers.chain(writers.map(|writer| &operations[writer.operation]));
             let Some(latest) = later.max_by_key(|operation| operation.invoked) else { continue };
-            for (element, writer) in self.unseen(list) {
+            for (element, writer) in self.unseen_elements(list) {
                 let operation = &operations[writer.operation];
-                if let Some(done) = operation.completed_at().filter(|done| *done < latest.invoked) {
+                if let Some(done) = operation.completion_ms().filter(|done| *done < latest.invoked) {
                     let why = format!(
                         "T{} appended {element} to {key} and returned at {done}; the list is known without it, and T{}, \
                          invoked at {}, read or wrote it later",
@@ -170,7 +170,7 @@ impl<'h> Lists<'h> {
     }
 
     /// What committed transactions appended, and is not in the known order.
-    fn unseen<'a>(&'a self, list: &'a List<'h>) -> impl Iterator<Item = (i64, Writer)> {
+    fn unseen_elements<'a>(&'a self, list: &'a List<'h>) -> impl Iterator<Item = (i64, Writer)> {
         let unseen = list.writers.iter().filter(|(element, writer)| {
             let is_known = list.positions.contains_key(element) || list.extended.contains(element);
             self.committed.contains_key(&writer.operation) && !is_known
@@ -205,7 +205,7 @@ impl<'h> Lists<'h> {
                     }
                 }
             }
-            let unseen: Vec<(i64, Writer)> = self.unseen(list).collect();
+            let unseen: Vec<(i64, Writer)> = self.unseen_elements(list).collect();
             if unseen.is_empty() {
                 continue;
             }

@@ -138,7 +138,7 @@ pub(super) fn execution(seed: u64, shape: ExecutionShape) -> (History, BTreeMap<
 
 /// Removes the last element of what an acknowledged transaction read, or puts another in its place. None if nothing was
 /// read.
-pub(super) fn damaged(history: &History, seed: u64) -> Option<History> {
+pub(super) fn damage_history(history: &History, seed: u64) -> Option<History> {
     let mut dice = Dice(seed);
     let mut history = history.clone();
     let ok = history.operations.iter_mut().filter(|operation| operation.outcome == Outcome::Ok);

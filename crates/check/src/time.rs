@@ -35,7 +35,7 @@ impl Moments {
     pub(super) fn new(graph: &mut Graph<'_>) -> Self {
         let strict = graph.operations().iter().enumerate().filter(|(_, operation)| operation.is_strict());
         let returned: Vec<(usize, u64)> =
-            strict.filter_map(|(at, operation)| Some((at, operation.completed_at()?))).collect();
+            strict.filter_map(|(at, operation)| Some((at, operation.completion_ms()?))).collect();
         let mut points: BTreeMap<u64, usize> = returned.iter().map(|(_, time)| (*time, 0)).collect();
         let mut last = None;
         for point in points.values_mut() {

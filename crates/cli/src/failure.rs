@@ -262,10 +262,10 @@ mod tests {
     #[test]
     fn causes_are_reported_once() {
         let inner = io::Error::other("disk on fire");
-        let error = Error::new(ErrorKind::Io, "cannot read").caused_by(inner);
+        let error = Error::new(ErrorKind::Io, "cannot read").with_source(inner);
         assert_eq!(Failure::from(error).message, "cannot read: disk on fire");
         let inner = io::Error::other("disk on fire");
-        let error = Error::new(ErrorKind::Io, "cannot read: disk on fire").caused_by(inner);
+        let error = Error::new(ErrorKind::Io, "cannot read: disk on fire").with_source(inner);
         assert_eq!(Failure::from(error).message, "cannot read: disk on fire");
     }
 }

@@ -186,7 +186,7 @@ impl Shared {
     }
 
     /// How long the work has taken.
-    fn worked(&self) -> Duration {
+    fn work_time(&self) -> Duration {
         match self.worked_ms.load(Ordering::Relaxed) {
             0 => self.started.elapsed(),
             worked => Duration::from_millis(worked),
@@ -233,7 +233,7 @@ impl Shared {
             parts.push(format!("{} {}", HumanCount(objects), self.unit));
         }
         if bytes > 0 {
-            parts.push(format!("{}/s", HumanBytes(rate(bytes, self.worked()))));
+            parts.push(format!("{}/s", HumanBytes(rate(bytes, self.work_time()))));
         }
         parts.join(", ")
     }
@@ -249,7 +249,7 @@ impl Shared {
         if done == 0 || total <= done {
             return String::new();
         }
-        let seconds = self.worked().as_secs_f64() * (total - done) as f64 / done as f64;
+        let seconds = self.work_time().as_secs_f64() * (total - done) as f64 / done as f64;
         format!("{} left", HumanDuration(Duration::from_secs_f64(seconds.min(1e9))))
     }
 }

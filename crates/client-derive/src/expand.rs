@@ -21,7 +21,7 @@ pub(crate) fn expand(of: &Struct) -> TokenStream {
     let described =
         of.fields.iter().filter_map(|field| stored_field(field).map(|stored| description(&persistent, field, stored)));
     let indexes = indexes(of, &persistent);
-    let related = of.fields.iter().filter_map(|field| related(&persistent, field));
+    let related = of.fields.iter().filter_map(|field| expand_related(&persistent, field));
     let writes = of.fields.iter().filter_map(|field| write(&persistent, field));
     let reads = of.fields.iter().map(|field| read(&persistent, field));
     let is_skipped = of.fields.iter().any(|field| matches!(field.role, FieldRole::Skipped));
@@ -49,7 +49,7 @@ pub(crate) fn expand(of: &Struct) -> TokenStream {
                 }
             }
 
-            fn related(classes: &mut #persistent::Classes) {
+            fn add_related(classes: &mut #persistent::Classes) {
                 #(#related)*
                 let _ = classes;
             }
@@ -122,10 +122,12 @@ fn indexes(of: &Struct, persistent: &TokenStream) -> Vec<TokenStream> {
     several.chain(one.map(|stored| index(std::slice::from_ref(&stored.name), stored.unique))).collect()
 }
 
-fn related(persistent: &TokenStream, field: &Field) -> Option<TokenStream> {
+fn expand_related(persistent: &TokenStream, field: &Field) -> Option<TokenStream> {
     let ty = &field.ty;
     match field.role {
-        FieldRole::Stored(_) => Some(quote_spanned!(ty.span()=> <#ty as #persistent::FieldValue>::related(classes);)),
+        FieldRole::Stored(_) => {
+            Some(quote_spanned!(ty.span()=> <#ty as #persistent::FieldValue>::add_related(classes);))
+        }
         FieldRole::Parent => Some(quote_spanned!(ty.span()=> classes.add::<#ty>();)),
         FieldRole::Skipped => None,
     }

@@ -52,7 +52,7 @@ pub(crate) async fn run(cluster: &Client) -> Result<Vec<String>> {
 
 /// The album of this jukebox. The first program creates it.
 async fn album(t: Transaction) -> Result<Ref<Album>> {
-    if let Some(album) = t.named("albums/blue").await? {
+    if let Some(album) = t.resolve_ref("albums/blue").await? {
         return Ok(album);
     }
     let artist = t.create(Artist { name: "Ann and the Bricks".to_owned() }).await?;

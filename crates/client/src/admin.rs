@@ -503,5 +503,5 @@ fn usage_of_space(usage: proto::usage::SpaceUsage) -> SpaceUsage {
 }
 
 fn write_failed(error: std::io::Error) -> model::Error {
-    model::Error::new(model::ErrorKind::Io, "the backup cannot be written").caused_by(error)
+    model::Error::new(model::ErrorKind::Io, "the backup cannot be written").with_source(error)
 }

@@ -109,7 +109,7 @@ impl<R: Read + Unpin> AsyncRead for BlockingSource<R> {
 
 fn start_runtime() -> Result<Arc<Runtime>> {
     let started = Builder::new_multi_thread().worker_threads(1).thread_name("mortar-client").enable_all().build();
-    let failed = |error| Error::new(ErrorKind::Io, "the operating system grants no event queue").caused_by(error);
+    let failed = |error| Error::new(ErrorKind::Io, "the operating system grants no event queue").with_source(error);
     started.map(Arc::new).map_err(failed)
 }
 
@@ -364,7 +364,7 @@ impl Transaction {
         fn load<T>(&self, reference: Ref<T>) -> Result<Loaded<T>>;
         fn load_mut<T>(&self, reference: Ref<T>) -> Result<LoadedMut<T>>;
         fn try_load<T>(&self, reference: Ref<T>) -> Result<Option<Loaded<T>>>;
-        fn named<T>(&self, path: &str) -> Result<Option<Ref<T>>>;
+        fn resolve_ref<T>(&self, path: &str) -> Result<Option<Ref<T>>>;
         fn remove<T>(&self, reference: Ref<T>) -> Result<()>;
     }
 

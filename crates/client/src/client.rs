@@ -357,7 +357,7 @@ impl Client {
         self.close();
         self.core.wait_until_sent().await;
         #[cfg(feature = "embedded")]
-        if let Some(own) = self.core.embedded().get().filter(|servers| servers.is_owner) {
+        if let Some(own) = self.core.embedded_handle().get().filter(|servers| servers.is_owner) {
             return own.server.shutdown().await;
         }
         Ok(())

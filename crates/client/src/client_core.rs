@@ -174,7 +174,7 @@ impl Core {
 
     /// The servers in this process.
     #[cfg(feature = "embedded")]
-    pub(super) fn embedded(&self) -> &std::sync::OnceLock<super::embedded::EmbeddedHandle> {
+    pub(super) fn embedded_handle(&self) -> &std::sync::OnceLock<super::embedded::EmbeddedHandle> {
         &self.embedded
     }
 
@@ -279,7 +279,7 @@ impl Core {
             state.driver.set_time(time);
             let peer = connection.peer_address.clone();
             state.connection = Some(connection);
-            state.driver.connected(peer, now);
+            state.driver.handle_connected(peer, now);
         })
     }
 
@@ -287,7 +287,7 @@ impl Core {
     pub(super) fn on_disconnected(&self, why: &str) -> Result<()> {
         self.with_state(|state, now| {
             state.connection = None;
-            state.driver.disconnected(why, now);
+            state.driver.handle_disconnected(why, now);
         })
     }
 
@@ -300,7 +300,7 @@ impl Core {
                     Message::Deferred { txn, kind, why, .. } => driver.handle_deferred(txn, kind, why, now),
                     Message::Reply { txn, reply } => driver.handle_reply(txn, reply, now),
                     Message::SpaceStatus(status) => driver.handle_status(status, now),
-                    Message::Time(time_ms) => driver.set_time(ClusterTime::told(time_ms, now)),
+                    Message::Time(time_ms) => driver.set_time(ClusterTime::from_message(time_ms, now)),
                     _ => {
                         let what = "a peer server does not send this message to a client";
                         return Err(Error::new(ErrorKind::Invalid, what));
@@ -556,12 +556,12 @@ impl Core {
                         guard.is_finished = true;
                         self.with_state(|state, _| {
                             state.waiters.remove(&id);
-                            state.driver.answered(id);
+                            state.driver.handle_answered(id);
                         })?;
                         return Ok((caller, answer));
                     }
                     Err(error) => {
-                        self.with_driver(|driver, now| driver.failed(id, error, now))?;
+                        self.with_driver(|driver, now| driver.handle_failed(id, error, now))?;
                         next = steps.recv().await;
                     }
                 },

@@ -75,7 +75,7 @@ impl Client {
                 let room = (PIECE_BYTES - piece.len()) as u64;
                 let read = (&mut reader).take(room).read_buf(&mut piece).await;
                 let failed =
-                    |error| Error::new(ErrorKind::Io, "what should be uploaded cannot be read").caused_by(error);
+                    |error| Error::new(ErrorKind::Io, "what should be uploaded cannot be read").with_source(error);
                 if read.map_err(failed)? == 0 {
                     break;
                 }

@@ -120,7 +120,7 @@ pub enum Output<T> {
     Repeat(TxnId, gateway::Call<T>),
     /// Ask the peer server for the status of the space, now and whenever it changes.
     Watch,
-    /// Send the request of this call to the peer server; [`ClientDriver::answered`] or [`ClientDriver::failed`] follows.
+    /// Send the request of this call to the peer server; [`ClientDriver::handle_answered`] or [`ClientDriver::handle_failed`] follows.
     Request(CallId),
     /// A call has finished.
     Finished(CallId, Result<CallResult<T>>),
@@ -284,7 +284,7 @@ impl<T: DriverObject> ClientDriver<T> {
 
     fn check_not_doomed(&self, txn: TxnId, level: IsolationLevel) -> Result<()> {
         // An object that a snapshot has read may change later than the snapshot's time.
-        let doomed = self.session.doomed(txn).filter(|_| level != IsolationLevel::Snapshot);
+        let doomed = self.session.conflicting_object(txn).filter(|_| level != IsolationLevel::Snapshot);
         match doomed.filter(|_| !planted(Bug::DoomedGoesOn)) {
             Some(doomed) => Err(ConflictReason::Object(doomed, None).error()),
             None => Ok(()),

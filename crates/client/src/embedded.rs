@@ -93,7 +93,7 @@ impl Embedded {
     pub async fn open_with(directory: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
         let directory = directory.as_ref();
         let absolute = std::path::absolute(directory).map_err(|error| {
-            Error::new(ErrorKind::Io, "the current directory cannot be determined").caused_by(error)
+            Error::new(ErrorKind::Io, "the current directory cannot be determined").with_source(error)
         })?;
         Self::start(Place::Directory(absolute), options).await
     }
@@ -112,7 +112,7 @@ impl Embedded {
         let (tell_ready, ready) = oneshot::channel();
         let run = move || tell_ended.send_replace(Some(Arc::new(run(&place, &options, tell_ready, stopped))));
         let spawned = thread::Builder::new().name("mortar".to_owned()).spawn(run);
-        spawned.map_err(|error| Error::new(ErrorKind::Io, "the system grants no thread").caused_by(error))?;
+        spawned.map_err(|error| Error::new(ErrorKind::Io, "the system grants no thread").with_source(error))?;
         match ready.await {
             Ok(reached) => {
                 let clients = Mutex::new(Some(Vec::new()));
@@ -144,7 +144,7 @@ impl Embedded {
             core.close();
             return Err(ended());
         }
-        core.embedded().get_or_init(|| EmbeddedHandle { server: self.server.clone(), is_owner });
+        core.embedded_handle().get_or_init(|| EmbeddedHandle { server: self.server.clone(), is_owner });
         Ok(Client { core })
     }
 
@@ -283,7 +283,7 @@ fn run(
 ) -> Result<()> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
-        runtime.map_err(|error| Error::new(ErrorKind::Io, "the system grants no event queue").caused_by(error))?;
+        runtime.map_err(|error| Error::new(ErrorKind::Io, "the system grants no event queue").with_source(error))?;
     runtime.block_on(async {
         let (mut cluster, runtimes) = LocalCluster::with_shared_threads(Config::default().threads)?;
         let served = match serve(place, options, &mut cluster, &runtimes).await {

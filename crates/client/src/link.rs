@@ -312,7 +312,7 @@ async fn open_connection(
     let time = match terms.time_ms {
         // An older server does not say what time it is.
         0 => ClusterTime { offset_ms: clock.wall_offset_ms(), is_trusted: true },
-        time_ms => ClusterTime::told(time_ms, clock.now()),
+        time_ms => ClusterTime::from_message(time_ms, clock.now()),
     };
     let space = SpaceIdentity { cluster: terms.cluster, space: terms.space };
     Ok(Opened { stream, space, max_frame: terms.max_frame, time })
@@ -395,7 +395,7 @@ fn report_refusals(core: &Weak<Core>, errors: Vec<(Address, Error)>) -> Result<(
     let is_final = |error: &Error| matches!(error.kind(), ErrorKind::Denied | ErrorKind::NotFound);
     let Some((_, error)) = errors.into_iter().find(|(_, error)| is_final(error)) else { return Ok(()) };
     let client = core.upgrade().ok_or_else(closed_error)?;
-    client.with_driver(|driver, now| driver.refused(&error, now))
+    client.with_driver(|driver, now| driver.handle_refused(&error, now))
 }
 
 /// How a connection has ended.

@@ -140,7 +140,7 @@ pub trait Persistent: Sized + Send + Sync + 'static {
     fn class() -> ClassDescription;
 
     /// Adds the classes that this one extends or refers to.
-    fn related(classes: &mut Classes);
+    fn add_related(classes: &mut Classes);
 
     /// Writes the fields, in the order of [`ClassDescription::fields`].
     ///

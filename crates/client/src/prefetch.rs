@@ -50,7 +50,7 @@ impl Transaction {
             let mut next = Vec::new();
             for (at, mut fields) in ways {
                 if let Some(field) = fields.next() {
-                    next.push((core.referenced_by(&at, field).await?, fields));
+                    next.push((core.referenced_objects(&at, field).await?, fields));
                 }
             }
             let all: BTreeSet<Oid> = next.iter().flat_map(|(oids, _)| oids.iter().copied()).collect();
@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// The objects to which a field of cached objects refers.
-    async fn referenced_by(&self, oids: &BTreeSet<Oid>, field: &str) -> Result<BTreeSet<Oid>> {
+    async fn referenced_objects(&self, oids: &BTreeSet<Oid>, field: &str) -> Result<BTreeSet<Oid>> {
         let mut schema = self.classes.schema();
         if oids.iter().any(|oid| schema.class(oid.class()).is_none()) {
             self.refresh_classes().await?;

@@ -65,7 +65,7 @@ impl ScanResults {
 
     /// The number of objects examined so far.
     #[must_use]
-    pub fn examined(&self) -> u64 {
+    pub fn examined_count(&self) -> u64 {
         self.examined
     }
 }

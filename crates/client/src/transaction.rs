@@ -440,14 +440,14 @@ impl Transaction {
         self.flush_reachable()?;
         let mut bound = match self.bind_unique_values().await {
             Ok(bound) => bound,
-            Err(error) => return self.refused_commit(error),
+            Err(error) => return self.fail_commit(error),
         };
         // A commit that cannot finish now is not sent, so that its outcome is known.
         let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
         let unassigned = self.assign_oids(&unreachable).await?;
         let claims = mem::take(&mut bound.claims);
         if let Err(error) = self.rely_on_unique_values(bound).await {
-            return self.refused_commit(error);
+            return self.fail_commit(error);
         }
         let reads = core.read_count(*txn)?;
         limits::check_reads(reads)?;
@@ -499,7 +499,7 @@ impl Transaction {
     }
 
     /// Ends a commit that failed before it was sent: after a conflict the transaction is over.
-    fn refused_commit(&self, error: Error) -> Result<CommitOutcome> {
+    fn fail_commit(&self, error: Error) -> Result<CommitOutcome> {
         if error.kind() != ErrorKind::Conflict {
             return Err(error);
         }

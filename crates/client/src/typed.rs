@@ -235,7 +235,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is of another class; else as [`Transaction::get`].
-    pub async fn named<T: Persistent>(&self, path: &str) -> Result<Option<Ref<T>>> {
+    pub async fn resolve_ref<T: Persistent>(&self, path: &str) -> Result<Option<Ref<T>>> {
         let Some(oid) = self.resolve(path).await? else { return Ok(None) };
         self.core().mapping_of::<T>(oid).await?;
         Ok(Some(Ref::new(oid)))

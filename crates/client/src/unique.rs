@@ -331,7 +331,7 @@ impl Transaction {
             self.check_free(one.index, one.oid, entry).await?;
         }
         if let Some(entry) = &one.before
-            && self.bound_to(entry).await? == Some(one.oid)
+            && self.look_up_holder(entry).await? == Some(one.oid)
         {
             self.changes()?.set_unique_entry(entry.clone(), None);
         }
@@ -343,7 +343,7 @@ impl Transaction {
     /// # Errors
     /// [`ErrorKind::Exists`] if one has; else as [`Transaction::get`].
     async fn check_free(&self, index: &UniqueIndex, oid: Oid, entry: &Entry) -> Result<()> {
-        let Some(holder) = self.bound_to(entry).await?.filter(|holder| *holder != oid) else { return Ok(()) };
+        let Some(holder) = self.look_up_holder(entry).await?.filter(|holder| *holder != oid) else { return Ok(()) };
         match index.has_values(self.get(holder).await?.as_ref(), &entry.key)? {
             true => Err(index.taken_error(holder)),
             false => Ok(()),
@@ -351,7 +351,7 @@ impl Transaction {
     }
 
     /// The object to which values are bound. This transaction changes that, so it locks the guard exclusively.
-    async fn bound_to(&self, Entry { collection, key }: &Entry) -> Result<Option<Oid>> {
+    async fn look_up_holder(&self, Entry { collection, key }: &Entry) -> Result<Option<Oid>> {
         if self.inner.level == IsolationLevel::Locks {
             self.read(key_guard(*collection, key), LockMode::Exclusive).await?;
         }

@@ -130,22 +130,22 @@ impl fmt::Display for Url {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> (String, String) {
+    fn parse(text: &str) -> (String, String) {
         let url: Url = text.parse().unwrap();
         (url.address.to_string(), url.space)
     }
 
     #[test]
     fn port_and_space_have_defaults() {
-        assert_eq!(parsed("mortar://localhost"), ("localhost:6678".to_owned(), "main".to_owned()));
-        assert_eq!(parsed("mortar://localhost:1/photos"), ("localhost:1".to_owned(), "photos".to_owned()));
-        assert_eq!(parsed("mortar://[::1]/"), ("[::1]:6678".to_owned(), "main".to_owned()));
-        assert_eq!(parsed("mortar://[::1]:7/x"), ("[::1]:7".to_owned(), "x".to_owned()));
+        assert_eq!(parse("mortar://localhost"), ("localhost:6678".to_owned(), "main".to_owned()));
+        assert_eq!(parse("mortar://localhost:1/photos"), ("localhost:1".to_owned(), "photos".to_owned()));
+        assert_eq!(parse("mortar://[::1]/"), ("[::1]:6678".to_owned(), "main".to_owned()));
+        assert_eq!(parse("mortar://[::1]:7/x"), ("[::1]:7".to_owned(), "x".to_owned()));
     }
 
     #[test]
     fn tls_is_in_the_scheme() {
-        assert_eq!(parsed("mortars://localhost"), ("tls:localhost:6678".to_owned(), "main".to_owned()));
+        assert_eq!(parse("mortars://localhost"), ("tls:localhost:6678".to_owned(), "main".to_owned()));
         let url: Url = "mortars://[::1]:7/x".parse().unwrap();
         assert_eq!(url.to_string(), "mortars://[::1]:7/x");
     }
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn last_part_of_a_path_is_the_space() {
-        assert_eq!(parsed("mortar+unix:///run/none.sock/photos"), ("unix:/run/none.sock".to_owned(), "photos".into()));
-        assert_eq!(parsed("mortar+unix:///run/none.sock/"), ("unix:/run/none.sock".to_owned(), "main".into()));
+        assert_eq!(parse("mortar+unix:///run/none.sock/photos"), ("unix:/run/none.sock".to_owned(), "photos".into()));
+        assert_eq!(parse("mortar+unix:///run/none.sock/"), ("unix:/run/none.sock".to_owned(), "main".into()));
     }
 
     #[test]
@@ -180,8 +180,8 @@ mod tests {
         let path = dir.path().join("brick");
         let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let text = format!("mortar+unix://{}", path.display());
-        assert_eq!(parsed(&text), (format!("unix:{}", path.display()), "main".to_owned()));
-        assert_eq!(parsed(&format!("{text}/x")).1, "x");
+        assert_eq!(parse(&text), (format!("unix:{}", path.display()), "main".to_owned()));
+        assert_eq!(parse(&format!("{text}/x")).1, "x");
     }
 
     #[test]
@@ -189,8 +189,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let text = format!("mortar+unix://{}/none.sock", dir.path().display());
         let address = format!("unix:{}/none.sock", dir.path().display());
-        assert_eq!(parsed(&text), (address.clone(), "main".to_owned()));
-        assert_eq!(parsed(&format!("{text}/photos")), (address, "photos".to_owned()));
+        assert_eq!(parse(&text), (address.clone(), "main".to_owned()));
+        assert_eq!(parse(&format!("{text}/photos")), (address, "photos".to_owned()));
     }
 
     #[test]

@@ -159,7 +159,7 @@ of_kind! {
     writer: Writer => Stream<Option<ContentWriter>>;
     reader: Reader => Stream<ContentReader>;
     watch: Watch => Arc<Subscription<Watch>>;
-    staged: Staged => StagedContent;
+    staged_content: Staged => StagedContent;
 }
 
 fn closed_error() -> Error {

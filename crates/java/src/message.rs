@@ -60,7 +60,7 @@ impl Reader {
 
     pub(crate) fn string(&mut self) -> Result<String> {
         let text = String::from_utf8(self.bytes()?.into());
-        text.map_err(|error| Error::new(ErrorKind::Invalid, "a text is not UTF-8").caused_by(error))
+        text.map_err(|error| Error::new(ErrorKind::Invalid, "a text is not UTF-8").with_source(error))
     }
 
     pub(crate) fn oid(&mut self) -> Result<Oid> {

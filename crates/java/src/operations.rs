@@ -250,8 +250,8 @@ async fn attempt(
             let (has_failed, kind, message) = (request.bool()?, request.u8()?, request.string()?);
             let result = match (has_failed, kind) {
                 (false, _) => Ok(true),
-                (true, 0) => Err(Error::new(ErrorKind::Internal, message).caused_by(CallerFailure)),
-                (true, kind) => Err(Error::new(ErrorKind::from_code(kind), message).caused_by(CallerFailure)),
+                (true, 0) => Err(Error::new(ErrorKind::Internal, message).with_source(CallerFailure)),
+                (true, kind) => Err(Error::new(ErrorKind::from_code(kind), message).with_source(CallerFailure)),
             };
             match attempts.end(&transaction, result).await {
                 Ok(ended) => reply.bool(ended.is_some()),
@@ -332,7 +332,9 @@ async fn transaction_object(
             reply.oid(transaction.create_object(class, object, read_hint(request)?)?);
         }
         TransactionObject::CreateCollection => reply.oid(transaction.create_collection()?),
-        TransactionObject::CreateBlobFrom => reply.oid(transaction.create_blob_from(handles.staged(request.u64()?)?)?),
+        TransactionObject::CreateBlobFrom => {
+            reply.oid(transaction.create_blob_from(handles.staged_content(request.u64()?)?)?)
+        }
         TransactionObject::RealOids => {
             let oids = request.list(Reader::oid)?;
             reply.list(oids, |reply, oid| reply.optional(transaction.real_oid(oid), Writer::oid));
@@ -452,7 +454,7 @@ async fn transaction_blob(
         TransactionBlob::Append => transaction.append(oid, request.bytes()?).await?,
         TransactionBlob::Truncate => transaction.truncate(oid, request.u64()?).await?,
         TransactionBlob::Zero => transaction.zero(oid, request.u64()?, request.u64()?).await?,
-        TransactionBlob::PutContent => transaction.put_content(oid, handles.staged(request.u64()?)?).await?,
+        TransactionBlob::PutContent => transaction.put_content(oid, handles.staged_content(request.u64()?)?).await?,
         TransactionBlob::SetAttribute => {
             let key = request.bytes()?;
             transaction.set_attribute(oid, key, request.optional(Reader::bytes)?).await?;

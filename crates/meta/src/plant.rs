@@ -47,7 +47,7 @@ mod tests {
 
     impl Bug {
         /// The test that notices the bug.
-        fn noticed_by(self) -> fn() {
+        fn noticing_test(self) -> fn() {
             match self {
                 Self::GivenUpCloneKept => {
                     editor::clones::logical_nodes_of_a_clone_that_is_given_up_are_those_of_a_removed_space
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn planted_bugs_are_noticed() {
         for bug in Bug::ALL {
-            assert_noticed(&[*bug], bug.noticed_by());
+            assert_noticed(&[*bug], bug.noticing_test());
         }
     }
 }

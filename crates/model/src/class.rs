@@ -237,10 +237,10 @@ mod json {
         }
 
         pub(in crate::class) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ClassId, D::Error> {
-            checked(u32::deserialize(from)?)
+            check_number(u32::deserialize(from)?)
         }
 
-        pub(in crate::class) fn checked<E: Error>(number: u32) -> Result<ClassId, E> {
+        pub(in crate::class) fn check_number<E: Error>(number: u32) -> Result<ClassId, E> {
             if number > ClassId::MAX.0 {
                 let most = ClassId::MAX.0;
                 return Err(E::custom(format_args!("{number} is not a class number: the largest is {most}")));
@@ -262,7 +262,7 @@ mod json {
         }
 
         pub(in crate::class) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ClassId>, D::Error> {
-            Option::<u32>::deserialize(from)?.map(super::class_id::checked).transpose()
+            Option::<u32>::deserialize(from)?.map(super::class_id::check_number).transpose()
         }
     }
 

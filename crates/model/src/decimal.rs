@@ -81,7 +81,7 @@ impl<'a> DecimalRef<'a> {
 
     /// The digits without the point: a big-endian two's complement integer in the fewest bytes.
     #[must_use]
-    pub fn unscaled(self) -> &'a [u8] {
+    pub fn unscaled_value(self) -> &'a [u8] {
         self.unscaled
     }
 
@@ -236,7 +236,8 @@ impl FromStr for Decimal {
             return Err(too_large(text.len() * 10 / 24));
         }
         let number = BigDecimal::from_str(text).map_err(|cause| {
-            Error::new(ErrorKind::Invalid, format!("{text:?} is not a decimal number, such as 12.50")).caused_by(cause)
+            Error::new(ErrorKind::Invalid, format!("{text:?} is not a decimal number, such as 12.50"))
+                .with_source(cause)
         })?;
         Self::try_from(&number)
     }
@@ -301,9 +302,9 @@ mod tests {
 
     #[test]
     fn decimals_have_the_bytes_of_java() {
-        assert_eq!(Decimal::new(-128, 0).as_ref().unscaled(), [0x80]);
-        assert_eq!(Decimal::new(128, 0).as_ref().unscaled(), [0, 0x80]);
-        assert_eq!(Decimal::new(0, 2).as_ref().unscaled(), [0]);
+        assert_eq!(Decimal::new(-128, 0).as_ref().unscaled_value(), [0x80]);
+        assert_eq!(Decimal::new(128, 0).as_ref().unscaled_value(), [0, 0x80]);
+        assert_eq!(Decimal::new(0, 2).as_ref().unscaled_value(), [0]);
         assert_eq!(Decimal::from_be_bytes(&[0xff, 0xff, 0x38], 1).unwrap(), number("-20.0"));
     }
 

@@ -115,11 +115,11 @@ impl FromStr for Date {
     fn from_str(text: &str) -> Result<Self> {
         let wrong = || Error::new(ErrorKind::Invalid, format!("{text:?} is not a date, such as 2026-07-01"));
         if let Some(days) = text.strip_prefix('@').and_then(|rest| rest.strip_suffix('d')) {
-            return Ok(Self { days: days.parse().map_err(|cause| wrong().caused_by(cause))? });
+            return Ok(Self { days: days.parse().map_err(|cause| wrong().with_source(cause))? });
         }
-        let date: civil::Date = text.parse().map_err(|cause: jiff::Error| wrong().caused_by(cause))?;
+        let date: civil::Date = text.parse().map_err(|cause: jiff::Error| wrong().with_source(cause))?;
         let epoch = civil::date(1970, 1, 1);
-        let span = epoch.until(date).map_err(|cause| wrong().caused_by(cause))?;
+        let span = epoch.until(date).map_err(|cause| wrong().with_source(cause))?;
         Ok(Self { days: i64::from(span.get_days()) })
     }
 }
@@ -132,10 +132,10 @@ impl FromStr for Timestamp {
         let wrong =
             || Error::new(ErrorKind::Invalid, format!("{text:?} is not a time stamp, such as 2026-07-01T12:30:00Z"));
         if let Some(seconds) = text.strip_prefix('@').and_then(|rest| rest.strip_suffix('s')) {
-            let number: crate::Decimal = seconds.parse().map_err(|cause: Error| wrong().caused_by(cause))?;
+            let number: crate::Decimal = seconds.parse().map_err(|cause: Error| wrong().with_source(cause))?;
             return number.as_ref().in_units(9).and_then(Self::from_nanos).ok_or_else(wrong);
         }
-        let moment: jiff::Timestamp = text.parse().map_err(|cause: jiff::Error| wrong().caused_by(cause))?;
+        let moment: jiff::Timestamp = text.parse().map_err(|cause: jiff::Error| wrong().with_source(cause))?;
         Self::from_nanos(moment.as_nanosecond()).ok_or_else(wrong)
     }
 }

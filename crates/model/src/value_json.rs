@@ -72,7 +72,9 @@ impl TypedValue {
             Value::Bool(value) => Self::Bool(*value),
             Value::Int64(value) => Self::Int64(*value),
             Value::Float64(value) => Self::Float64(format!("{value:?}")),
-            Value::Decimal(value) => Self::Decimal(STANDARD.encode(value.as_ref().unscaled()), value.as_ref().scale()),
+            Value::Decimal(value) => {
+                Self::Decimal(STANDARD.encode(value.as_ref().unscaled_value()), value.as_ref().scale())
+            }
             Value::String(value) => Self::String(value.clone()),
             Value::Bytes(value) => Self::Bytes(STANDARD.encode(value)),
             Value::Date(value) => Self::Date(value.days),

@@ -57,7 +57,7 @@ fn glossary() -> Vec<String> {
 }
 
 /// The words of a text in lower case, each between single spaces.
-fn flattened(text: &str) -> String {
+fn normalize_words(text: &str) -> String {
     let mut flat = String::from(" ");
     let mut before = ' ';
     for letter in text.chars() {
@@ -79,8 +79,9 @@ fn flattened(text: &str) -> String {
 #[test]
 fn public_types_are_named_with_standard_words_and_those_of_the_glossary() {
     let glossary = glossary();
-    let defined =
-        glossary.iter().flat_map(|entry| flattened(entry).split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+    let defined = glossary
+        .iter()
+        .flat_map(|entry| normalize_words(entry).split_whitespace().map(str::to_owned).collect::<Vec<_>>());
     let mut known: BTreeSet<String> = STANDARD.split_whitespace().map(str::to_owned).collect();
     known.extend(defined);
     let mut unknown: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -115,10 +116,10 @@ fn every_word_of_the_glossary_is_used_by_the_code() {
         let mut files = Vec::new();
         sources(&root().join("crates").join(name).join("src"), &mut files);
         for file in files {
-            text.push_str(&flattened(&fs::read_to_string(file).unwrap()));
+            text.push_str(&normalize_words(&fs::read_to_string(file).unwrap()));
         }
     }
-    let is_used = |entry: &String| text.contains(flattened(entry).trim_end());
+    let is_used = |entry: &String| text.contains(normalize_words(entry).trim_end());
     let glossary = glossary();
     assert!(glossary.len() > 60, "only {} words were found", glossary.len());
     let unused: Vec<&String> = glossary.iter().filter(|entry| !is_used(entry)).collect();

@@ -180,7 +180,7 @@ impl server::ServerRole for BrickRole {
 
     async fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, ())> {
         self.check_caller(hello, who)?;
-        let opening = self.nodes.opening.as_ref().map(|own| own.witnessed());
+        let opening = self.nodes.opening.as_ref().map(|own| own.own_position());
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         // Requests to a brick name their space: other processes of the cluster work with all of them.
         let (space, brick, permission) = (SpaceId(0), self.nodes.id.0, handshake::Permission::None);

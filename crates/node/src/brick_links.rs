@@ -30,7 +30,7 @@ use wire::transport::{Address, Stream};
 
 use crate::auth::ClusterCredentials;
 use crate::node_placement::BrickId;
-use crate::openings::{WitnessTable, opening_of, witnessed_of, witnessed_to_proto};
+use crate::openings::{WitnessTable, opening_of, witnessed_from_proto, witnessed_to_proto};
 use wire::driving::PeerHandle;
 
 /// Bytes of unanswered calls on one connection; further calls wait.
@@ -103,7 +103,7 @@ impl LinkBelief {
         *self.is_superseded.lock().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    fn forced(&self) -> Option<ForcedPosition> {
+    fn forced_position(&self) -> Option<ForcedPosition> {
         let position = self.forced.load(Ordering::Relaxed);
         self.opening.map(|opening| ForcedPosition { opening, position })
     }
@@ -278,7 +278,7 @@ impl BrickLinks {
     fn set_connection(&self, brick: BrickId, up: Option<Connection>) {
         if let Some(link) = self.lock().get_mut(&brick) {
             let before = std::mem::replace(&mut link.connection, up);
-            if let Some(forced) = before.and_then(|before| before.belief.forced()) {
+            if let Some(forced) = before.and_then(|before| before.belief.forced_position()) {
                 self.witnesses.note(Subject::Brick(brick.0), forced);
             }
         }
@@ -287,7 +287,7 @@ impl BrickLinks {
     /// Notes how far the logs of the connected bricks are forced.
     pub(crate) fn note_positions(&self) {
         for (brick, link) in &*self.lock() {
-            if let Some(forced) = link.connection.as_ref().and_then(|up| up.belief.forced()) {
+            if let Some(forced) = link.connection.as_ref().and_then(|up| up.belief.forced_position()) {
                 self.witnesses.note(Subject::Brick(brick.0), forced);
             }
         }
@@ -327,7 +327,7 @@ impl BrickLinks {
             self.close_superseded();
         }
         self.note_positions();
-        Ok(cluster::Witnesses { seen: self.witnesses.witnessed(subject) })
+        Ok(cluster::Witnesses { seen: self.witnesses.witnessed_positions(subject) })
     }
 
     /// Tells the connected bricks what this process saw and has not told yet.
@@ -417,7 +417,7 @@ async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<
     match terms.brick {
         found if found == brick.0 => {
             let Some(seen) = &terms.opening else { return Ok((stream, terms.max_frame, None)) };
-            let forced = witnessed_of(seen)?.1.forced;
+            let forced = witnessed_from_proto(seen)?.1.forced;
             if !uplinks.witnesses.believes(brick.0, forced.opening) {
                 return Err(superseded_error(brick));
             }

@@ -325,7 +325,7 @@ impl<R: Read> ClusterArchiveReader<R> {
         let mut reader = Self { from, parts: Vec::new(), bytes: MAGIC.len() as u64, spare: VecDeque::new() };
         let (kind, part, payload) = reader.frame()?;
         let head = ArchiveHeader::decode(&payload).filter(|_| kind == kind::HEAD && part == 0);
-        Ok((reader, head.ok_or_else(|| damaged("it does not begin with its head"))?))
+        Ok((reader, head.ok_or_else(|| damage_error("it does not begin with its head"))?))
     }
 
     /// Begins to read an archive.
@@ -336,10 +336,10 @@ impl<R: Read> ClusterArchiveReader<R> {
         let mut magic = Vec::new();
         (&mut from).take(MAGIC.len() as u64).read_to_end(&mut magic).map_err(read_error)?;
         if magic.is_empty() {
-            return Err(damaged("it is empty"));
+            return Err(damage_error("it is empty"));
         }
         if magic.len() < MAGIC.len() && MAGIC.starts_with(&magic) {
-            return Err(damaged("it ends in its header"));
+            return Err(damage_error("it ends in its header"));
         }
         if magic == MAGIC_1 {
             let what = "the archive has the first format of archives of clusters: use the version that wrote it";
@@ -372,11 +372,11 @@ impl<R: Read> ClusterArchiveReader<R> {
         let (kind, part) = (head[0], u16::from_le_bytes([head[1], head[2]]));
         let len = u32::from_le_bytes([head[3], head[4], head[5], head[6]]) as usize;
         if len > MAX_PAYLOAD {
-            return Err(damaged("a frame is too long"));
+            return Err(damage_error("a frame is too long"));
         }
         let payload = self.payload(len)?;
         if header(kind, part, payload.len(), crc32c(&payload)) != head {
-            return Err(damaged("the checksum of a frame does not match"));
+            return Err(damage_error("the checksum of a frame does not match"));
         }
         Ok((kind, part, payload))
     }
@@ -389,11 +389,11 @@ impl<R: Read> ClusterArchiveReader<R> {
             let is_complete = payload[..] == (self.parts.len() as u16).to_le_bytes() && part == 0;
             return match is_complete && self.parts.iter().all(|part| part.is_ended) {
                 true => self.check_nothing_follows().map(|()| None),
-                false => Err(damaged("it ends before its parts")),
+                false => Err(damage_error("it ends before its parts")),
             };
         }
         let known = usize::from(part).checked_sub(1).and_then(|index| self.parts.get_mut(index));
-        let known = known.filter(|known| !known.is_ended).ok_or_else(|| damaged("a frame belongs to no part"))?;
+        let known = known.filter(|known| !known.is_ended).ok_or_else(|| damage_error("a frame belongs to no part"))?;
         match kind {
             kind::BYTES => {
                 known.bytes += payload.len() as u64;
@@ -403,7 +403,7 @@ impl<R: Read> ClusterArchiveReader<R> {
                 known.is_ended = true;
                 Ok(Some(Item::End(Part(part))))
             }
-            kind::PART_END => Err(damaged(&format!("bytes of {} are missing", known.name))),
+            kind::PART_END => Err(damage_error(&format!("bytes of {} are missing", known.name))),
             _ => {
                 let what = format!("the archive has a frame of kind {kind}, which this version does not know");
                 Err(Error::new(ErrorKind::Unsupported, what))
@@ -413,10 +413,10 @@ impl<R: Read> ClusterArchiveReader<R> {
 
     fn begin_part(&mut self, part: u16, name: &[u8]) -> Result<Item> {
         let parsed = Some(name).filter(|name| name.len() <= MAX_NAME).and_then(|name| str::from_utf8(name).ok());
-        let name = parsed.and_then(PartName::parse).ok_or_else(|| damaged("the name of a part is not valid"))?;
+        let name = parsed.and_then(PartName::parse).ok_or_else(|| damage_error("the name of a part is not valid"))?;
         let is_next = usize::from(part) == self.parts.len() + 1 && part <= MAX_PARTS;
         if !is_next || self.parts.iter().any(|known| known.name == name) {
-            return Err(damaged(&format!("part {name} is out of order, or there twice")));
+            return Err(damage_error(&format!("part {name} is out of order, or there twice")));
         }
         self.parts.push(ReadPart { name, bytes: 0, is_ended: false });
         Ok(Item::Begin(Part(part), name))
@@ -438,7 +438,7 @@ impl<R: Read> ClusterArchiveReader<R> {
 
     fn read(&mut self, bytes: &mut [u8]) -> Result<()> {
         self.from.read_exact(bytes).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => damaged("it ends too early"),
+            io::ErrorKind::UnexpectedEof => damage_error("it ends too early"),
             _ => read_error(error),
         })?;
         self.bytes += bytes.len() as u64;
@@ -451,7 +451,7 @@ impl<R: Read> ClusterArchiveReader<R> {
         (&mut self.from).take(1).read_to_end(&mut next).map_err(read_error)?;
         match next.is_empty() {
             true => Ok(()),
-            false => Err(damaged("more bytes follow after its end")),
+            false => Err(damage_error("more bytes follow after its end")),
         }
     }
 }
@@ -461,7 +461,7 @@ impl<R: Read> ClusterArchiveReader<R> {
 /// # Errors
 /// [`ErrorKind::Corrupt`] if it does not; those of reading it.
 pub fn check_end(archive: &mut (impl Read + Seek)) -> Result<()> {
-    let cut_off = || damaged("it is cut off, or its end is altered");
+    let cut_off = || damage_error("it is cut off, or its end is altered");
     let mut end = [0; HEADER + NUMBER_OF_PARTS];
     let read = archive.seek(SeekFrom::End(-(end.len() as i64))).and_then(|_| archive.read_exact(&mut end));
     match read {
@@ -479,12 +479,12 @@ pub fn check_end(archive: &mut (impl Read + Seek)) -> Result<()> {
 fn read_error(error: io::Error) -> Error {
     match error.kind() {
         // An encrypted archive that is not authentic.
-        io::ErrorKind::InvalidData => damaged(&error.to_string()),
-        _ => Error::new(ErrorKind::Io, "the archive cannot be read").caused_by(error),
+        io::ErrorKind::InvalidData => damage_error(&error.to_string()),
+        _ => Error::new(ErrorKind::Io, "the archive cannot be read").with_source(error),
     }
 }
 
-fn damaged(what: &str) -> Error {
+fn damage_error(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the archive is damaged: {what}; use another backup"))
 }
 
@@ -542,7 +542,7 @@ mod tests {
     }
 
     fn read(archive: &[u8]) -> Result<Vec<Item>> {
-        let rest = archive.strip_prefix(MAGIC).ok_or_else(|| damaged("no archive"))?;
+        let rest = archive.strip_prefix(MAGIC).ok_or_else(|| damage_error("no archive"))?;
         let (mut reader, head) = ClusterArchiveReader::after_magic(rest)?;
         assert_eq!(head, HEAD);
         let mut items = Vec::new();

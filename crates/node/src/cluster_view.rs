@@ -291,7 +291,7 @@ impl ClusterView {
         let _one = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(catalog) = self.catalog() else { return };
         self.witnesses.note_catalog(&catalog);
-        if let Some(forced) = catalog.forced() {
+        if let Some(forced) = catalog.forced_position() {
             self.witnesses.note(Subject::Catalogue, forced);
             // The follower has compared the catalogue with all of it.
             let compared = self.witnesses.of(Subject::Catalogue);

@@ -171,7 +171,7 @@ impl Member {
     }
 
     /// Waits until this process is not a member any more. Returns why: another process has replaced it, or it was removed.
-    pub async fn ended(&self) -> String {
+    pub async fn wait_until_ended(&self) -> String {
         let mut ended = self.ended.clone();
         let why = ended.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         match why {
@@ -377,8 +377,8 @@ mod tests {
             let start = realm.editor().unwrap().start_number().await.unwrap();
             members.push(Member::announce(&realm, ServerId::Peer(peer), start, &address).await.unwrap());
         }
-        assert!(members[0].ended().await.contains("peer server 1"));
-        assert!(time::timeout(Duration::from_millis(500), members[1].ended()).await.is_err());
+        assert!(members[0].wait_until_ended().await.contains("peer server 1"));
+        assert!(time::timeout(Duration::from_millis(500), members[1].wait_until_ended()).await.is_err());
         let alive = |realm: &ClusterView| realm.catalog().unwrap().peer(peer).unwrap().alive.is_some();
         assert!(alive(&realm));
         for member in members {

@@ -65,7 +65,7 @@ impl MetaServer {
     }
 
     /// Waits until it must not serve any more, because its catalogue went back in time or was moved, and returns why.
-    pub async fn ended(&self) -> String {
+    pub async fn wait_until_ended(&self) -> String {
         let mut ended = self.server.role().ended.subscribe();
         let why = ended.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         match why {
@@ -103,7 +103,8 @@ impl MetaRole {
             return Err(Error::new(ErrorKind::Denied, why.clone()));
         }
         let catalog = self.follower.load();
-        let forced = seen.iter().filter(|seen| seen.brick == 0).map(|seen| Ok(openings::witnessed_of(seen)?.1.forced));
+        let forced =
+            seen.iter().filter(|seen| seen.brick == 0).map(|seen| Ok(openings::witnessed_from_proto(seen)?.1.forced));
         let mut later = forced.collect::<Result<Vec<_>>>()?;
         later.retain(|forced| catalog.own_openings().check(catalog.revision().0, *forced).is_err());
         if later.is_empty() {
@@ -166,7 +167,7 @@ impl server::ServerRole for MetaRole {
 
     fn tick(&self) {
         let catalog = self.follower.load();
-        let Some(moved) = catalog.moved().filter(|_| self.ended.borrow().is_none()) else { return };
+        let Some(moved) = catalog.catalogue_move().filter(|_| self.ended.borrow().is_none()) else { return };
         let why = moved.explain();
         error!(%why, "this meta-server stops serving");
         self.ended.send_replace(Some(why));

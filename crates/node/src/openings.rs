@@ -25,4 +25,4 @@ pub use local_opening::LocalOpening;
 pub use loss::{BrickLoss, WitnessReport};
 pub use opening_brick::open_brick;
 pub use witness_table::WitnessTable;
-pub(crate) use witness_table::{opening_of, witnessed_of, witnessed_to_proto};
+pub(crate) use witness_table::{opening_of, witnessed_from_proto, witnessed_to_proto};

@@ -291,7 +291,7 @@ impl ServerRole for PeerRole {
             holders += driver.holder_count();
             outcomes.add(driver.outcome_counts());
             unreachable.extend(driver.unreachable_bricks());
-            stopped.extend(driver.stopped().keys().copied());
+            stopped.extend(driver.stopped_spaces().keys().copied());
         }
         let mut metrics = vec![
             Metric::counter("cache_hits_total", hits, "Reads that found their object in the object cache."),

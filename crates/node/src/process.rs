@@ -85,7 +85,7 @@ impl BrickProcess {
     /// # Errors
     /// Those of [`member::brick_of`], [`open_brick`] and [`Brick::start_opened`].
     pub async fn start(view: Arc<ClusterView>, store: Store, config: Config, advertise: &[Address]) -> Result<Self> {
-        let expected = advertised(advertise, &config.listen);
+        let expected = advertised_addresses(advertise, &config.listen);
         let id = retry_until_available(META_SERVER, || member::brick_of(&view, &store, expected)).await?;
         view.clock.set_process(&ServerId::Brick(id).to_string());
         let start = start_number(&view).await?;
@@ -93,7 +93,7 @@ impl BrickProcess {
         let opening = retry_until_available(META_SERVER, open).await?;
         let brick = Brick::start_opened(view.clone(), opening.clone(), store, config).await?;
         tokio::spawn(LocalOpening::keep(Arc::downgrade(&opening), Arc::downgrade(&view)));
-        let addresses = advertised(advertise, brick.addresses());
+        let addresses = advertised_addresses(advertise, brick.addresses());
         let announce = || Member::announce(&view, ServerId::Brick(id), start, addresses);
         match retry_until_available(META_SERVER, announce).await {
             Ok(member) => {
@@ -118,10 +118,10 @@ impl BrickProcess {
     }
 
     /// Waits until another process has replaced this one. Returns why.
-    pub async fn ended(&self) -> String {
+    pub async fn wait_until_ended(&self) -> String {
         tokio::select! {
-            why = self.opening.ended() => why,
-            why = self.member.ended() => why,
+            why = self.opening.wait_until_ended() => why,
+            why = self.member.wait_until_ended() => why,
         }
     }
 
@@ -152,7 +152,7 @@ impl PeerProcess {
         let own = OwnClients::generate();
         let config = Config { own_clients: Some(own.clone()), ..config };
         let server = PeerServer::start(view.clone(), start.0, config).await?;
-        let addresses = advertised(advertise, server.addresses());
+        let addresses = advertised_addresses(advertise, server.addresses());
         let announce = async {
             let id = retry_until_available(META_SERVER, || member::peer_at(&view, addresses)).await?;
             view.clock.set_process(&ServerId::Peer(id).to_string());
@@ -201,8 +201,8 @@ impl PeerProcess {
     }
 
     /// Waits until another process has replaced this one. Returns why.
-    pub async fn ended(&self) -> String {
-        self.member.ended().await
+    pub async fn wait_until_ended(&self) -> String {
+        self.member.wait_until_ended().await
     }
 
     /// Leaves the cluster and answers what is pending.
@@ -257,6 +257,6 @@ async fn start_number(view: &ClusterView) -> Result<StartNumber> {
 }
 
 /// The addresses by which other processes reach one that listens on these.
-fn advertised<'a>(advertise: &'a [Address], listens: &'a [Address]) -> &'a [Address] {
+fn advertised_addresses<'a>(advertise: &'a [Address], listens: &'a [Address]) -> &'a [Address] {
     if advertise.is_empty() { listens } else { advertise }
 }

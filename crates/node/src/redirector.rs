@@ -49,7 +49,7 @@ use crate::server::{
     AdmittedConnection, Config, Metric, ServerCounters, ServerRole, Thread, UserSource, server_handle,
 };
 use content_cache::{ContentCache, ContentCounts};
-use group::{Group, GroupStatus, locked};
+use group::{Group, GroupStatus, lock};
 use member_connection::{Admission, MemberConnection};
 use registration::{GroupEntry, keep_registered};
 use upstream::Upstream;
@@ -136,7 +136,7 @@ impl Groups {
     /// # Errors
     /// As [`Upstream::fetch_setup`] and [`Group::check_connected`].
     async fn join(&self, upstream: &Arc<Upstream>, name: &str, (cluster, id): (&str, SpaceId)) -> Result<Arc<Group>> {
-        let cell = locked(&self.groups).entry((cluster.to_owned(), id)).or_default().clone();
+        let cell = lock(&self.groups).entry((cluster.to_owned(), id)).or_default().clone();
         let start = || async {
             let setup = upstream.fetch_setup(name).await?;
             let space = SpaceView { id, name: name.to_owned(), nodes: setup.nodes };
@@ -148,12 +148,12 @@ impl Groups {
     }
 
     fn current(&self) -> Vec<Arc<Group>> {
-        locked(&self.groups).values().filter_map(|cell| cell.get().cloned()).collect()
+        lock(&self.groups).values().filter_map(|cell| cell.get().cloned()).collect()
     }
 
     /// The status of all of them.
     fn status(&self) -> GroupStatus {
-        let mut status = GroupStatus { counts: *locked(&self.ended), ..GroupStatus::default() };
+        let mut status = GroupStatus { counts: *lock(&self.ended), ..GroupStatus::default() };
         self.current().iter().for_each(|group| status += group.status());
         status
     }
@@ -165,9 +165,9 @@ impl Groups {
             // A member that waits has a clone, which it got under this lock.
             None => Arc::strong_count(cell) == 1,
         };
-        let ended: Vec<_> = locked(&self.groups).extract_if(.., |_, cell| abandoned(cell)).collect();
+        let ended: Vec<_> = lock(&self.groups).extract_if(.., |_, cell| abandoned(cell)).collect();
         for group in ended.into_iter().filter_map(|(_, cell)| cell.get().cloned()) {
-            *locked(&self.ended) += group.status().counts;
+            *lock(&self.ended) += group.status().counts;
         }
     }
 }

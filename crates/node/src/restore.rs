@@ -112,7 +112,7 @@ pub fn restore(
 
 /// An error of reading the archive with this name.
 fn of_archive(name: &str, error: Error) -> Error {
-    Error::new(error.kind(), format!("{name}: {error}")).caused_by(error)
+    Error::new(error.kind(), format!("{name}: {error}")).with_source(error)
 }
 
 fn no_cluster_archive(name: &str) -> Error {
@@ -155,7 +155,7 @@ impl OpenPart {
                 Ok(())
             }
             // A restore that has failed says why when it is joined.
-            Self::Brick { bytes: to, .. } => to.send(bytes).map_err(|_| failed()),
+            Self::Brick { bytes: to, .. } => to.send(bytes).map_err(|_| early_end_error()),
             Self::Gone => Ok(()),
         }
     }
@@ -278,7 +278,7 @@ fn wait_until_finished<T>(threads: &[JoinHandle<T>], report: impl Fn() -> Result
     Ok(())
 }
 
-fn failed() -> Error {
+fn early_end_error() -> Error {
     Error::new(ErrorKind::Internal, "the restore of a part has ended early")
 }
 
@@ -323,7 +323,7 @@ fn begin_brick(
         }
     };
     let spawned = std::thread::Builder::new().name("mortar-restore".to_owned()).spawn(run);
-    let restore = spawned.map_err(|e| Error::new(ErrorKind::Io, "a thread cannot be started").caused_by(e))?;
+    let restore = spawned.map_err(|e| Error::new(ErrorKind::Io, "a thread cannot be started").with_source(e))?;
     Ok(OpenPart::Brick { bytes, restore })
 }
 
@@ -339,7 +339,7 @@ fn begin_lineage(places: &[(u16, PathBuf)], catalogue: Option<MetaSnapshot>, opt
     }
     Embedded::begin_lineage(first, catalogue)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Error::new(ErrorKind::Io, "a runtime cannot be started").caused_by(e))?;
+    let runtime = runtime.map_err(|e| Error::new(ErrorKind::Io, "a runtime cannot be started").with_source(e))?;
     let cluster = runtime.block_on(renumber(first, &stores))?;
     drop(runtime);
     stores.into_iter().try_for_each(|(_, store)| store.close())?;

@@ -544,7 +544,7 @@ async fn is_exposed(config: &Config, users: UserSource) -> Result<bool> {
 }
 
 fn io_error(what: &str, error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Io, what).caused_by(error)
+    Error::new(ErrorKind::Io, what).with_source(error)
 }
 
 fn join(addresses: &[Address]) -> String {

@@ -94,7 +94,7 @@ fn number(object: Option<Object>) -> u64 {
 }
 
 /// The number of an object, for a transaction: it fails if the object does not exist yet.
-fn found(object: Option<Object>) -> client::Result<u64> {
+fn counter_value(object: Option<Object>) -> client::Result<u64> {
     let missing = || client::Error::new(ErrorKind::NotFound, "there is no such counter");
     object.ok_or_else(missing).map(|object| number(Some(object)))
 }
@@ -173,7 +173,7 @@ async fn clients_at_all_shards_change_the_same_object() {
     for round in 0..5 {
         for (at, client) in clients.iter().enumerate() {
             let add = |t: client::Transaction| async move {
-                let before = found(t.get(oid).await?)?;
+                let before = counter_value(t.get(oid).await?)?;
                 t.put(oid, blob(before + 1)).await?;
                 Ok(before)
             };
@@ -202,7 +202,7 @@ async fn transfers_between_bricks_keep_the_sum() {
                     let (from, to) = (oids[(task + step) as usize % 3], oids[(task + 2 * step + 1) as usize % 3]);
                     cluster
                         .transact(|t| async move {
-                            let (a, b) = (found(t.get(from).await?)?, found(t.get(to).await?)?);
+                            let (a, b) = (counter_value(t.get(from).await?)?, counter_value(t.get(to).await?)?);
                             t.put(from, blob(a + 1)).await?;
                             if from != to {
                                 t.put(to, blob(b + 1)).await?;
@@ -478,7 +478,7 @@ async fn scan_returns_matching_objects_of_all_bricks() {
         while let Some(portion) = found.next().await.unwrap() {
             oids.extend(portion.into_iter().map(|(oid, _)| oid));
         }
-        assert_eq!((oids.len(), found.examined()), (count, 2_999));
+        assert_eq!((oids.len(), found.examined_count()), (count, 2_999));
         assert!(oids.iter().all(|oid| oid.class() == class && *oid != gone));
     }
     world.end().await;

@@ -230,7 +230,7 @@ impl<A: Clone, T: Clone + Hash> Brick<A, T> {
             return;
         }
         self.collect_answer(node, &answer);
-        let answer = self.heard_vote(node, answer);
+        let answer = self.receive_vote(node, answer);
         let mut out = Vec::new();
         if let Some(one) = self.finishing.get_mut(&txn) {
             one.coordinator.handle_answer(node, answer, now, &mut out);
@@ -328,7 +328,7 @@ impl<A: Clone, T: Clone + Hash> Brick<A, T> {
             return;
         }
         let Some(newest) = self.participant.window_version(page) else { return };
-        let settled = self.directory.settled(page).unwrap_or(newest);
+        let settled = self.directory.settled_version(page).unwrap_or(newest);
         self.participant.retire(page, if planted(Bug::RetiredUnheard) { newest } else { settled });
     }
 
@@ -560,8 +560,8 @@ impl<A: Clone, T: Clone + Hash> Brick<A, T> {
         self.mixed.retain(|txn, _| participant.is_unacknowledged(*txn));
         let is_asked = |txn: TxnId| self.finishing.contains_key(&txn) || self.mixed.contains_key(&txn);
         let room = MAX_ASKED.saturating_sub(self.finishing.len());
-        let ended = self.participant.unacknowledged().filter(|(txn, _)| !is_asked(*txn)).take(room);
-        let open = self.participant.prepared().chain(ended);
+        let ended = self.participant.unacknowledged_txns().filter(|(txn, _)| !is_asked(*txn)).take(room);
+        let open = self.participant.prepared_txns().chain(ended);
         let open: BTreeMap<TxnId, Vec<NodeId>> = open.map(|(txn, nodes)| (txn, nodes.to_vec())).collect();
         self.prepared_since.retain(|txn, _| open.contains_key(txn));
         for (txn, nodes) in open {
@@ -602,8 +602,8 @@ impl<A: Clone, T: Clone + Hash> Brick<A, T> {
     }
 
     /// Transactions that are prepared and undecided.
-    pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
-        self.participant.prepared().map(|(txn, _)| txn)
+    pub fn prepared_txns(&self) -> impl Iterator<Item = TxnId> {
+        self.participant.prepared_txns().map(|(txn, _)| txn)
     }
 
     /// The part of a transaction that is prepared and undecided.

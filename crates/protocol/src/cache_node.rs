@@ -356,8 +356,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
 
     /// The smallest of the closed timestamps in the trees with subscribers: how far group snapshots are behind.
     #[must_use]
-    pub fn closed(&self) -> Option<HlcTimestamp> {
-        self.trees.values().filter_map(Redirector::closed).min()
+    pub fn closed_timestamp(&self) -> Option<HlcTimestamp> {
+        self.trees.values().filter_map(Redirector::closed_timestamp).min()
     }
 
     /// The part of one tree, for checkers.

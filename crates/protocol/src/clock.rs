@@ -31,7 +31,7 @@ impl ClusterTime {
     /// What a process says that is not refused: that it was `time_ms`, when the steady clock here showed `now`. The message has taken some
     /// time, so this is a little behind.
     #[must_use]
-    pub const fn told(time_ms: u64, now: Ms) -> Self {
+    pub const fn from_message(time_ms: u64, now: Ms) -> Self {
         Self { offset_ms: time_ms.wrapping_sub(now) as i64, is_trusted: true }
     }
 

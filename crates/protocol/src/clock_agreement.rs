@@ -268,7 +268,7 @@ impl ClockAgreement {
     // -------------------------------------------------------------------------------------------- the agreed time
 
     /// The clocks of other processes that count.
-    fn counted(&self, now: Ms) -> impl Iterator<Item = (&str, &HeardClock)> {
+    fn counted_clocks(&self, now: Ms) -> impl Iterator<Item = (&str, &HeardClock)> {
         let is_near = |heard: &HeardClock| heard.clock.error_ms <= self.skew_ms / 2 || planted(Bug::DistantSampleTaken);
         let heard = self.heard.iter().filter(move |(_, heard)| heard.is_fresh(now) && is_near(heard));
         heard.map(|(process, heard)| (process.as_str(), heard))
@@ -278,7 +278,7 @@ impl ClockAgreement {
     fn machine_clocks(&self, now: Ms) -> Vec<i64> {
         let mut clocks = vec![self.own];
         let mut machines: BTreeMap<Machine, ClockOffset> = BTreeMap::new();
-        for (_, HeardClock { machine, clock, .. }) in self.counted(now) {
+        for (_, HeardClock { machine, clock, .. }) in self.counted_clocks(now) {
             if *machine == Machine::default() || planted(Bug::MachineCountsOften) {
                 clocks.push(clock.offset_ms);
             } else if *machine != self.machine {
@@ -291,7 +291,7 @@ impl ClockAgreement {
     }
 
     fn agree(&mut self, now: Ms) {
-        if self.is_catalogue() || self.counted(now).next().is_some() {
+        if self.is_catalogue() || self.counted_clocks(now).next().is_some() {
             self.agreed = self.agreed_clock(now).or(self.agreed);
         }
         let trusted = matches!(self.verdict(), ClockVerdict::Trusted(_));
@@ -316,9 +316,10 @@ impl ClockAgreement {
         }
         match self.is_catalogue() {
             true => Some(self.own),
-            false => {
-                self.counted(now).find(|(process, _)| *process == CATALOGUE).map(|(_, heard)| heard.clock.offset_ms)
-            }
+            false => self
+                .counted_clocks(now)
+                .find(|(process, _)| *process == CATALOGUE)
+                .map(|(_, heard)| heard.clock.offset_ms),
         }
     }
 
@@ -383,7 +384,7 @@ impl ClockAgreement {
             machine: self.machine,
             clock: ClockOffset { offset_ms: self.own, error_ms: 0 },
         };
-        let clocks = self.counted(now).map(|(process, HeardClock { machine, clock, .. })| ProcessOffset {
+        let clocks = self.counted_clocks(now).map(|(process, HeardClock { machine, clock, .. })| ProcessOffset {
             process: process.to_owned(),
             machine: *machine,
             clock: *clock,
@@ -397,7 +398,7 @@ impl ClockAgreement {
     #[must_use]
     pub fn offsets(&self, now: Ms) -> BTreeMap<String, i64> {
         let agreed = self.agreed.unwrap_or(self.own);
-        let clocks = self.counted(now).map(|(process, heard)| (process, heard.clock.offset_ms));
+        let clocks = self.counted_clocks(now).map(|(process, heard)| (process, heard.clock.offset_ms));
         let clocks = clocks.chain([(self.process.as_str(), self.own)]);
         clocks.map(|(process, offset)| (process.to_owned(), offset.saturating_sub(agreed))).collect()
     }

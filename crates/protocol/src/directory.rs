@@ -13,7 +13,7 @@
 //!   for longer than [`ACK_TIMEOUT_MS`] gets no other lease: otherwise it could block every writer that waits for its
 //!   acknowledgement (N1).
 //!
-//! [`Directory::settled`] returns the version of a page up to which every holder has acknowledged. The validator
+//! [`Directory::settled_version`] returns the version of a page up to which every holder has acknowledged. The validator
 //! retires entries by it (V3), it releases non-transactional writes (N1), and it determines acknowledgements upward.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -274,7 +274,7 @@ impl Directory {
 
     /// The version of a page up to which every holder has acknowledged; `None` if no invalidation is pending.
     #[must_use]
-    pub fn settled(&self, page: PageId) -> Option<Version> {
+    pub fn settled_version(&self, page: PageId) -> Option<Version> {
         let holders = self.pages.get(&page)?;
         holders.values().filter(|holding| holding.is_pending()).map(|holding| holding.acknowledged).min()
     }
@@ -282,7 +282,7 @@ impl Directory {
     /// Whether every holder has acknowledged this version of a page, or has expired.
     #[must_use]
     pub fn is_settled(&self, page: PageId, version: Version) -> bool {
-        self.settled(page).is_none_or(|settled| settled >= version)
+        self.settled_version(page).is_none_or(|settled| settled >= version)
     }
 
     /// The acknowledgements to send upward: each page with the version up to which all holders have acknowledged.
@@ -290,7 +290,7 @@ impl Directory {
         let mut ripe = Vec::new();
         for page in std::mem::take(&mut self.touched) {
             let Some(Upward { acknowledged, newest }) = self.upward.get(&page).copied() else { continue };
-            let settled = self.settled(page).map_or(newest, |settled| settled.min(newest));
+            let settled = self.settled_version(page).map_or(newest, |settled| settled.min(newest));
             let settled = if planted(Bug::AcknowledgedAtOnce) { newest } else { settled };
             if settled > acknowledged {
                 ripe.push((page, settled));
@@ -317,7 +317,7 @@ impl Directory {
             }
         }
         for (page, Upward { acknowledged, newest }) in &self.upward {
-            let settled = self.settled(*page).map_or(*newest, |settled| settled.min(*newest));
+            let settled = self.settled_version(*page).map_or(*newest, |settled| settled.min(*newest));
             if settled > *acknowledged && !self.touched.contains(page) {
                 return Err(format!(
                     "D2: {page:?} is settled up to {settled:?}, but no acknowledgement is sent upward"

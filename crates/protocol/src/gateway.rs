@@ -387,7 +387,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             }
             None => {
                 let coordinator = begin(now, &mut out);
-                self.backlog.begin(txn, bytes, coordinator.unanswered().collect(), now);
+                self.backlog.begin(txn, bytes, coordinator.unanswered_participants().collect(), now);
                 self.coordinators.insert(txn, PendingCommit { client: from, last_call: now, coordinator });
             }
         }
@@ -418,7 +418,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         let joined = joint::join(first, |node| self.bricks.get(&node).copied());
         self.out.extend(joined.into_iter().map(|(node, request)| Output::Ask(node, request)));
         self.coordinating.set(txn, coordinator.deadline());
-        self.backlog.update(txn, coordinator.unanswered(), coordinator.has_parts());
+        self.backlog.update(txn, coordinator.unanswered_participants(), coordinator.has_parts());
         if coordinator.is_done() {
             if let Some(mixed) = coordinator.mixed_outcome() {
                 self.out.push(Output::MixedOutcome(txn, mixed));

@@ -236,7 +236,7 @@ impl Locks {
     }
 
     /// Transactions whose prepared records are being forced, or that wait for an outcome.
-    pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
+    pub fn prepared_txns(&self) -> impl Iterator<Item = TxnId> {
         self.prepared.keys().copied()
     }
 

@@ -309,7 +309,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     /// The object that prevents the transaction from committing.
     #[must_use]
-    pub fn doomed(&self, txn: TxnId) -> Option<Oid> {
+    pub fn conflicting_object(&self, txn: TxnId) -> Option<Oid> {
         self.running.get(txn).and_then(|running| running.doomed)
     }
 
@@ -376,7 +376,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         let from = running.reads.latest_from().unwrap_or(last).max(last);
         let first = running.reads.first_ended();
         let nodes = running.reads.pages().map(|page| page.node);
-        let closed = nodes.map(|node| (self.closed(node), node));
+        let closed = nodes.map(|node| (self.closed_timestamp(node), node));
         let found = match (first, closed.min()) {
             (Some((until, oid)), _) if until <= from => SnapshotCheck::Conflict(oid),
             (_, Some((closed, node))) if closed < from && !planted(Bug::BeyondClosed) => {
@@ -404,7 +404,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     /// The closed timestamp of a node, in the session that is open.
     #[must_use]
-    pub fn closed(&self, node: NodeId) -> HlcTimestamp {
+    pub fn closed_timestamp(&self, node: NodeId) -> HlcTimestamp {
         self.closed.get(&node).copied().unwrap_or_default()
     }
 
@@ -413,7 +413,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         if planted(Bug::EvictionForgotten) {
             return;
         }
-        let end = self.closed(page.node).next();
+        let end = self.closed_timestamp(page.node).next();
         self.running.each_read_of(page, |_, read, _| {
             if read.copy == copy {
                 read.end_interval(end);

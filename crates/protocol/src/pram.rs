@@ -85,7 +85,7 @@ impl<T: Clone> Pram<T> {
 
     /// The unsettled batches of a node, in order, to send again in a new session. A repeated batch is written once and
     /// reported as settled again.
-    pub fn unsettled_at(&self, node: NodeId) -> impl Iterator<Item = (TxnId, &WriteBatch<T>)> {
+    pub fn unsettled_batches_at(&self, node: NodeId) -> impl Iterator<Item = (TxnId, &WriteBatch<T>)> {
         let sent = self.sent.iter().map(|(write, batch)| (*write, batch));
         let written = self.written.iter().map(|(write, batch)| (*write, batch));
         written.chain(sent).filter(move |(_, batch)| batch.node == node)
@@ -130,7 +130,7 @@ impl<T: Clone> Pram<T> {
     }
 
     /// The numbers of the batches that are not settled.
-    pub fn unsettled(&self) -> impl Iterator<Item = TxnId> {
+    pub fn unsettled_batches(&self) -> impl Iterator<Item = TxnId> {
         self.written.keys().copied().chain(self.sent.iter().map(|(write, _)| *write))
     }
 
@@ -218,6 +218,6 @@ mod tests {
         pram.handle_refused(write(1));
         assert_eq!(pram.send(write(2)).unwrap().writes[&oid(1, 1)], ObjectState::Value(10));
         assert_eq!(pram.lookup(oid(1, 1)), Some(&ObjectState::Value(11)));
-        assert!(pram.unsettled_at(NodeId(1)).count() == 1 && pram.unsettled_at(NodeId(2)).count() == 0);
+        assert!(pram.unsettled_batches_at(NodeId(1)).count() == 1 && pram.unsettled_batches_at(NodeId(2)).count() == 0);
     }
 }

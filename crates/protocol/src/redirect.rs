@@ -542,7 +542,7 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
 
     /// The largest closed timestamp that subscribers were sent; `None` without subscribers.
     #[must_use]
-    pub fn closed(&self) -> Option<HlcTimestamp> {
+    pub fn closed_timestamp(&self) -> Option<HlcTimestamp> {
         self.closed.filter(|_| !self.subscribers.is_empty())
     }
 

@@ -201,7 +201,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             let seats = group.members.iter().map(|seat| (seat.id, seat.incarnation));
             let joining = group.joining().map(|id| (id, Incarnation::default()));
             let others = seats.chain(joining).filter(|(id, _)| *id != me.id);
-            self.peers = others.map(|(id, life)| (id, Peer::unknown(life))).collect();
+            self.peers = others.map(|(id, life)| (id, Peer::new(life))).collect();
         }
         (self.start_position, self.held_by_all) = (self.log.end(), None);
         (self.synced, self.behind) = (false, false);
@@ -354,7 +354,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             self.truncate(at);
         }
         self.held_by_all = self.held_by_all.max(durable);
-        if self.log.forced() == self.log.end() || planted(Bug::AckBeforeForce) {
+        if self.log.forced_position() == self.log.end() || planted(Bug::AckBeforeForce) {
             self.acknowledge();
         }
     }
@@ -374,7 +374,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     fn acknowledge(&mut self) {
         let (true, Some(first)) = (self.synced, self.first()) else { return };
         let (epoch, log) = (self.epoch(), self.log_id());
-        let position = if planted(Bug::AckBeforeForce) { self.log.end() } else { self.log.forced() };
+        let position = if planted(Bug::AckBeforeForce) { self.log.end() } else { self.log.forced_position() };
         let message = Message::Appended { epoch, log, position, durable: self.held_by_all };
         self.out.push(Output::Send(first.id, message));
     }
@@ -438,7 +438,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             MemberRole::First => self.settle_first(now),
             MemberRole::Member | MemberRole::Copying => {
                 if let Some(held) = self.held_by_all {
-                    let own = if planted(Bug::TellsUnforced) { self.log.end() } else { self.log.forced() };
+                    let own = if planted(Bug::TellsUnforced) { self.log.end() } else { self.log.forced_position() };
                     self.announce_durable(held.min(own));
                 }
             }
@@ -452,7 +452,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     }
 
     fn settle_first(&mut self, now: Ms) {
-        let held = self.held_by_members();
+        let held = self.common_durable_position();
         if held >= self.start_position {
             if self.held_by_all.is_none() {
                 self.next_retry = now;
@@ -477,11 +477,11 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     }
 
     /// The position up to which every member of the epoch holds the log durably (M1.9).
-    fn held_by_members(&self) -> u64 {
+    fn common_durable_position(&self) -> u64 {
         let members = self.group.iter().flat_map(|group| &group.members);
         let others = members.filter(|seat| **seat != self.settings.me);
         let acked = others.map(|seat| self.peers.get(&seat.id).map_or(0, |peer| peer.acknowledged));
-        let held = acked.chain([self.log.forced()]);
+        let held = acked.chain([self.log.forced_position()]);
         if planted(Bug::DurableByMajority) {
             let mut held: Vec<u64> = held.collect();
             held.sort_unstable();
@@ -492,7 +492,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     fn announce_durable(&mut self, position: u64) {
         if position > self.announced {
-            let forced = self.log.forced();
+            let forced = self.log.forced_position();
             let is_planted = planted(Bug::TellsUnforced) || planted(Bug::DurableByMajority);
             assert!(
                 position <= forced || is_planted,
@@ -642,7 +642,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     /// # Errors
     /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
-        let (end, forced, me) = (self.log.end(), self.log.forced(), self.settings.me);
+        let (end, forced, me) = (self.log.end(), self.log.forced_position(), self.settings.me);
         if self.announced > forced || forced > end {
             return Err(format!("M1.9: {me:?} has reported {} and forced {forced}, but ends at {end}", self.announced));
         }
@@ -658,7 +658,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
         if self.role == MemberRole::First {
             if let Some(held) = self.held_by_all
-                && (held < self.start_position || held > self.held_by_members())
+                && (held < self.start_position || held > self.common_durable_position())
             {
                 return Err(format!(
                     "M1.10: {me:?} began at {}, but counts {held} as held by all",

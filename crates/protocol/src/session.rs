@@ -406,8 +406,8 @@ impl<T: Clone + MemorySize> Session<T> {
 
     /// The object that prevents a transaction from committing.
     #[must_use]
-    pub fn doomed(&self, txn: TxnId) -> Option<Oid> {
-        self.cache.doomed(txn)
+    pub fn conflicting_object(&self, txn: TxnId) -> Option<Oid> {
+        self.cache.conflicting_object(txn)
     }
 
     /// How many reads a transaction relies on.

@@ -273,8 +273,8 @@ impl Validator {
     }
 
     /// Transactions that [hold](Validator::hold) objects.
-    pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
-        self.locks.prepared()
+    pub fn prepared_txns(&self) -> impl Iterator<Item = TxnId> {
+        self.locks.prepared_txns()
     }
 
     /// Whether a transaction holds an object so that no other one can lock it in this mode.

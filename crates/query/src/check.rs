@@ -138,7 +138,7 @@ impl<'q> Checker<'q, '_> {
                     "a value is found where a condition should be: compare it with another value",
                 );
             }
-            Expr::Aggregate(aggregate, _) => return check_error(expr, misplaced_aggregate(aggregate.name())),
+            Expr::Aggregate(aggregate, _) => return check_error(expr, misplaced_aggregate_message(aggregate.name())),
         })
     }
 
@@ -349,7 +349,7 @@ impl<'q> Checker<'q, '_> {
                 no_arguments(expr, Function::Abs, arguments)?;
                 self.numeric(of, Term::Abs, number::abs)
             }
-            Expr::Aggregate(aggregate, _) => check_error(expr, misplaced_aggregate(aggregate.name())),
+            Expr::Aggregate(aggregate, _) => check_error(expr, misplaced_aggregate_message(aggregate.name())),
             Expr::List(_) => check_error(expr, "a whole list can only be used after `in`"),
             Expr::And(_) | Expr::Or(_) | Expr::Not(_) | Expr::Compare(..) | Expr::Call(..) | Expr::Any { .. } => {
                 check_error(expr, "a condition is found where a value should be")
@@ -533,7 +533,7 @@ fn no_arguments<'q>(at: &'q Expr, function: Function, arguments: &'q [Expr]) -> 
     }
 }
 
-fn misplaced_aggregate(aggregate: &str) -> String {
+fn misplaced_aggregate_message(aggregate: &str) -> String {
     format!("{aggregate} is an aggregate: it can only be a whole column, or a whole key to order by")
 }
 

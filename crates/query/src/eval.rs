@@ -334,5 +334,5 @@ fn read(oid: Oid, record: &[u8]) -> Result<RecordRef<'_>, Error> {
 #[cold]
 fn with_oid(oid: Oid, error: Error) -> Error {
     let kind: ErrorKind = error.kind();
-    Error::new(kind, format!("object {oid}: {}", error.message())).caused_by(error)
+    Error::new(kind, format!("object {oid}: {}", error.message())).with_source(error)
 }

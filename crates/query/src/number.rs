@@ -155,7 +155,7 @@ pub(crate) fn to_big(number: &Value) -> Result<BigDecimal> {
 }
 
 fn is_negative(decimal: &Decimal) -> bool {
-    decimal.as_ref().unscaled().first().is_some_and(|byte| *byte >= 0x80)
+    decimal.as_ref().unscaled_value().first().is_some_and(|byte| *byte >= 0x80)
 }
 
 fn division_by_zero(number: &impl std::fmt::Display) -> Error {

@@ -30,7 +30,7 @@ mod tests {
 
     impl Bug {
         /// The test that notices the bug.
-        fn noticed_by(self) -> fn() {
+        fn noticing_test(self) -> fn() {
             match self {
                 Self::SubclassesLeftOut => check::tests::only_a_class_or_its_family_is_asked_for,
                 Self::LiteralKeepsType => check::tests::literals_take_the_type_of_the_other_side,
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn planted_bugs_are_noticed() {
         for bug in Bug::ALL {
-            assert_noticed(&[*bug], bug.noticed_by());
+            assert_noticed(&[*bug], bug.noticing_test());
         }
     }
 }

@@ -377,7 +377,7 @@ fn value_size(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
         Value::Bytes(bytes) => bytes.len(),
-        Value::Decimal(number) => number.as_ref().unscaled().len(),
+        Value::Decimal(number) => number.as_ref().unscaled_value().len(),
         Value::List(values) => values.iter().map(|value| 32 + value_size(value)).sum(),
         Value::Set(values) => values.iter().map(|value| 48 + value_size(value)).sum(),
         Value::Map(entries) => entries.iter().map(|(key, value)| 80 + value_size(key) + value_size(value)).sum(),

@@ -52,7 +52,7 @@ impl Totals {
     /// In one line.
     pub(crate) fn line(&self) -> String {
         let Self { seeds, runs, events, simulated_ms, operations, succeeded, cuts, elapsed_ms, .. } = *self;
-        let grouped = screen::grouped;
+        let grouped = screen::group_digits;
         format!(
             "{} seeds, {} runs in {}: {} events ({} a second and core), {} simulated, {} operations, {} of them ok, {} cuts restored",
             grouped(seeds),
@@ -124,7 +124,7 @@ impl Campaign {
                 done.add_to(&mut totals);
                 bar.inc(1);
                 bar.set_message(message(&totals));
-                if let Some(one) = done.failed() {
+                if let Some(one) = done.failure() {
                     bar.suspend(|| screen::status(format_args!("seed {}: {}", one.seed, one.brief())));
                     failed.push(one);
                     stop.fetch_or(failed.len() >= self.failures, Ordering::Relaxed);
@@ -162,11 +162,11 @@ impl SeedResult {
         totals.events += self.first.count.events * self.runs;
         totals.simulated_ms += self.first.count.simulated_ms * self.runs;
         totals.operations += self.first.history.operations.len() as u64;
-        totals.succeeded += self.first.succeeded() as u64;
+        totals.succeeded += self.first.success_count() as u64;
         totals.cuts += self.first.count.cuts;
     }
 
-    fn failed(&self) -> Option<FailedSeed> {
+    fn failure(&self) -> Option<FailedSeed> {
         let (seed, differs) = (self.seed, self.differs);
         match &self.first.wrong {
             _ if differs => Some(FailedSeed { seed, wrong: "two runs of it are not the same".to_owned(), differs }),
@@ -180,5 +180,5 @@ fn message(totals: &Totals) -> String {
     let seeds = totals.seeds as f64 * 1_000.0 / totals.elapsed_ms.max(1) as f64;
     let events = totals.events * 1_000 / totals.elapsed_ms.max(1);
     let simulated = screen::duration(totals.simulated_ms);
-    format!("{seeds:.1} seeds/s, {} events/s, {simulated} simulated", screen::grouped(events))
+    format!("{seeds:.1} seeds/s, {} events/s, {simulated} simulated", screen::group_digits(events))
 }

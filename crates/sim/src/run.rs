@@ -27,7 +27,7 @@ pub struct RunReport {
 impl RunReport {
     /// The number of successful operations: a run without any proves nothing.
     #[must_use]
-    pub fn succeeded(&self) -> usize {
+    pub fn success_count(&self) -> usize {
         self.history.operations.iter().filter(|operation| operation.outcome == Outcome::Ok).count()
     }
 

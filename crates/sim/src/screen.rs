@@ -25,7 +25,7 @@ pub(crate) fn bar(many: u64) -> ProgressBar {
 }
 
 /// A large number that can be read: 1,234,567.
-pub(crate) fn grouped(number: u64) -> String {
+pub(crate) fn group_digits(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn numbers_and_times_can_be_read() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([0, 999, 1_000, 1_234_567].map(group_digits), ["0", "999", "1,000", "1,234,567"]);
         let times = [4_200, 187_000, 18_720_000, 273_600_000].map(duration);
         assert_eq!(times, ["4.2 s", "3 min 7 s", "5 h 12 min", "3 d 4 h"]);
     }

@@ -59,7 +59,7 @@ fn keys(operation: &Operation) -> Vec<Key> {
 }
 
 /// Operations that were begun while the clock was wrong, and succeeded before it was right again.
-fn succeeded_meanwhile(report: &RunReport, from: u64) -> usize {
+fn count_meanwhile(report: &RunReport, from: u64) -> usize {
     let meanwhile = report.history.operations.iter().filter(|operation| {
         let is_between = operation.invoked >= from + NOTICED_MS && operation.returned.is_some_and(|at| at < TO_MS);
         operation.outcome == Outcome::Ok && is_between
@@ -72,7 +72,7 @@ fn check(plan: &Plan, from: u64, bug: Option<Bug>) -> Result<(), String> {
     if let Some(wrong) = &report.wrong {
         return Err(wrong.to_string());
     }
-    if succeeded_meanwhile(&report, from) == 0 {
+    if count_meanwhile(&report, from) == 0 {
         return Err(format!("L2: nothing succeeds while a clock is wrong: {:?}", plan.actions.last()));
     }
     if report.count.simulated_ms > END_MS {
@@ -166,7 +166,7 @@ fn wrong_clock_without_writers_leaves_nothing_behind() {
         });
         let report = run(plan, None, false);
         assert!(report.wrong.is_none(), "{wrong:+}: {:?}", report.wrong);
-        assert!(report.succeeded() > 0 && report.count.simulated_ms < END_MS + TO_MS, "{wrong:+}");
+        assert!(report.success_count() > 0 && report.count.simulated_ms < END_MS + TO_MS, "{wrong:+}");
     }
 }
 

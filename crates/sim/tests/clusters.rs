@@ -43,7 +43,7 @@ fn nothing_is_found_wrong_and_a_seed_is_the_same_each_time() {
                 assert_eq!(first.digest(), run().digest(), "seed {seed} is not the same each time");
             }
             events.fetch_add(first.count.events, Ordering::Relaxed);
-            succeeded.fetch_add(first.succeeded(), Ordering::Relaxed);
+            succeeded.fetch_add(first.success_count(), Ordering::Relaxed);
             turned_away.fetch_add(first.count.turned_away, Ordering::Relaxed);
         }
     };

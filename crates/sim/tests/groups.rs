@@ -23,7 +23,7 @@ fn run_all(topology: Topology, moves: bool) {
             plan.actions.extend(times.map(|at| (Some(at), to(at))));
         }
         let report = run(plan, None, false);
-        succeeded += report.succeeded();
+        succeeded += report.success_count();
         if let Some(wrong) = report.wrong {
             eprintln!("{topology:?} {seed}: {}", wrong.to_string().chars().take(600).collect::<String>());
             found.push(seed);

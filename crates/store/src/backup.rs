@@ -121,7 +121,7 @@ fn name_damage(error: Error, layers: &Layers<'_>) -> Error {
     });
     let advice = "the archive is not complete; `mortar scrub` lists all damage, and what is written again can be backed up again";
     let named = if pages.is_empty() { String::new() } else { format!(" (damaged: {})", pages.join("; ")) };
-    Error::new(ErrorKind::Corrupt, format!("{}{named}: {advice}", error.message())).caused_by(error)
+    Error::new(ErrorKind::Corrupt, format!("{}{named}: {advice}", error.message())).with_source(error)
 }
 
 /// Where the items of a snapshot go.
@@ -316,7 +316,7 @@ impl Backup<'_, '_> {
             if skips_buffer && matches!(found, FoundRow::Row(..)) {
                 return Ok(());
             }
-            let value = rows::verify_value(key, found).map_err(|e| rows::damaged(key, e))?;
+            let value = rows::verify_value(key, found).map_err(|e| rows::damage_error(key, e))?;
             self.done += (key.len() + value.len()) as u64;
             self.out.add(&Item::Row { key: &key[1..], value }, &mut self.extents, || Position::row(&key[1..]))?;
             self.report_progress()

@@ -300,7 +300,7 @@ impl Core {
         self.queue_opening();
         match self.pipeline.queue.push(job) {
             Ok(()) => self.announce(),
-            Err(job) => self.refuse(*job, error::closed()),
+            Err(job) => self.refuse(*job, error::closed_error()),
         }
     }
 
@@ -312,7 +312,7 @@ impl Core {
         self.queue_opening();
         match self.pipeline.queue.push_all(jobs) {
             Ok(()) => self.announce(),
-            Err(jobs) => jobs.into_iter().for_each(|job| self.refuse(job, error::closed())),
+            Err(jobs) => jobs.into_iter().for_each(|job| self.refuse(job, error::closed_error())),
         }
     }
 
@@ -347,10 +347,10 @@ impl Core {
                     }
                     end.wait();
                 }
-                Err(job) => self.refuse(*job, error::closed()),
+                Err(job) => self.refuse(*job, error::closed_error()),
             }
         }
-        slot.lock().take().unwrap_or_else(|| Err(error::closed()))
+        slot.lock().take().unwrap_or_else(|| Err(error::closed_error()))
     }
 
     pub(crate) fn refuse(&self, job: Job, why: Error) {

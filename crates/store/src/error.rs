@@ -32,20 +32,20 @@ struct DamagedContent {
 /// The error for a stored row of a content that cannot be read.
 pub(crate) fn corrupt(id: ContentId, row: RowError) -> Error {
     let message = format!("content {id} is damaged: {row}; restore it from a backup, or remove it");
-    Error::new(ErrorKind::Corrupt, message).caused_by(DamagedContent { id, row })
+    Error::new(ErrorKind::Corrupt, message).with_source(DamagedContent { id, row })
 }
 
 /// The error for another stored row that cannot be read.
 pub(crate) fn corrupt_row(what: &str, row: RowError) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("{what} is damaged: {row}; run `mortar scrub`")).caused_by(row)
+    Error::new(ErrorKind::Corrupt, format!("{what} is damaged: {row}; run `mortar scrub`")).with_source(row)
 }
 
 pub(crate) fn io(what: &str, error: io::Error) -> Error {
     if disk::is_full(&error) {
         let message = format!("{what}: the disk is full; nothing was changed; free disk space and try again");
-        return Error::new(ErrorKind::Full, message).caused_by(error);
+        return Error::new(ErrorKind::Full, message).with_source(error);
     }
-    Error::new(ErrorKind::Io, format!("{what}: {error}")).caused_by(error)
+    Error::new(ErrorKind::Io, format!("{what}: {error}")).with_source(error)
 }
 
 /// Whether an error says that a part of the B-tree cannot be read: a [scrub](crate::Store::scrub) names that part.
@@ -66,7 +66,7 @@ fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'stat
     std::iter::successors(Some(first), |error| error.source())
 }
 
-pub(crate) fn closed() -> Error {
+pub(crate) fn closed_error() -> Error {
     Error::new(ErrorKind::Unavailable, "the store is closed")
 }
 
@@ -85,7 +85,7 @@ impl From<EngineError> for StoreError {
             EngineError::Damaged(_) => ErrorKind::Corrupt,
             EngineError::Aborted | EngineError::Failed(_) => ErrorKind::Io,
         };
-        Self(Error::new(kind, message).caused_by(error))
+        Self(Error::new(kind, message).with_source(error))
     }
 }
 
@@ -99,11 +99,11 @@ impl From<LogError> for StoreError {
                 let message = format!(
                     "the log is damaged: {damage}. Restore from a backup, or accept the loss with `mortar repair`"
                 );
-                Error::new(ErrorKind::Corrupt, message).caused_by(error)
+                Error::new(ErrorKind::Corrupt, message).with_source(error)
             }
             LogError::Replay { .. } => {
                 Error::new(ErrorKind::Corrupt, format!("{error}; restore from a backup, and report a bug"))
-                    .caused_by(error)
+                    .with_source(error)
             }
         })
     }

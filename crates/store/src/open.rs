@@ -155,11 +155,11 @@ pub(crate) fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: &StoreId
 /// themselves tell when the B-tree cannot.
 fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
     // All numbers up to this one were assigned, even if their files are gone.
-    let swept = housekeeping::swept_up_to(engine)?;
+    let swept = housekeeping::last_swept_file(engine)?;
     let mut last = swept;
     for (behind, end) in [
         ((|file| Key::extent(file, 0)) as fn(u32) -> Key, Key::table(table::EXTENT).prefix_end()),
-        (|file| Key::freed(file, 0), Key::table(table::FREED).prefix_end()),
+        (|file| Key::freed_extent(file, 0), Key::table(table::FREED).prefix_end()),
     ] {
         let mut file = Some(swept);
         // One look-up for each file instead of one for each chunk.

@@ -98,7 +98,7 @@ impl RepairReport {
 
     /// The first and last lost transaction, as far as is known; `None` if everything known can be kept.
     #[must_use]
-    pub fn lost(&self) -> Option<(u64, u64)> {
+    pub fn lost_txns(&self) -> Option<(u64, u64)> {
         (self.damage.is_some() && self.kept < self.seen).then_some((self.kept + 1, self.seen))
     }
 }
@@ -131,7 +131,7 @@ impl fmt::Display for RepairReport {
             let (from, to) = (self.installed + 1, self.kept);
             writeln!(f, "transactions {from} to {to} can still be read in the log")?;
         }
-        match self.lost() {
+        match self.lost_txns() {
             Some((from, to)) => write!(f, "transactions {from} to {to} {verb} lost")?,
             None => {
                 let kept = self.kept;
@@ -199,7 +199,7 @@ impl Store {
         let mut report =
             RepairReport { identity_lost, ..inspect(&disk, &lost.without_them(&engine), id, &mut changed)? };
         lost.check_not_changed(&engine, &changed)?;
-        (report.lost_row_ranges, report.lost_rows) = (lost.count(), lost.listed());
+        (report.lost_row_ranges, report.lost_rows) = (lost.count(), lost.descriptions());
         report.needs_acceptance = loss::loss_in(&lost.without_them(&engine))?.is_some();
         if !accept_loss {
             return Ok(report);

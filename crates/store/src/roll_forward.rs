@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver};
 use bytes::Bytes;
 use model::{ContentId, Error, ErrorKind, Result, limits};
 
-use crate::backup::archive::{ArchiveHeader, ArchiveKind, ArchiveReader, damaged};
+use crate::backup::archive::{ArchiveHeader, ArchiveKind, ArchiveReader, damage_error};
 use crate::backup::item::Item;
 use crate::commit::contents::ContentChange;
 use crate::commit::row_changes::{RowChanges, RowSequence};
@@ -119,15 +119,18 @@ impl<'a> RollForward<'a> {
             }
             Item::Content { id, size } => {
                 if *size > limits::BLOB {
-                    return Err(damaged(format!("content {id} has {size} bytes")));
+                    return Err(damage_error(format!("content {id} has {size} bytes")));
                 }
                 *open = Some(OpenContent { id: *id, size: *size, cleared: 0..0, next: 0 });
                 self.changes.content(ContentChange::Resize { id: *id, size: *size });
             }
             Item::Cleared { from, to } => {
-                let content = open.as_mut().ok_or_else(|| damaged("chunks come before their content"))?;
+                let content = open.as_mut().ok_or_else(|| damage_error("chunks come before their content"))?;
                 if *from < content.cleared.end || from >= to || *to > content.size.div_ceil(CHUNK as u64) {
-                    return Err(damaged(format!("the chunks {from}..{to} of content {} are out of order", content.id)));
+                    return Err(damage_error(format!(
+                        "the chunks {from}..{to} of content {} are out of order",
+                        content.id
+                    )));
                 }
                 content.cleared = *from..*to;
                 content.next = *from;
@@ -136,12 +139,12 @@ impl<'a> RollForward<'a> {
                 self.changes.content(ContentChange::Zero { id: content.id, offset, len });
             }
             Item::Bytes { index, bytes } => {
-                let content = open.as_mut().ok_or_else(|| damaged("a chunk comes before its content"))?;
+                let content = open.as_mut().ok_or_else(|| damage_error("a chunk comes before its content"))?;
                 let offset = index.saturating_mul(CHUNK as u64);
                 let is_next =
                     (content.next..content.cleared.end).contains(index) || planted(TrackingBug::ChunksNotCleared);
                 if !is_next || offset + bytes.len() as u64 > content.size {
-                    return Err(damaged(format!("chunk {index} of content {} is out of order", content.id)));
+                    return Err(damage_error(format!("chunk {index} of content {} is out of order", content.id)));
                 }
                 content.next = index + 1;
                 let data = Bytes::copy_from_slice(bytes);
@@ -151,7 +154,7 @@ impl<'a> RollForward<'a> {
             | Item::Extent { .. }
             | Item::RangeEnd { .. }
             | Item::Same { .. }
-            | Item::Replaced { .. } => return Err(damaged("an item that is not one of changes")),
+            | Item::Replaced { .. } => return Err(damage_error("an item that is not one of changes")),
         }
         Ok(())
     }

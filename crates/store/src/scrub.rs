@@ -104,7 +104,7 @@ pub(crate) fn run(snapshot: &impl Readable, version: Seq, progress: &dyn Progres
         scrub.garbage()?;
         scrub.chunks()?;
         scrub.extents()?;
-        scrub.freed()?;
+        scrub.check_freed_extents()?;
         scrub.blob_files()?;
         scrub.rows()?;
         Ok(scrub.report)

@@ -588,7 +588,7 @@ impl Store {
     }
 
     /// Whether this is a full store in memory, which accepts only changes that free memory or are
-    /// [needed](RowChanges::needed).
+    /// [needed](RowChanges::mark_needed).
     #[must_use]
     pub fn is_memory_full(&self) -> bool {
         self.core().is_memory_full()

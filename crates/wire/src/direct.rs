@@ -63,7 +63,7 @@ pub(crate) trait Receiver: Send + Sync {
     fn wake(&self);
 
     /// Ends the connection: it does not keep up.
-    fn overrun(&self);
+    fn handle_overrun(&self);
 }
 
 /// The messages of one direction.
@@ -75,14 +75,14 @@ struct State {
     messages: VecDeque<Delivery>,
     /// `None` before the receiver exists, and after it has ended.
     receiver: Option<Arc<dyn Receiver>>,
-    taker: Taker,
+    consumer: Consumer,
     /// Whether the receiver has ended or is about to: it gets no more messages.
     is_closed: bool,
 }
 
-/// Who takes the messages of a queue.
+/// What consumes the messages of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Taker {
+enum Consumer {
     /// No thread and no task: the queue is empty.
     #[default]
     None,
@@ -113,15 +113,15 @@ impl DirectQueue {
         if state.messages.len() >= MAX_QUEUED {
             let receiver = state.receiver.clone();
             drop(state);
-            receiver.inspect(|receiver| receiver.overrun());
+            receiver.inspect(|receiver| receiver.handle_overrun());
             return false;
         }
         state.messages.push_back(delivery);
-        if state.taker != Taker::None || state.receiver.is_none() {
+        if state.consumer != Consumer::None || state.receiver.is_none() {
             return true;
         }
-        state.taker = if DeliveryScope::note(self) { Taker::Thread } else { Taker::Task };
-        let woken = state.receiver.clone().filter(|_| state.taker == Taker::Task);
+        state.consumer = if DeliveryScope::note(self) { Consumer::Thread } else { Consumer::Task };
+        let woken = state.receiver.clone().filter(|_| state.consumer == Consumer::Task);
         drop(state);
         woken.inspect(|receiver| receiver.wake());
         true
@@ -134,7 +134,7 @@ impl DirectQueue {
         state.receiver = Some(receiver.clone());
         let has_messages = !state.messages.is_empty();
         if has_messages {
-            state.taker = Taker::Task;
+            state.consumer = Consumer::Task;
         }
         drop(state);
         if has_messages {
@@ -143,18 +143,18 @@ impl DirectQueue {
     }
 
     /// Passes messages to the receiver until none is left, or `left` has become 0, which each message lowers; then the task of the
-    /// receiver is woken for the rest. Only the taker calls this.
+    /// receiver is woken for the rest. Only the consumer calls this.
     fn hand_over(&self, left: &mut usize) {
         loop {
             let mut state = self.lock();
             let Some(receiver) = state.receiver.clone() else { return };
             if *left == 0 && !state.is_closed && !state.messages.is_empty() {
-                state.taker = Taker::Task;
+                state.consumer = Consumer::Task;
                 drop(state);
                 return receiver.wake();
             }
             if state.messages.is_empty() {
-                state.taker = Taker::None;
+                state.consumer = Consumer::None;
                 let ended = state.is_closed.then(|| state.receiver.take());
                 drop(state);
                 return drop(ended);
@@ -180,8 +180,8 @@ impl DirectQueue {
         let mut state = self.lock();
         state.is_closed = true;
         // A thread takes all of them. The task has ended.
-        if state.taker != Taker::Thread {
-            state.taker = Taker::Thread;
+        if state.consumer != Consumer::Thread {
+            state.consumer = Consumer::Thread;
             drop(state);
             self.hand_over(&mut 0);
         }

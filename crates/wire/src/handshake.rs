@@ -329,8 +329,8 @@ pub async fn dial(stream: &mut Stream, space: &str, agent: &str) -> Result<Terms
 pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Result<Terms> {
     // A server checks a client's certificate after the client has sent its first bytes.
     let broken = |error: io::Error| match ErrorContext::Dialled("the server").explain_tls(&error) {
-        Some(trouble) => trouble.caused_by(error),
-        None => Error::new(ErrorKind::Unavailable, "the server hung up").caused_by(error),
+        Some(trouble) => trouble.with_source(error),
+        None => Error::new(ErrorKind::Unavailable, "the server hung up").with_source(error),
     };
     let unsupported = |message: String| Error::new(ErrorKind::Unsupported, message);
     let hello = introduction.hello(&stream.peer())?;
@@ -460,7 +460,7 @@ pub(crate) async fn refuse_plain(stream: &mut Stream) -> Error {
     let refusal = Error::new(ErrorKind::Unsupported, "a client without TLS, which this port speaks");
     match received {
         Ok(()) => refusal,
-        Err(error) => refusal.caused_by(error),
+        Err(error) => refusal.with_source(error),
     }
 }
 

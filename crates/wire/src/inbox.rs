@@ -117,7 +117,7 @@ impl Inbox {
 
     /// The number and the received bytes of the unfinished frame. `None` if there is none, or if read bytes wait for the next call.
     #[must_use]
-    pub fn unfinished(&self) -> Option<(u64, usize)> {
+    pub fn unfinished_frame(&self) -> Option<(u64, usize)> {
         let bytes = self.large.as_ref().map_or(self.pending.len(), |large| large.bytes.len());
         (bytes > 0 && !self.is_paused).then_some((self.frames, bytes))
     }

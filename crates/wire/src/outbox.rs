@@ -94,7 +94,7 @@ fn unreadable(error: io::Error) -> Error {
         io::ErrorKind::UnexpectedEof => (ErrorKind::Corrupt, "a file with a part of the answer is too short"),
         _ => (ErrorKind::Io, "a file with a part of the answer cannot be read"),
     };
-    Error::new(kind, what).caused_by(error)
+    Error::new(kind, what).with_source(error)
 }
 
 /// The CRC-32C that pieces have together.

@@ -52,12 +52,12 @@ impl TryFrom<&schema::FieldType> for FieldType {
 fn field_type(of: &schema::FieldType, depth: usize) -> Result<FieldType> {
     let part = |of: &Option<Box<schema::FieldType>>| match (of, depth.checked_sub(1)) {
         (Some(of), Some(depth)) => field_type(of, depth),
-        (None, _) => Err(unsupported("a collection type has no element type".to_owned())),
-        (_, None) => Err(unsupported(format!("a type has more than {} levels of collections", limits::NESTING))),
+        (None, _) => Err(unsupported_error("a collection type has no element type".to_owned())),
+        (_, None) => Err(unsupported_error(format!("a type has more than {} levels of collections", limits::NESTING))),
     };
     let kind = Kind::try_from(of.kind).unwrap_or(Kind::None);
     Ok(match kind {
-        Kind::None => return Err(unsupported(format!("the kind of type {}", of.kind))),
+        Kind::None => return Err(unsupported_error(format!("the kind of type {}", of.kind))),
         Kind::Bool => FieldType::Bool,
         Kind::Int64 => FieldType::Int64,
         Kind::Float64 => FieldType::Float64,
@@ -95,7 +95,7 @@ pub fn value_from_proto(value: Option<Bytes>) -> Result<Option<Value>> {
 fn required_type(name: &str, of: Option<&schema::FieldType>) -> Result<FieldType> {
     let of = of.ok_or_else(|| Error::new(ErrorKind::Invalid, format!("field {name:.100?} has no type")))?;
     FieldType::try_from(of).map_err(|error| {
-        Error::new(error.kind(), format!("the type of field {name:.100?}: {}", error.message())).caused_by(error)
+        Error::new(error.kind(), format!("the type of field {name:.100?}: {}", error.message())).with_source(error)
     })
 }
 
@@ -192,7 +192,7 @@ impl TryFrom<schema::FieldDefinition> for FieldDefinition {
     }
 }
 
-fn unsupported(what: String) -> Error {
+fn unsupported_error(what: String) -> Error {
     Error::new(ErrorKind::Unsupported, format!("this program does not know {what}: upgrade it"))
 }
 

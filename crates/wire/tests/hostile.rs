@@ -121,11 +121,11 @@ fn unfinished_frames_are_bounded_by_the_budget_and_the_oldest_is_evicted() {
             let (mut client, end) = connect(Limits::default(), Some(budget.clone()));
             client.write_all(&upload(8 * MIB)[..7 * MIB]).await.unwrap();
             // Waits until the server has read everything.
-            while budget.used() == 0 {
+            while budget.used_bytes() == 0 {
                 time::sleep(Duration::from_millis(1)).await;
             }
             time::sleep(Duration::from_millis(100)).await;
-            assert!(budget.used() <= 16 * MIB, "{} bytes", budget.used());
+            assert!(budget.used_bytes() <= 16 * MIB, "{} bytes", budget.used_bytes());
             attackers.push((client, end));
         }
         // A client that finishes its frames is served meanwhile.
@@ -153,7 +153,7 @@ fn unfinished_frames_are_bounded_by_the_budget_and_the_oldest_is_evicted() {
         }
         // The client has not read the whole answer.
         assert!(matches!(end.await.unwrap(), End::HungUp | End::Broken(_)));
-        assert_eq!(budget.used(), 0, "the budget is free again");
+        assert_eq!(budget.used_bytes(), 0, "the budget is free again");
     });
 }
 

@@ -250,7 +250,7 @@ fn a_clone_is_in_backups_and_files_of_one_moment_come_from_it() {
             thread::sleep(Duration::from_millis(50));
         }
     }
-    let restored = super::restored(&archive);
+    let restored = super::restored_server(&archive);
     let url = format!("{}/copy", restored.url().trim_end_matches("/main"));
     check_filled(&url);
     assert!(put_text(&url, "/new", "x").stderr.contains("read-only"));

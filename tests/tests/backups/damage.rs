@@ -40,7 +40,7 @@ fn assert_refused(refused: &CommandOutput, code: i32, expected: &str) {
 }
 
 /// The directory of a backup with two moments of a server, and the times of these.
-fn followed(server: &Server, dir: &Path) -> [String; 2] {
+fn record_moments(server: &Server, dir: &Path) -> [String; 2] {
     let mut following = FollowingBackup::start(&server.url(), dir, &[]);
     let moments = ["/first", "/second"].map(|name| {
         server.run_with_input(&["put", "-", name], vec![7; 20_000]).ok();
@@ -60,7 +60,7 @@ fn hinted_moment(refused: &CommandOutput) -> &str {
 fn a_damaged_journal_is_found_and_its_moments_before_are_restored() {
     let server = Server::start(&[]);
     let (dir, target) = (server.dir().join("following"), server.dir().join("target"));
-    let [first, _] = followed(&server, &dir);
+    let [first, _] = record_moments(&server, &dir);
     let journal = dir.join("000001-changes.mortar");
     let whole = fs::read(&journal).unwrap();
     list(&dir, &["--verify"]).ok();
@@ -89,8 +89,8 @@ fn a_damaged_journal_is_found_and_its_moments_before_are_restored() {
 fn a_list_with_verification_finds_a_damaged_archive_and_missing_files() {
     let server = Server::start(&[]);
     let dir = server.dir().join("following");
-    followed(&server, &dir);
-    followed(&server, &dir);
+    record_moments(&server, &dir);
+    record_moments(&server, &dir);
     let [full, increment, journal] =
         ["000001-full.mortar", "000002-increment.mortar", "000002-changes.mortar"].map(|name| dir.join(name));
     let damage_of = |listed: &CommandOutput| -> Vec<Value> {
@@ -117,8 +117,8 @@ fn a_list_with_verification_finds_a_damaged_archive_and_missing_files() {
 fn a_list_alone_finds_an_archive_that_was_cut_off() {
     let server = Server::start(&[]);
     let dir = server.dir().join("following");
-    followed(&server, &dir);
-    followed(&server, &dir);
+    record_moments(&server, &dir);
+    record_moments(&server, &dir);
     let full = dir.join("000001-full.mortar");
     let whole = fs::read(&full).unwrap();
     for cut in [1, whole.len() / 2] {

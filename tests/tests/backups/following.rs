@@ -17,7 +17,7 @@ use super::{back_up_under_load, check};
 const RECIPIENT: &str = "age1fsxh452ka67kgt5aqe0pj6en8k32ncpqwf49xdxtnlcqy6ecevzq35kzh4";
 const IDENTITY: &str = "AGE-SECRET-KEY-1V6TQGE6GMGSZZ64XEMLUKYFCFQP68GVNYXWY9QVESJW93E4RCD3QF5PQ8J";
 
-fn restored(following: &FollowingBackup, moment: &str) -> Server {
+fn restored_server(following: &FollowingBackup, moment: &str) -> Server {
     let mut server = Server::new(&[]);
     following.restore(moment, &server.data()).ok();
     server.launch();
@@ -59,7 +59,7 @@ fn each_moment_of_a_cluster_under_load_is_restored() {
     assert!(following.stop().success(), "{}", following.log());
     assert_eq!(files(&dir.path().join("following")), ["000001-changes.mortar", "000001-full.mortar"]);
     for (number, taken) in taken.iter().enumerate() {
-        let server = restored(&following, &fs::read_to_string(&taken.archive).unwrap());
+        let server = restored_server(&following, &fs::read_to_string(&taken.archive).unwrap());
         check(&runtime, &server, taken);
         let (kept, gone) = if number < 1 { ("/large", "/larger") } else { ("/larger", "/large") };
         assert_eq!(server.run(&["get", kept]).stdout, vec![7; 3 << 20]);
@@ -105,7 +105,7 @@ fn a_backup_goes_on_after_restarts_of_the_server_and_of_itself() {
         (&fifth, &["/fifth", "/fourth", "/second", "/third"]),
     ];
     for (moment, expected) in states {
-        let listed = restored(&following, moment).run(&["ls", "/"]);
+        let listed = restored_server(&following, moment).run(&["ls", "/"]);
         assert_eq!(listed.text().lines().collect::<Vec<_>>(), expected, "{moment}");
     }
     let early = following.restore("2001-01-01T00:00:00Z", &server.dir().join("early"));
@@ -146,7 +146,7 @@ fn moments_are_encrypted_for_the_owner_of_a_key() {
     }
     let refused = run(mortar(&["restore", "--list"]).arg(&dir));
     assert!(refused.code == 9 && refused.stderr.contains("encrypted"), "{} {}", refused.code, refused.stderr);
-    assert_eq!(restored(&following, &moment).run(&["get", "/secret"]).text(), "a text that others may not read");
+    assert_eq!(restored_server(&following, &moment).run(&["get", "/secret"]).text(), "a text that others may not read");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn what_is_older_than_the_time_to_keep_is_removed() {
         let mut following = FollowingBackup::start(&server.url(), &dir, &["--keep", "1s"]);
         let moment = following.moment();
         assert!(following.stop().success(), "{}", following.log());
-        assert_eq!(restored(&following, &moment).run(&["ls", "/"]).text().lines().count(), round + 1);
+        assert_eq!(restored_server(&following, &moment).run(&["ls", "/"]).text().lines().count(), round + 1);
         thread::sleep(Duration::from_millis(1_100));
     }
     let left = files(&dir);

@@ -167,7 +167,7 @@ fn back_up_under_load(runtime: &Runtime, url: &str, backups: &[PathBuf], take: i
 }
 
 /// A server of a restored archive.
-fn restored(archive: &Path) -> Server {
+fn restored_server(archive: &Path) -> Server {
     restored_chain(&[archive.to_owned()])
 }
 
@@ -211,7 +211,7 @@ fn a_cluster_is_backed_up_at_one_moment_while_it_serves_and_restored_elsewhere()
         "an existing archive is not overwritten"
     );
     for taken in &taken {
-        let server = restored(&taken.archive);
+        let server = restored_server(&taken.archive);
         check(&runtime, &server, taken);
         assert_eq!(server.run(&["get", "/large"]).stdout, vec![7; 3 << 20]);
         assert!(server.run(&["object", "get", "/ann"]).text().contains("Ann"));
@@ -257,7 +257,7 @@ fn a_restored_cluster_is_another_lineage() {
     server.run_with_input(&["put", "-", "/before"], "x").ok();
     let archive = dir.path().join("archive");
     server.run(&["backup", archive.to_str().unwrap()]).ok();
-    let mut copy = restored(&archive);
+    let mut copy = restored_server(&archive);
     assert_eq!(copy.run(&["get", "/before"]).text(), "x");
     // The original goes on beside it.
     server.run_with_input(&["put", "-", "/later"], "y").ok();
@@ -435,7 +435,7 @@ fn an_archive_replaces_nothing_that_is_needed() {
         codes.sort_unstable();
         assert!(matches!(codes, [0, 4 | 5]), "{codes:?}");
     });
-    drop(restored(Path::new(&first)));
+    drop(restored_server(Path::new(&first)));
     let refused = server.run(&["backup", "--overwrite", "--since", &first, &first]);
     assert!(refused.code == 2 && refused.stderr.contains("its base"), "{} {}", refused.code, refused.stderr);
     let refused = server.run(&["backup", "--overwrite", "/dev/null"]);

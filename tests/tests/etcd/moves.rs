@@ -31,7 +31,7 @@ fn serve(dir: &Path, file: &str) -> NodeProcess {
     NodeProcess::start(dir, &file.replace('.', "-"), &["--config", file])
 }
 
-fn refused(dir: &Path, file: &str, words: &str) {
+fn assert_refused(dir: &Path, file: &str, words: &str) {
     let ended = run(mortar(&["node", "--config", file]).current_dir(dir));
     assert_eq!(ended.code, DENIED, "{}", ended.stderr);
     assert!(ended.stderr.contains(words), "{words:?} is not in {}", ended.stderr);
@@ -59,7 +59,7 @@ fn catalogue_moves_to_etcd_and_back_under_load() {
     let moved = move_catalogue(dir, &["--from", "meta.toml", "--to", "etcd.toml", "--yes", "--json"]).json();
     assert!(moved[0]["moved"].as_bool().unwrap() && moved[0]["entries"].as_u64().unwrap() > 5, "{moved:?}");
     // The original is not served any more; repeating the move changes nothing.
-    refused(dir, "meta.toml", "was moved to etcd");
+    assert_refused(dir, "meta.toml", "was moved to etcd");
     move_catalogue(dir, &["--from", "meta.toml", "--to", "etcd.toml", "--yes"]).ok();
     let mut on_etcd = serve(dir, "etcd.toml");
     cluster.create_space("two");
@@ -111,7 +111,7 @@ fn cancelled_original_serves_until_a_process_has_seen_the_copy() {
     cluster.create_space("two");
     copy.stop();
     move_catalogue(dir, &["--from", "meta.toml", "--cancel", "--yes"]).ok();
-    refused(dir, "meta.toml", "the catalogue went back in time");
+    assert_refused(dir, "meta.toml", "the catalogue went back in time");
     copy.restart();
     cluster.create_space("three");
 }

@@ -96,7 +96,7 @@ impl Backups {
         for begun in self.begun.drain(..) {
             let Some(Backup { archive, read, ended }) = begun.await.unwrap() else { continue };
             let name = archive.name();
-            let server = task::spawn_blocking(move || restored(&archive)).await.unwrap()?;
+            let server = task::spawn_blocking(move || restored_server(&archive)).await.unwrap()?;
             let failed = |why: String| format!("the cluster that was restored from {name}: {why}");
             record_state(&server, (read, ended), &self.record, objects).await.map_err(failed)?;
             count += 1;
@@ -140,7 +140,7 @@ fn take(url: &str, archive: PathBuf, read: Operation, record: &Recorder) -> Opti
 }
 
 /// A server on what is restored from an archive.
-fn restored(archive: &Archive) -> Result<Server, String> {
+fn restored_server(archive: &Archive) -> Result<Server, String> {
     let mut server = Server::new(&[]);
     let done = archive.restore(&server.data());
     if done.code != 0 {

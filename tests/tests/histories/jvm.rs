@@ -105,10 +105,10 @@ impl Jvm {
     pub(crate) fn start(number: usize, url: &str, dir: &Path, retains_values: bool) -> Arc<Self> {
         let log = dir.join(format!("jvm-{number}.log"));
         let mut library = OsString::from("-Dmortar.library=");
-        library.push(required("MORTAR_JAVA_LIBRARY"));
+        library.push(required_variable("MORTAR_JAVA_LIBRARY"));
         let mut command = Command::new(java());
         command.args(JVM_OPTIONS).args(Some(RETAIN_VALUES).filter(|_| retains_values)).arg(library);
-        command.arg("-jar").arg(required("MORTAR_HISTORIES_JAR")).arg(url);
+        command.arg("-jar").arg(required_variable("MORTAR_HISTORIES_JAR")).arg(url);
         let errors = File::options().create(true).append(true).open(&log).unwrap();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut child = spawn(command).unwrap_or_else(|error| panic!("java cannot be started: {error}"));
@@ -232,7 +232,7 @@ fn java() -> PathBuf {
 }
 
 /// The value of an environment variable, which script/java sets.
-fn required(name: &str) -> OsString {
+fn required_variable(name: &str) -> OsString {
     std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set: run script/java test, which sets it"))
 }
 

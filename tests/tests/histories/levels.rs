@@ -114,10 +114,10 @@ impl Fixture {
     async fn link_of_peer(&mut self, brick: u64) -> u64 {
         let (peer, brick) = (ServerId::Peer(1), ServerId::Brick(brick));
         self.test_cluster.kill(peer);
-        let link = self.test_cluster.relay(brick).accepted();
+        let link = self.test_cluster.relay(brick).accepted_count();
         self.test_cluster.launch(peer);
         self.test_cluster.wait_ready(peer).await.unwrap();
-        while self.test_cluster.relay(brick).accepted() == link {
+        while self.test_cluster.relay(brick).accepted_count() == link {
             time::sleep(POLL_INTERVAL).await;
         }
         link

@@ -106,7 +106,7 @@ impl Relay {
     }
 
     /// Number of connections so far; the next one has this number.
-    pub(crate) fn accepted(&self) -> u64 {
+    pub(crate) fn accepted_count(&self) -> u64 {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 

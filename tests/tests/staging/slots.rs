@@ -14,7 +14,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    pub(crate) fn uploaded(bytes: Bytes) -> Self {
+    pub(crate) fn from_upload(bytes: Bytes) -> Self {
         Self { bytes, is_changed: false }
     }
 

@@ -87,7 +87,7 @@ impl Worker {
                 let bytes = self.bytes();
                 let (path, staged) = (self.slots[at].path.clone(), self.upload(client, bytes.clone()).await?);
                 let made = client.transact(|t| create(t, path.clone(), staged)).await;
-                self.conclude(at, made, Some(Content::uploaded(bytes)), counts)
+                self.conclude(at, made, Some(Content::from_upload(bytes)), counts)
             }
             (true, 2..=3) => {
                 let deleted = client.transact(|t| delete(t, self.slots[at].path.clone())).await;
@@ -97,7 +97,7 @@ impl Worker {
                 let bytes = self.bytes();
                 let (path, staged) = (self.slots[at].path.clone(), self.upload(client, bytes.clone()).await?);
                 let replaced = client.transact(|t| replace(t, path.clone(), staged)).await;
-                self.conclude(at, replaced, Some(Content::uploaded(bytes)), counts)
+                self.conclude(at, replaced, Some(Content::from_upload(bytes)), counts)
             }
             (true, _) => self.change(client, at, counts).await,
         }

@@ -105,7 +105,7 @@ impl World {
         // It may have ended.
         let _ = process.kill();
         let ended = wait(&mut process, TEST_TIMEOUT).unwrap();
-        let after = Some(Content::uploaded(bytes));
+        let after = Some(Content::from_upload(bytes));
         if ended.success() {
             self.slots[at].set(after);
             Counts::add(&self.counts.committed);

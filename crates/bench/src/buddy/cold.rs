@@ -93,7 +93,8 @@ pub(super) fn breakdown(run: &Run) -> Result<Figure> {
                 let point = format!("{clients} clients at {:.0} ms, {}", milliseconds(round_trip), level.text());
                 figure.rows.extend(breakdown_rows(&point, &group.times.breakdown(), &base.times.breakdown()));
                 let paper = Some(paper).filter(|_| level == Level::Strict && round_trip.as_millis() == 40);
-                let rivals = [("model", Some(modelled(&costs, round_trip, &base, &group, level))), ("paper", paper)];
+                let rivals =
+                    [("model", Some(predict_benefit(&costs, round_trip, &base, &group, level))), ("paper", paper)];
                 let measured = percent_less(group.times.breakdown().total, base.times.breakdown().total);
                 let case = format!("benefit of {point}");
                 figure.rows.extend(benefit_rows(&case, ("benefit", &point), measured, &rivals, Some(required)));
@@ -131,7 +132,7 @@ pub(super) fn benefit(run: &Run) -> Result<Figure> {
                 let measured = percent_less(group.times.breakdown().total, base.times.breakdown().total);
                 let panel = format!("{clients} clients, {}, % less time over the round trip in ms", level.text());
                 let case = format!("benefit of {clients} clients at {milliseconds} ms, {}", level.text());
-                let model = Some(modelled(&costs, round_trip, &base, &group, level));
+                let model = Some(predict_benefit(&costs, round_trip, &base, &group, level));
                 let required = match (clients, milliseconds, level) {
                     (10, 20.., Level::Strict) => Some(TEN_CLIENTS.0),
                     (10, 20.., Level::Snapshot) => Some(TEN_CLIENTS.1),
@@ -147,7 +148,7 @@ pub(super) fn benefit(run: &Run) -> Result<Figure> {
 }
 
 /// The benefit that the model gives, in percent.
-fn modelled(costs: &Costs, round_trip: Duration, base: &Cold, group: &Cold, level: Level) -> f64 {
+fn predict_benefit(costs: &Costs, round_trip: Duration, base: &Cold, group: &Cold, level: Level) -> f64 {
     let (round_trip, misses) = (milliseconds(round_trip), base.times.misses());
     percent_less(costs.group(round_trip, misses, group.sharing, level), costs.base(round_trip, misses))
 }

@@ -79,9 +79,9 @@ fn measure(store: &Store, transactions: usize, round_trip: Duration, groups: Gro
     sites.iter().for_each(|site| site.set_round_trip(round_trip));
     // Until the writer has changed what the readers will read, as often as it does later.
     run_together(&mut members, transactions / 4, round_trip)?;
-    let before = shared(first)?;
+    let before = fetch_counts(first)?;
     let times = sum(run_together(&mut members, transactions, round_trip)?.into_iter().take(readers));
-    let after = shared(first)?;
+    let after = fetch_counts(first)?;
     progress::line(format_args!(
         "buddy: hot, {}, {}, {:.0} ms: {:.1} ms a transaction, {:.2} misses, {} conflicts in {}",
         groups.text(),
@@ -96,7 +96,7 @@ fn measure(store: &Store, transactions: usize, round_trip: Duration, groups: Gro
 }
 
 /// Pages that members have asked for, and those that crossed the link.
-fn shared(site: &Site) -> Result<(u64, u64)> {
+fn fetch_counts(site: &Site) -> Result<(u64, u64)> {
     let counts = site.redirector.as_ref().map(Redirector::counts).transpose()?.unwrap_or_default();
     Ok((counts.fetches, counts.fetched_above))
 }
@@ -120,7 +120,13 @@ fn run_together(members: &mut [Member], transactions: usize, round_trip: Duratio
 }
 
 /// The benefit that the model gives, in percent.
-fn modelled(costs: &Costs, round_trip: Duration, base: &Hot, group: &Hot, (groups, level): (Groups, Level)) -> f64 {
+fn predict_benefit(
+    costs: &Costs,
+    round_trip: Duration,
+    base: &Hot,
+    group: &Hot,
+    (groups, level): (Groups, Level),
+) -> f64 {
     let round_trip = milliseconds(round_trip);
     let misses = if groups == Groups::Writer { 0.0 } else { group.times.misses() };
     percent_less(costs.group(round_trip, misses, group.sharing, level), costs.base(round_trip, base.times.misses()))
@@ -147,7 +153,7 @@ pub(super) fn breakdown(run: &Run) -> Result<Figure> {
                 let point = format!("{} at {:.0} ms, {}", groups.text(), milliseconds(round_trip), level.text());
                 figure.rows.extend(breakdown_rows(&point, &group.times.breakdown(), &base.times.breakdown()));
                 let paper = Some(paper).filter(|_| level == Level::Strict && round_trip.as_millis() == 40);
-                let model = modelled(&costs, round_trip, &base, &group, (groups, level));
+                let model = predict_benefit(&costs, round_trip, &base, &group, (groups, level));
                 let measured = percent_less(group.times.breakdown().total, base.times.breakdown().total);
                 let rivals = [("model", Some(model)), ("paper", paper)];
                 let case = format!("benefit of the {point}");
@@ -176,7 +182,7 @@ pub(super) fn benefit(run: &Run) -> Result<Figure> {
                 let measured = percent_less(group.times.breakdown().total, base.times.breakdown().total);
                 let panel = format!("{}, {}, % less time over the round trip in ms", groups.text(), level.text());
                 let case = format!("benefit of the {} at {milliseconds} ms, {}", groups.text(), level.text());
-                let model = Some(modelled(&costs, round_trip, &base, &group, (groups, level)));
+                let model = Some(predict_benefit(&costs, round_trip, &base, &group, (groups, level)));
                 let required = Some(WRITER_LEAST).filter(|_| groups == Groups::Writer);
                 let point = milliseconds.to_string();
                 figure.rows.extend(benefit_rows(&case, (&panel, &point), measured, &[("model", model)], required));

@@ -131,7 +131,7 @@ impl Site {
 impl Redirector {
     fn wait_registered(&self) -> Result<()> {
         let begun = Instant::now();
-        while self.registered()?.is_none() {
+        while self.registered_counts()?.is_none() {
             if begun.elapsed() > START_TIMEOUT {
                 return Err(
                     format!("the redirector of {} is not registered after {START_TIMEOUT:?}", self.group).into()
@@ -142,7 +142,7 @@ impl Redirector {
         Ok(())
     }
 
-    fn registered(&self) -> Result<Option<Counts>> {
+    fn registered_counts(&self) -> Result<Option<Counts>> {
         let found = runtime()?
             .block_on(async { AdminClient::connect(&self.store_url).await?.redirectors(&self.group).await })?;
         Ok(found.into_iter().next().map(|redirector| redirector.counts))
@@ -151,6 +151,7 @@ impl Redirector {
     /// What it has done, including what it has done last.
     pub(super) fn counts(&self) -> Result<Counts> {
         std::thread::sleep(REPORT_INTERVAL);
-        self.registered()?.ok_or_else(|| format!("the redirector of {} is not registered any more", self.group).into())
+        self.registered_counts()?
+            .ok_or_else(|| format!("the redirector of {} is not registered any more", self.group).into())
     }
 }

@@ -48,7 +48,7 @@ impl Protocol for Memcached {
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {
         let expected = if self.size.is_some() { BEFORE_KEY } else { STORED };
         if !input.starts_with(&expected[..expected.len().min(input.len())]) {
-            return Err(unexpected(input));
+            return Err(unexpected_answer_error(input));
         }
         let Some(size) = self.size else {
             let whole = input.len() >= STORED.len();
@@ -60,13 +60,13 @@ impl Protocol for Memcached {
             return Ok(None);
         }
         if input[key_end..head] != self.behind_key || input[head + size..head + size + END.len()] != *END {
-            return Err(unexpected(input));
+            return Err(unexpected_answer_error(input));
         }
         Ok(Some(Reply { len: head + size + END.len(), key: None, value: Some(&input[head..head + size]) }))
     }
 }
 
-fn unexpected(input: &[u8]) -> Box<dyn std::error::Error + Send + Sync> {
+fn unexpected_answer_error(input: &[u8]) -> Box<dyn std::error::Error + Send + Sync> {
     format!("memcached answered {}", String::from_utf8_lossy(&input[..input.len().min(80)])).into()
 }
 

@@ -169,7 +169,7 @@ impl CommitClient {
 
     /// Says which outcomes it has heard, if it is time: as often as clients of the library do (C3). A connection has the replies to all
     /// earlier batches when it sends one, and the number of requests in a batch divides [`HEARD_BATCH`].
-    fn heard(&mut self) -> Option<Message> {
+    fn next_mark(&mut self) -> Option<Message> {
         let is_due = self.begun > 0 && self.begun.is_multiple_of(HEARD_BATCH);
         self.begun += 1;
         let mark = ClientMark::new(self.last.next(), Vec::new()).filter(|_| is_due)?;
@@ -277,7 +277,7 @@ impl Protocol for Commits {
             let object = Object::blob(Bytes::copy_from_slice(&value[index * size..(index + 1) * size]));
             parts.entry(oid.page().node).or_default().writes.insert(oid, ObjectState::Value(object));
         }
-        let heard = client.heard();
+        let heard = client.next_mark();
         client.participants.extend(parts.keys());
         let txn = TxnId { start: client.next_timestamp(), client: ClientId(client.number) };
         let commit = Message::Call { txn, call: Call::Commit { parts, creates: false } };

@@ -57,9 +57,9 @@ async fn create_part(objects: &impl Objects, design: &Design, data: &CompositePa
         id: *id,
         kind: kind.clone(),
         build_date: *build_date,
-        documentation: unset(),
-        root_part: unset(),
-        parts: vec![unset(); data.parts.len()],
+        documentation: placeholder_ref(),
+        root_part: placeholder_ref(),
+        parts: vec![placeholder_ref(); data.parts.len()],
         used_in: Vec::new(),
     };
     let part = objects.create(value).await?;
@@ -93,8 +93,8 @@ async fn create_graph(
             y: part.y,
             document_id: part.document_id,
             part_of,
-            outgoing: vec![unset(); part.targets.len()],
-            incoming: vec![unset(); incoming],
+            outgoing: vec![placeholder_ref(); part.targets.len()],
+            incoming: vec![placeholder_ref(); incoming],
         };
         parts.push(objects.create(value).await?);
     }
@@ -128,8 +128,13 @@ async fn create_module(
     parts: &[Ref<CompositePart>],
 ) -> Result<()> {
     let id = i64::from(data.number);
-    let value =
-        Module { id, kind: "type000".to_owned(), build_date: LEAST_DATE, manual: unset(), design_root: unset() };
+    let value = Module {
+        id,
+        kind: "type000".to_owned(),
+        build_date: LEAST_DATE,
+        manual: placeholder_ref(),
+        design_root: placeholder_ref(),
+    };
     let module = objects.create(value).await?;
     let line = format!("I am the manual for module #{id:08}.\n");
     let title = format!("Manual for module #{id:08}");
@@ -193,7 +198,7 @@ async fn create_base_assembly(
 }
 
 /// A reference that is set before the commit. It has the final size, so that objects do not outgrow the page in which they are placed.
-fn unset<T>() -> Ref<T> {
+fn placeholder_ref<T>() -> Ref<T> {
     let page = PageId { space: SpaceId(0), node: NodeId(0), number: 0 };
     Ref::new(Oid::new(ClassId(1), page, 0))
 }

@@ -41,8 +41,8 @@ impl Query {
             Self::Lookups => look_up(objects, design).await,
             Self::BuildDates { percent } => parts_since(objects, percent).await,
             Self::Documents => users_of_documents(objects, design).await,
-            Self::Make => Ok(outdated(objects).await?.len() as u64),
-            Self::MultiLevelMake => outdated_with_those_above(objects).await,
+            Self::Make => Ok(outdated_assemblies(objects).await?.len() as u64),
+            Self::MultiLevelMake => count_outdated_with_ancestors(objects).await,
             Self::Join => join(objects).await,
         }
     }
@@ -73,7 +73,7 @@ async fn users_of_documents(objects: &impl Objects, design: &Design) -> Result<u
 }
 
 /// The base assemblies that use a composite part with a later build date.
-async fn outdated(objects: &impl Objects) -> Result<Vec<impl Deref<Target = BaseAssembly>>> {
+async fn outdated_assemblies(objects: &impl Objects) -> Result<Vec<impl Deref<Target = BaseAssembly>>> {
     let mut found = Vec::new();
     for base in objects.all::<BaseAssembly>().await? {
         if uses_later_part(objects, &base).await? {
@@ -92,8 +92,8 @@ async fn uses_later_part(objects: &impl Objects, base: &BaseAssembly) -> Result<
     Ok(false)
 }
 
-async fn outdated_with_those_above(objects: &impl Objects) -> Result<u64> {
-    let bases = outdated(objects).await?;
+async fn count_outdated_with_ancestors(objects: &impl Objects) -> Result<u64> {
+    let bases = outdated_assemblies(objects).await?;
     let mut found = HashSet::new();
     for base in &bases {
         let mut above = base.assembly.super_assembly;

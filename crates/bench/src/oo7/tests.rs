@@ -39,7 +39,7 @@ impl World {
     }
 
     /// Runs an operation on the control.
-    async fn expected(&self, operation: Operation, module: u32) -> Counts {
+    async fn expected_counts(&self, operation: Operation, module: u32) -> Counts {
         operation.run(&self.control, &self.design, module).await.unwrap()
     }
 }
@@ -63,7 +63,7 @@ async fn operations_count_the_same_as_on_structs_in_memory() {
     for operation in Operation::value_variants() {
         for module in [1, 2] {
             let counts = operation.run(&space, &world.design, module).await.unwrap();
-            assert_eq!(counts, world.expected(*operation, module).await, "{operation} of module {module}");
+            assert_eq!(counts, world.expected_counts(*operation, module).await, "{operation} of module {module}");
             // Few parts of the tiny size are as late as Q2 asks.
             assert!(counts.visited > 0 || *operation == Operation::Q2, "{operation} finds nothing");
         }
@@ -86,7 +86,7 @@ async fn traversals_visit_all_parts_of_all_uses() {
         (Operation::T2one, counts(parts, world.design.atomic_parts as u64)),
         (Operation::T6, counts(uses as u64, 0)),
     ] {
-        assert_eq!(world.expected(operation, 1).await, expected, "{operation}");
+        assert_eq!(world.expected_counts(operation, 1).await, expected, "{operation}");
     }
     world.embedded.shutdown().await.unwrap();
 }
@@ -117,7 +117,7 @@ async fn snapshots_traverse_the_same_parts() {
     let world = World::start().await;
     let space = world.connect(true).await;
     let counts = Operation::T1.run(&space, &world.design, 2).await.unwrap();
-    assert_eq!(counts, world.expected(Operation::T1, 2).await);
+    assert_eq!(counts, world.expected_counts(Operation::T1, 2).await);
     world.embedded.shutdown().await.unwrap();
 }
 

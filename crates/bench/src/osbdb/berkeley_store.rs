@@ -297,14 +297,14 @@ fn pieces(offset: u64, len: usize, size: u32) -> impl Iterator<Item = (u32, u32,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::osbdb::content::{Check, stamped};
+    use crate::osbdb::content::{Check, stamped_bytes};
     use crate::rival::berkeley::Access;
 
     fn round_trip(layout: Layout) {
         let directory = tempfile::tempdir().unwrap();
         let mut store = BerkeleyStore::create(directory.path(), Settings::records(Access::Btree), layout).unwrap();
-        let content = stamped(3, 10_000);
-        let oid = store.create_all(&[stamped(1, 3000), Bytes::new()]).unwrap()[1];
+        let content = stamped_bytes(3, 10_000);
+        let oid = store.create_all(&[stamped_bytes(1, 3000), Bytes::new()]).unwrap()[1];
         store.write(oid, 0, &content.slice(..5000)).unwrap();
         store.write(oid, 5000, &content.slice(5000..)).unwrap();
         store.force().unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::content::{Check, stamped};
+use super::content::{Check, stamped_bytes};
 use super::{Objects, sides};
 use crate::Result;
 use crate::contest::interleave;
@@ -58,7 +58,7 @@ fn measure(run: &Run, id: &'static str, paper: &'static str, cases: &[(usize, us
             target_ratio: Some(1.0),
         };
         let cells = [cell("write"), cell("read")];
-        let content = stamped(1, *size);
+        let content = stamped_bytes(1, *size);
         let content = &content;
         let mut contest = sides::contest(sides::Use::Chunks, |side| {
             let mut fresh = side.create(run)?;

@@ -9,7 +9,7 @@ use crate::Result;
 const STAMP_EVERY: usize = 1024;
 
 /// `size` bytes of noise with numbers; `seed` distinguishes objects.
-pub(super) fn stamped(seed: u64, size: usize) -> Bytes {
+pub(super) fn stamped_bytes(seed: u64, size: usize) -> Bytes {
     let mut bytes = vec![0; size];
     SmallRng::seed_from_u64(seed).fill_bytes(&mut bytes);
     for (index, part) in bytes.chunks_mut(STAMP_EVERY).enumerate() {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn piece_from_another_place_is_noticed() {
-        let content = stamped(1, 4096);
+        let content = stamped_bytes(1, 4096);
         let check = |pieces: &[&[u8]]| {
             let mut check = Check::new(&content);
             pieces.iter().for_each(|piece| check.look(piece));

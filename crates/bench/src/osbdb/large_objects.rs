@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::content::{Check, stamped};
+use super::content::{Check, stamped_bytes};
 use super::{Objects, sides};
 use crate::Result;
 use crate::contest::interleave;
@@ -50,7 +50,7 @@ pub(super) fn measure(run: &Run) -> Result<Figure> {
             target_ratio: Some(1.0),
         };
         let cells = [cell("write"), cell("read")];
-        let contents = [stamped(1, size), stamped(2, size)];
+        let contents = [stamped_bytes(1, size), stamped_bytes(2, size)];
         let contents = &contents;
         let mut contest = sides::contest(sides::Use::Whole, |side| {
             let mut fresh = side.create(run)?;

@@ -7,7 +7,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 
-use super::content::{Check, stamped};
+use super::content::{Check, stamped_bytes};
 use super::{Objects, sides};
 use crate::Result;
 use crate::contest::interleave;
@@ -51,7 +51,7 @@ pub(super) fn measure(run: &Run) -> Result<Figure> {
             target_ratio: Some(1.0),
         };
         let cells = [cell("write"), cell("read")];
-        let contents: Vec<Bytes> = (0..*count).map(|index| stamped(index as u64, SIZE)).collect();
+        let contents: Vec<Bytes> = (0..*count).map(|index| stamped_bytes(index as u64, SIZE)).collect();
         let mut order: Vec<usize> = (0..*count).collect();
         order.shuffle(&mut SmallRng::seed_from_u64(2));
         let (contents, order, total) = (&contents, &order, (rounds * count) as f64);

@@ -251,7 +251,7 @@ fn speed_rows(
         let mut command = served.command()?;
         command.arg("backup").arg(&archive);
         remove_earlier(&archive)?;
-        timed(&directory, || run_quietly(&mut command))
+        measure_time(&directory, || run_quietly(&mut command))
     };
     back_up()?;
     let bytes = archive.metadata()?.len();
@@ -263,14 +263,14 @@ fn speed_rows(
             let backup = back_up()?;
             let mut command = Command::new(binary()?);
             command.arg("restore").arg(&archive).arg("--data").arg(&restored);
-            let restore = timed(&directory, || run_quietly(&mut command))?;
+            let restore = measure_time(&directory, || run_quietly(&mut command))?;
             fs::remove_dir_all(&restored)?;
             Ok(vec![rate(backup), rate(restore)])
         }),
         Side::new("cp -r", || {
             let mut command = Command::new("cp");
             command.arg("-r").arg(&files).arg(&copied);
-            let copy = timed(&directory, || run_quietly(&mut command))?;
+            let copy = measure_time(&directory, || run_quietly(&mut command))?;
             fs::remove_dir_all(&copied)?;
             Ok(vec![rate(copy), rate(copy)])
         }),
@@ -286,7 +286,7 @@ fn speed_rows(
         let mut command = served.command()?;
         command.arg("backup").args(options).arg(out);
         remove_earlier(out)?;
-        let time = timed(&directory, || run_quietly(&mut command))?;
+        let time = measure_time(&directory, || run_quietly(&mut command))?;
         Ok::<_, crate::BoxedError>(vec![time.as_secs_f64(), mib(out)?])
     };
     let take = RefCell::new(&mut take);
@@ -336,7 +336,7 @@ fn incompressible(seed: usize) -> Bytes {
 }
 
 /// How long something takes, with everything that it leaves to be written to the disk of `directory`.
-fn timed(directory: &tempfile::TempDir, act: impl FnOnce() -> Result<()>) -> Result<Duration> {
+fn measure_time(directory: &tempfile::TempDir, act: impl FnOnce() -> Result<()>) -> Result<Duration> {
     rustix::fs::syncfs(File::open(directory.path())?)?;
     let begun = Instant::now();
     act()?;

@@ -5,7 +5,7 @@ const EXAMPLE: &str = r#"{"number":1,"client":1,"kind":"transaction","invoked":1
 {"number":3,"client":1,"kind":"snapshot","invoked":105,"returned":105,"outcome":"ok","steps":[["read","b1.3",[3]]],"as_of":50}
 "#;
 
-fn refused(text: &str) -> String {
+fn read_error(text: &str) -> String {
     History::read(text.as_bytes()).unwrap_err().to_string()
 }
 
@@ -44,7 +44,7 @@ fn the_example_of_the_documentation_can_be_read() {
 fn empty_lines_are_passed_over_and_counted() {
     let text = format!("\n{EXAMPLE}\n\n");
     assert_eq!(History::read(text.as_bytes()).unwrap().operations.len(), 3);
-    assert!(refused("\n\n{").starts_with("line 3 of the history: EOF"), "{}", refused("\n\n{"));
+    assert!(read_error("\n\n{").starts_with("line 3 of the history: EOF"), "{}", read_error("\n\n{"));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn what_cannot_be_read_is_named_with_its_line() {
         ("transaction", "read", "more than one read"),
         ("transaction", "write", "is not one write"),
     ] {
-        let message = refused(&line_with(old, new));
+        let message = read_error(&line_with(old, new));
         assert!(message.starts_with("line 1 of the history: "), "{message}");
         assert!(message.contains(says), "{message} does not say: {says}");
     }
@@ -72,18 +72,18 @@ fn what_cannot_be_read_is_named_with_its_line() {
 #[test]
 fn a_line_beyond_the_limit_is_refused_unread() {
     let text = format!("{}\n{}\n", line_with("[3,17]", "[]"), " ".repeat(LINE_LIMIT));
-    assert_eq!(refused(&text), format!("line 2 of the history: longer than {LINE_LIMIT} bytes"));
+    assert_eq!(read_error(&text), format!("line 2 of the history: longer than {LINE_LIMIT} bytes"));
 }
 
 #[test]
 fn a_client_that_does_two_things_at_a_time_is_refused() {
     let second = line_with("\"number\":1", "\"number\":2").replace("\"invoked\":100", "\"invoked\":103");
     let text = format!("{}\n{second}\n", line_with("[3,17]", "[]"));
-    assert_eq!(refused(&text), "the history: client 1 began operation 2 before 1 had returned");
+    assert_eq!(read_error(&text), "the history: client 1 began operation 2 before 1 had returned");
 }
 
 #[test]
 fn a_number_that_is_there_twice_is_refused() {
     let text = format!("{EXAMPLE}{}", line_with("\"client\":1", "\"client\":9"));
-    assert_eq!(refused(&text), "the history: operation 1 is there twice");
+    assert_eq!(read_error(&text), "the history: operation 1 is there twice");
 }

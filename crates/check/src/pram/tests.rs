@@ -202,7 +202,7 @@ fn execution(seed: u64, size: &Size) -> (History, BTreeMap<String, Vec<i64>>) {
 }
 
 /// One read gets the value before. None if nothing was read.
-fn damaged(history: &History, orders: &BTreeMap<String, Vec<i64>>, seed: u64) -> Option<History> {
+fn damage_history(history: &History, orders: &BTreeMap<String, Vec<i64>>, seed: u64) -> Option<History> {
     let mut history = history.clone();
     let operations = history.operations.iter_mut();
     let mut reads: Vec<&mut Step> = operations
@@ -226,7 +226,7 @@ fn whoever_follows_one_log_is_right_and_going_back_is_mostly_noticed() {
             assert!(summary.operations > 20, "{summary:?}");
         }
         tried += 1;
-        noticed += usize::from(check(&damaged(&history, &orders, seed).unwrap(), &orders).is_err());
+        noticed += usize::from(check(&damage_history(&history, &orders, seed).unwrap(), &orders).is_err());
     }
     // What is not noticed was the first that this client saw of the value.
     assert!(noticed * 2 > tried, "{noticed} of {tried}");
@@ -322,7 +322,7 @@ fn small_histories_are_right_exactly_if_some_order_explains_them() {
     for seed in 0..3000 {
         let (mut history, orders) = execution(seed, &Size { operations: 12, clients: 3, keys: 2 });
         for again in 0..seed % 3 {
-            history = damaged(&history, &orders, seed + again).unwrap_or(history);
+            history = damage_history(&history, &orders, seed + again).unwrap_or(history);
         }
         let explained = is_explained(&history, Some(&orders));
         match check(&history, &orders) {

@@ -1,6 +1,6 @@
 use crate::Rule;
 use crate::history::Operation;
-use crate::serial::{ExecutionShape, damaged, execution, is_serializable, transactions};
+use crate::serial::{ExecutionShape, damage_history, execution, is_serializable, transactions};
 
 use super::*;
 
@@ -108,7 +108,7 @@ fn a_read_that_is_changed_is_mostly_noticed() {
     let (mut noticed, mut tried) = (0, 0);
     for seed in 0..500 {
         let (history, _) = execution(seed, SHAPE);
-        let Some(damaged) = damaged(&history, seed) else { continue };
+        let Some(damaged) = damage_history(&history, seed) else { continue };
         tried += 1;
         noticed += usize::from(check(&damaged, STRICT).is_err());
     }
@@ -122,11 +122,11 @@ fn small_histories_are_right_exactly_if_some_order_explains_them() {
         let (mut history, _) =
             execution(seed, ExecutionShape { transactions: 6, clients: 3, keys: 2, snapshots: Some(5) });
         for again in 0..seed % 4 {
-            history = damaged(&history, seed + again).unwrap_or(history);
+            history = damage_history(&history, seed + again).unwrap_or(history);
         }
         let in_time = |one: &Operation, other: &Operation| {
             let late = if other.kind == Kind::Snapshot { 5 } else { 0 };
-            one.is_strict() && one.completed_at().is_some_and(|done| done + late < other.invoked)
+            one.is_strict() && one.completion_ms().is_some_and(|done| done + late < other.invoked)
         };
         match (is_serializable(&history, in_time), check(&history, STRICT)) {
             (true, Ok(_)) => right += 1,

@@ -1,5 +1,5 @@
 use crate::Rule;
-use crate::serial::{ExecutionShape, damaged, execution, is_serializable, transactions};
+use crate::serial::{ExecutionShape, damage_history, execution, is_serializable, transactions};
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn wrong(text: &str) -> Violation {
 }
 
 /// The rule, and the numbers of the operations, the smallest first, then as they are in the cycle.
-fn noticed(text: &str) -> (Rule, Vec<u64>) {
+fn find_violation(text: &str) -> (Rule, Vec<u64>) {
     let violation = wrong(text);
     let mut numbers: Vec<u64> = violation.operations.iter().map(|operation| operation.number).collect();
     let smallest = numbers.iter().enumerate().min_by_key(|(_, number)| **number).map_or(0, |(at, _)| at);
@@ -66,7 +66,7 @@ fn an_unknown_that_was_seen_is_judged() {
                 R3 c2 8-9   x=[] y=[2]
                 R4 c3 10-11 x=[1]";
     // It found y empty, so it comes before T2, and R3 should have seen it.
-    assert_eq!(noticed(text), (Rule::G2, vec![1, 2, 3]));
+    assert_eq!(find_violation(text), (Rule::G2, vec![1, 2, 3]));
     right(&text.replace("x=[1]", "x=[]"));
 }
 
@@ -88,7 +88,7 @@ fn dirty_write_is_noticed() {
 fn dirty_read_is_noticed() {
     let text = "T1 c1 0-9! x+1
                 R2 c2 0-9 x=[1]";
-    assert_eq!(noticed(text), (Rule::G1a, vec![1, 2]));
+    assert_eq!(find_violation(text), (Rule::G1a, vec![1, 2]));
 }
 
 #[test]
@@ -96,21 +96,21 @@ fn an_intermediate_state_that_is_seen_is_noticed() {
     let text = "T1 c1 0-9 x+1 x+2
                 R2 c2 0-9 x=[1]
                 R3 c3 0-9 x=[1,2]";
-    assert_eq!(noticed(text), (Rule::G1b, vec![1, 2]));
+    assert_eq!(find_violation(text), (Rule::G1b, vec![1, 2]));
 }
 
 #[test]
 fn circular_information_is_noticed() {
     let text = "T1 c1 0-9 x+1 y=[2]
                 T2 c2 0-9 y+2 x=[1]";
-    assert_eq!(noticed(text), (Rule::G1c, vec![1, 2]));
+    assert_eq!(find_violation(text), (Rule::G1c, vec![1, 2]));
 }
 
 #[test]
 fn fractured_read_is_noticed() {
     let text = "T1 c1 0-9 x+1 y+2
                 R2 c2 0-9 x=[1] y=[]";
-    assert_eq!(noticed(text), (Rule::GSingle, vec![1, 2]));
+    assert_eq!(find_violation(text), (Rule::GSingle, vec![1, 2]));
 }
 
 #[test]
@@ -118,16 +118,16 @@ fn read_skew_is_noticed() {
     let text = "T1 c1 0-9 x+1
                 T2 c1 10-19 x=[1] y+2
                 R3 c2 0-19 x=[] y=[2]";
-    assert_eq!(noticed(text), (Rule::GSingle, vec![1, 2, 3]));
+    assert_eq!(find_violation(text), (Rule::GSingle, vec![1, 2, 3]));
 }
 
 #[test]
 fn lost_update_is_noticed() {
     let text = "T1 c1 0-9 x=[] x+1
                 T2 c2 0-9 x=[] x+2";
-    assert_eq!(noticed(text), (Rule::G2, vec![1, 2]));
-    assert_eq!(noticed(&format!("{text}\nR3 c3 0-9 x=[2,1]")), (Rule::GSingle, vec![1, 2]));
-    assert_eq!(noticed(&format!("{text}\nT4 c4 0-9 x=[] x+4 x=[4]")).0, Rule::G2);
+    assert_eq!(find_violation(text), (Rule::G2, vec![1, 2]));
+    assert_eq!(find_violation(&format!("{text}\nR3 c3 0-9 x=[2,1]")), (Rule::GSingle, vec![1, 2]));
+    assert_eq!(find_violation(&format!("{text}\nT4 c4 0-9 x=[] x+4 x=[4]")).0, Rule::G2);
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn write_skew_is_noticed() {
     // Two lists of which only one may have elements.
     let text = "T1 c1 0-9 x=[] y=[] x+1
                 T2 c2 0-9 x=[] y=[] y+2";
-    assert_eq!(noticed(text), (Rule::G2, vec![1, 2]));
+    assert_eq!(find_violation(text), (Rule::G2, vec![1, 2]));
     // The item is read and never again: G2-item.
-    assert_eq!(noticed(&format!("{text}\nR3 c3 10-11 x=[1] y=[2]")), (Rule::G2, vec![1, 2]));
+    assert_eq!(find_violation(&format!("{text}\nR3 c3 10-11 x=[1] y=[2]")), (Rule::G2, vec![1, 2]));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn long_fork_is_noticed() {
                 T2 c2 0-9 y+2
                 R3 c3 0-9 x=[1] y=[]
                 R4 c4 0-9 x=[] y=[2]";
-    assert_eq!(noticed(text), (Rule::G2, vec![1, 3, 2, 4]));
+    assert_eq!(find_violation(text), (Rule::G2, vec![1, 3, 2, 4]));
 }
 
 #[test]
@@ -171,41 +171,41 @@ fn a_cycle_over_what_nobody_read_is_noticed() {
 fn whoever_found_all_and_appended_more_comes_before_what_nobody_read() {
     let text = "T1 c1 0-9 x=[] x+1 y=[9]
                 T2 c2 0-9 x+2 y+9";
-    assert_eq!(noticed(text), (Rule::G1c, vec![1, 2]));
+    assert_eq!(find_violation(text), (Rule::G1c, vec![1, 2]));
     right(&text.replace("y=[9]", "y=[]"));
 }
 
 #[test]
 fn a_read_that_cannot_be_repeated_is_noticed() {
-    assert_eq!(noticed("T1 c1 0-9 x+1\nR2 c2 0-9 x=[] x=[1]"), (Rule::Internal, vec![2]));
+    assert_eq!(find_violation("T1 c1 0-9 x+1\nR2 c2 0-9 x=[] x=[1]"), (Rule::Internal, vec![2]));
 }
 
 #[test]
 fn own_appends_that_are_not_seen_or_too_early_are_noticed() {
-    assert_eq!(noticed("T1 c1 0-9 x+1 x=[]"), (Rule::Internal, vec![1]));
-    assert_eq!(noticed("T1 c1 0-9 x=[1] x+1"), (Rule::Internal, vec![1]));
-    assert_eq!(noticed("T1 c1 0-9 x+1 x+2\nR2 c2 0-9 x=[2,1]"), (Rule::G1b, vec![1, 2]));
-    assert_eq!(noticed("T1 c1 0-9 x+1 x+2\nT3 c1 9-9 x+3\nR2 c2 0-9 x=[2,1,3]"), (Rule::Internal, vec![1]));
-    assert_eq!(noticed("T1 c1 0-9 x+1 x+2\nR2 c2 0-9 x=[2]"), (Rule::Internal, vec![1]));
+    assert_eq!(find_violation("T1 c1 0-9 x+1 x=[]"), (Rule::Internal, vec![1]));
+    assert_eq!(find_violation("T1 c1 0-9 x=[1] x+1"), (Rule::Internal, vec![1]));
+    assert_eq!(find_violation("T1 c1 0-9 x+1 x+2\nR2 c2 0-9 x=[2,1]"), (Rule::G1b, vec![1, 2]));
+    assert_eq!(find_violation("T1 c1 0-9 x+1 x+2\nT3 c1 9-9 x+3\nR2 c2 0-9 x=[2,1,3]"), (Rule::Internal, vec![1]));
+    assert_eq!(find_violation("T1 c1 0-9 x+1 x+2\nR2 c2 0-9 x=[2]"), (Rule::Internal, vec![1]));
 }
 
 #[test]
 fn what_is_done_twice_is_noticed() {
-    assert_eq!(noticed("T1 c1 0-9 x+1\nR2 c2 0-9 x=[1,1]"), (Rule::Duplicate, vec![1, 2]));
-    assert_eq!(noticed("T1 c1 0-9 x+1 x=[1,1]"), (Rule::Duplicate, vec![1]));
+    assert_eq!(find_violation("T1 c1 0-9 x+1\nR2 c2 0-9 x=[1,1]"), (Rule::Duplicate, vec![1, 2]));
+    assert_eq!(find_violation("T1 c1 0-9 x+1 x=[1,1]"), (Rule::Duplicate, vec![1]));
     let text = "T1 c1 0-9 x+1\nT2 c2 0-9 x+2\nR3 c3 0-9 x=[1,2,1]\nR4 c4 0-9 x=[1,2]";
-    assert_eq!(noticed(text), (Rule::Duplicate, vec![1, 3]));
+    assert_eq!(find_violation(text), (Rule::Duplicate, vec![1, 3]));
 }
 
 #[test]
 fn reads_that_do_not_begin_alike_are_noticed() {
     let text = "T1 c1 0-9 x+1\nT2 c2 0-9 x+2\nR3 c3 0-9 x=[1,2]\nR4 c4 0-9 x=[2]";
-    assert_eq!(noticed(text), (Rule::Incompatible, vec![3, 4]));
+    assert_eq!(find_violation(text), (Rule::Incompatible, vec![3, 4]));
     assert_eq!(
-        noticed(&text.replace("T2 c2 0-9 x+2", "T2 c2 0-9 x+2\nT5 c5 0-9! x+5").replace("[2]", "[5]")).0,
+        find_violation(&text.replace("T2 c2 0-9 x+2", "T2 c2 0-9 x+2\nT5 c5 0-9! x+5").replace("[2]", "[5]")).0,
         Rule::G1a
     );
-    assert_eq!(noticed("T1 c1 0-9 x+1\nR2 c2 0-9 x=[1,7]"), (Rule::Phantom, vec![2]));
+    assert_eq!(find_violation("T1 c1 0-9 x+1\nR2 c2 0-9 x=[1,7]"), (Rule::Phantom, vec![2]));
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_read_back_in_time_is_noticed() {
                 T5 c5 8-9   z+1
                 R2 c2 10-12 x=[] z=[1]
                 R3 c3 10-12 x=[1]";
-    assert_eq!(noticed(text), (Rule::RealTime, vec![1, 2]));
+    assert_eq!(find_violation(text), (Rule::RealTime, vec![1, 2]));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn writes_against_the_order_of_time_are_noticed() {
     let text = "T1 c1 0-5   x+1
                 T2 c2 6-9   x+2
                 R3 c3 10-11 x=[2,1]";
-    assert_eq!(noticed(text), (Rule::RealTime, vec![1, 2]));
+    assert_eq!(find_violation(text), (Rule::RealTime, vec![1, 2]));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_client_that_does_not_see_what_it_did_in_the_same_millisecond_is_noticed() {
     let text = "T1 c1 5-5 x+1
                 R2 c1 5-5 x=[]
                 R3 c3 0-9 x=[1]";
-    assert_eq!(noticed(text), (Rule::Session, vec![1, 2]));
+    assert_eq!(find_violation(text), (Rule::Session, vec![1, 2]));
     right(&text.replace("R2 c1", "R2 c2"));
 }
 
@@ -247,12 +247,12 @@ fn a_lost_append_is_noticed() {
     let text = "T1 c1 0-5 x+1
                 T2 c2 6-7 x+2
                 R3 c3 6-9 x=[2]";
-    assert_eq!(noticed(text).0, Rule::Lost);
+    assert_eq!(find_violation(text).0, Rule::Lost);
     // A part of it is there.
     let text = "T1 c1 0-5 x+1 y+1
                 R3 c3 6-9 x=[1]
                 R4 c3 9-9 y=[]";
-    assert_eq!(noticed(text).0, Rule::Lost);
+    assert_eq!(find_violation(text).0, Rule::Lost);
     right("T1 c1 0-5? x+1\nT2 c2 6-7 x+2\nR3 c3 6-9 x=[2]");
 }
 
@@ -272,7 +272,7 @@ fn snapshots_are_left_to_their_own_checker() {
 
 #[test]
 fn what_is_not_unique_cannot_be_judged() {
-    assert_eq!(noticed("T1 c1 0-9 x+1\nT2 c2 0-9! x+1").0, Rule::Malformed);
+    assert_eq!(find_violation("T1 c1 0-9 x+1\nT2 c2 0-9! x+1").0, Rule::Malformed);
 }
 
 const SMALL: ExecutionShape = ExecutionShape { transactions: 60, clients: 5, keys: 4, snapshots: None };
@@ -291,7 +291,7 @@ fn a_read_that_is_changed_is_mostly_noticed() {
     let (mut noticed, mut tried) = (0, 0);
     for seed in 0..500 {
         let (history, _) = execution(seed, SMALL);
-        let Some(damaged) = damaged(&history, seed) else { continue };
+        let Some(damaged) = damage_history(&history, seed) else { continue };
         tried += 1;
         noticed += usize::from(check(&damaged).is_err());
     }
@@ -313,9 +313,9 @@ fn small_histories_are_right_exactly_if_some_order_explains_them() {
         let (mut history, _) =
             execution(seed, ExecutionShape { transactions: 6, clients: 3, keys: 2, snapshots: None });
         for again in 0..seed % 4 {
-            history = damaged(&history, seed + again).unwrap_or(history);
+            history = damage_history(&history, seed + again).unwrap_or(history);
         }
-        let in_time = |one: &Operation, other: &Operation| one.completed_at().is_some_and(|done| done < other.invoked);
+        let in_time = |one: &Operation, other: &Operation| one.completion_ms().is_some_and(|done| done < other.invoked);
         let explained = is_serializable(&history, in_time);
         match (explained, check(&history)) {
             (true, Ok(_)) => right += 1,

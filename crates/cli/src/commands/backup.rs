@@ -29,7 +29,7 @@ use store::{Amount, DirectoryContents, Options};
 use self::base::Base;
 use self::cluster::{ArchiveContents, Bricks};
 use self::directory::{FollowDirectory, JournalPosition, RestoreInputs, StateSummary, note_bases};
-use self::encryption::{DecryptArgs, EncryptArgs, encrypted};
+use self::encryption::{DecryptArgs, EncryptArgs, wrap_archive_output};
 use self::write_behind::WriteBehind;
 use super::dev::explain_open;
 use crate::allocator;
@@ -276,7 +276,8 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
         Ok(())
     };
     let (archive, part) = open_archive(file)?;
-    let archive = encrypted(archive, encryptor).map_err(|error| Failure::file("cannot write the archive", &error))?;
+    let archive =
+        wrap_archive_output(archive, encryptor).map_err(|error| Failure::file("cannot write the archive", &error))?;
     let done = cluster::backup(&bricks, contents, None, archive, confirm, report).await;
     progress.end();
     let taken = done?;

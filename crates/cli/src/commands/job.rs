@@ -340,7 +340,7 @@ async fn wait(
         let stands = standstill.duration(&view, time::Instant::now());
         if patience.is_some_and(|patience| stands.is_some_and(|stands| stands >= patience)) {
             progress.end();
-            return Err(stopped_waiting(&view));
+            return Err(waiting_job_failure(&view));
         }
         time::sleep(POLL_INTERVAL).await;
     }
@@ -363,7 +363,7 @@ impl Standstill {
     }
 }
 
-fn stopped_waiting(view: &JobView) -> Failure {
+fn waiting_job_failure(view: &JobView) -> Failure {
     let JobView { job, problems, .. } = view;
     let what = format!("job {job} waits: {}", problems.join("; "));
     Failure::with(Exit::Unavailable, "unavailable", what)
@@ -487,7 +487,7 @@ mod tests {
         view.done += 1;
         assert_eq!(standstill.duration(&view, at(6)), None);
         assert_eq!(standstill.duration(&view, at(8)), Some(Duration::from_secs(2)));
-        let failure = stopped_waiting(&view);
+        let failure = waiting_job_failure(&view);
         assert!(failure.exit() == Exit::Unavailable && failure.message().contains("brick 2 is not alive"));
         // Who has paused it may take any time.
         view.state = JobState::Paused;

@@ -20,7 +20,7 @@ pub(crate) async fn run_at_one_moment(
     let job = job::ask_one(&client, &wanted).await?.job;
     let cloned = tokio::select! {
         ended = job::wait_while_it_proceeds(&client, session, job, "cloning") => ended.and_then(|ended| job::check_end(&ended)),
-        () = signals.next() => Err(stopped()),
+        () = signals.next() => Err(stopped_failure()),
     };
     if let Err(failure) = cloned {
         // What was stopped is given up, and a clone that has become complete meanwhile is removed.
@@ -31,7 +31,7 @@ pub(crate) async fn run_at_one_moment(
     let before = session.set_space(Some(name.clone()));
     let done = tokio::select! {
         done = run(session) => done,
-        () = signals.next() => Err(stopped()),
+        () = signals.next() => Err(stopped_failure()),
     };
     session.set_space(before);
     let removed = client.remove_space(&name).await.map_err(|error| Failure::from(error).hint(clone_hint(&name)));
@@ -41,7 +41,7 @@ pub(crate) async fn run_at_one_moment(
     }
 }
 
-fn stopped() -> Failure {
+fn stopped_failure() -> Failure {
     Failure::interrupted("stopped; files that were written so far stay")
 }
 

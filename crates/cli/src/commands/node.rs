@@ -244,11 +244,11 @@ impl RunningServer {
     /// Waits until another process has replaced this one.
     async fn wait_superseded(&self) -> String {
         match self {
-            Self::Brick(brick) => brick.ended().await,
-            Self::Peer(peer, _) => peer.ended().await,
+            Self::Brick(brick) => brick.wait_until_ended().await,
+            Self::Peer(peer, _) => peer.wait_until_ended().await,
             // It has no entry in the catalogue that another one could take.
             Self::Redirector(_) => std::future::pending().await,
-            Self::Meta(meta, _) => meta.ended().await,
+            Self::Meta(meta, _) => meta.wait_until_ended().await,
         }
     }
 

@@ -103,7 +103,7 @@ impl RepairSummary {
             identity_lost: report.identity_lost,
             damage: report.damage.clone(),
             kept: report.kept,
-            lost: report.lost().map(|(first, last)| LostTransactions { first, last }),
+            lost: report.lost_txns().map(|(first, last)| LostTransactions { first, last }),
             lost_rows: report.lost_rows.clone(),
             lost_row_ranges: report.lost_row_ranges,
             set_aside: report.set_aside.as_ref().map(|path| path.display().to_string()),

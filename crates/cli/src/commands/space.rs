@@ -314,7 +314,7 @@ impl From<SpaceInfo> for SpaceLine {
 
 impl SpaceLine {
     /// A new space that the server does not list.
-    fn unlisted(id: u16, name: String, policy: Option<FailurePolicy>) -> Self {
+    fn new_unlisted(id: u16, name: String, policy: Option<FailurePolicy>) -> Self {
         Self { id, name, policy: policy.map(FailurePolicy::name), properties: Properties::default(), usage: None }
     }
 }
@@ -421,7 +421,7 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
             let id = client.create_space_with(&name, SpaceOptions { nodes, policy }).await?;
             // The server may have chosen the policy.
             let made = client.spaces().await?.into_iter().find(|space| space.id == id);
-            session.output.print(&made.map_or_else(|| SpaceLine::unlisted(id.0, name, policy), SpaceLine::from))
+            session.output.print(&made.map_or_else(|| SpaceLine::new_unlisted(id.0, name, policy), SpaceLine::from))
         }
         Action::Clone { name, clone, detach, rate } => {
             let (client, rate) = (session.connect_to_cluster().await?, rate.and_then(|rate| rate.0));

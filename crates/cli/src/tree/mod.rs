@@ -72,7 +72,7 @@ async fn join_next<R: 'static, E: From<Error> + 'static>(
     results: &mut Vec<R>,
 ) -> Result<(), E> {
     if let Some(done) = running.join_next().await {
-        let panicked = |error| Error::new(ErrorKind::Internal, "a part of the work has panicked").caused_by(error);
+        let panicked = |error| Error::new(ErrorKind::Internal, "a part of the work has panicked").with_source(error);
         results.push(done.map_err(panicked)??);
     }
     Ok(())

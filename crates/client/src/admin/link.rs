@@ -246,7 +246,7 @@ impl Patience {
             // A read that got no answer changed nothing, whether or not it was sent.
             return Err(match error.kind() {
                 ErrorKind::Unknown => {
-                    Error::new(ErrorKind::Unavailable, "the server cannot be reached").caused_by(error)
+                    Error::new(ErrorKind::Unavailable, "the server cannot be reached").with_source(error)
                 }
                 _ => error,
             });

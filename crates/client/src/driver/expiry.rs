@@ -24,7 +24,7 @@ impl<T: DriverObject> ClientDriver<T> {
                 let error = self.timeout_error(&nodes);
                 // An unreachable brick has nothing to add.
                 Err(match last.filter(|_| nodes.is_empty() || !self.monitor.has_unreachable_bricks()) {
-                    Some(last) => error.caused_by(last),
+                    Some(last) => error.with_source(last),
                     None => error,
                 })
             }

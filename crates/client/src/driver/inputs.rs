@@ -39,12 +39,12 @@ impl<T: DriverObject> ClientDriver<T> {
     }
 
     /// A request was answered; the caller has the answer.
-    pub fn answered(&mut self, id: CallId) {
+    pub fn handle_answered(&mut self, id: CallId) {
         self.calls.remove(id);
     }
 
     /// A request has failed: it is sent again if the connection was lost, else the call fails.
-    pub fn failed(&mut self, id: CallId, error: Error, now: Ms) {
+    pub fn handle_failed(&mut self, id: CallId, error: Error, now: Ms) {
         let Some(PendingCall::Request(request)) = self.calls.get_mut(id) else { return };
         if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) {
             return self.finish(id, Err(error));
@@ -59,7 +59,7 @@ impl<T: DriverObject> ClientDriver<T> {
     // -------------------------------------------------------------------------------------------- the connection
 
     /// A peer server is connected, at this address.
-    pub fn connected(&mut self, peer: Arc<str>, now: Ms) {
+    pub fn handle_connected(&mut self, peer: Arc<str>, now: Ms) {
         (self.is_connected, self.access_refused) = (true, None);
         // The first output, so that the status of the space arrives before all other answers.
         if !planted(Bug::StatusNotWatched) {
@@ -81,7 +81,7 @@ impl<T: DriverObject> ClientDriver<T> {
     }
 
     /// The connection to the peer server has ended.
-    pub fn disconnected(&mut self, why: &str, now: Ms) {
+    pub fn handle_disconnected(&mut self, why: &str, now: Ms) {
         self.is_connected = false;
         self.monitor.on_disconnected(why);
         if planted(Bug::WriteLostOverReconnect) {
@@ -101,7 +101,7 @@ impl<T: DriverObject> ClientDriver<T> {
     }
 
     /// No peer server admits the client, and waiting does not change that.
-    pub fn refused(&mut self, why: &Error, now: Ms) {
+    pub fn handle_refused(&mut self, why: &Error, now: Ms) {
         self.access_refused = Some((why.kind(), why.message().into()));
         self.monitor.on_refused(why.message());
         if !planted(Bug::DeniedWaits) {

@@ -85,12 +85,12 @@ impl Harness {
     }
 
     fn connect(&mut self) {
-        self.driver.connected("peer:1".into(), self.now);
+        self.driver.handle_connected("peer:1".into(), self.now);
         self.pump();
     }
 
     fn disconnect(&mut self) {
-        self.driver.disconnected("it has ended", self.now);
+        self.driver.handle_disconnected("it has ended", self.now);
         self.pump();
     }
 
@@ -197,11 +197,11 @@ impl Harness {
     }
 }
 
-fn committed(at: u64) -> Reply<Object> {
+fn committed_reply(at: u64) -> Reply<Object> {
     Reply::Ended(CommitReply::Committed(HlcTimestamp::at(at).into()))
 }
 
-fn refused(why: Refusal) -> Reply<Object> {
+fn refused_reply(why: Refusal) -> Reply<Object> {
     Reply::Ended(CommitReply::Refused(why))
 }
 
@@ -390,17 +390,17 @@ fn write_that_is_under_way_when_the_connection_ends_is_reported() {
 fn outcome_is_that_of_the_transaction() {
     let mut harness = Harness::new();
     let ((first, one), (second, other)) = (harness.commit(1), harness.commit(2));
-    harness.reply(second, committed(9));
+    harness.reply(second, committed_reply(9));
     assert_eq!(harness.outcome(other), CommitOutcome::Committed(HlcTimestamp::at(9).into()));
     assert!(!harness.finished.contains_key(&one));
-    harness.reply(first, refused(Refusal::Aborted));
+    harness.reply(first, refused_reply(Refusal::Aborted));
     assert_eq!(harness.outcome(one), CommitOutcome::Conflict(ConflictReason::Aborted));
 }
 
 fn outcome_that_no_participant_knows_is_unknown() {
     let mut harness = Harness::new();
     let (txn, call) = harness.commit(1);
-    harness.reply(txn, refused(Refusal::TooOld));
+    harness.reply(txn, refused_reply(Refusal::TooOld));
     assert_eq!(harness.outcome(call), CommitOutcome::Unknown(txn));
 }
 
@@ -429,7 +429,7 @@ fn refusal_for_good_is_reported_with_its_reason() {
     let (txn, call) = harness.commit(1);
     harness.defer(txn, ErrorKind::Denied);
     assert!(!harness.finished.contains_key(&call), "it may have been committed before");
-    harness.reply(txn, refused(Refusal::Aborted));
+    harness.reply(txn, refused_reply(Refusal::Aborted));
     assert_eq!(harness.kind(call), Some(ErrorKind::Denied));
 }
 
@@ -458,7 +458,7 @@ fn commit_whose_caller_has_gone_is_given_up() {
     harness.driver.cancel(call, harness.now);
     harness.pump();
     assert_eq!(harness.calls, [(txn, Call::Resolve { participants: vec![NODE], patched: vec![] })]);
-    harness.reply(txn, committed(9));
+    harness.reply(txn, committed_reply(9));
     assert!(harness.finished.is_empty(), "a cancelled call does not finish");
 }
 
@@ -484,12 +484,12 @@ fn request_is_repeated_after_its_connection_has_ended() {
     let call = harness.start(ClientCall::Request(Vec::new()));
     assert_eq!(harness.requests, [call]);
     harness.disconnect();
-    harness.driver.failed(call, Error::new(ErrorKind::Unknown, "the connection broke"), harness.now);
+    harness.driver.handle_failed(call, Error::new(ErrorKind::Unknown, "the connection broke"), harness.now);
     harness.advance(REQUEST_RETRY_MS);
     assert_eq!(harness.requests.len(), 1, "there is no connection");
     harness.connect();
     assert_eq!(harness.requests, [call, call]);
-    harness.driver.failed(call, Error::new(ErrorKind::NotFound, "no such class"), harness.now);
+    harness.driver.handle_failed(call, Error::new(ErrorKind::NotFound, "no such class"), harness.now);
     harness.pump();
     assert_eq!(harness.kind(call), Some(ErrorKind::NotFound), "what the peer server refuses is not repeated");
 }
@@ -499,7 +499,7 @@ fn request_is_not_sent_again_while_its_answer_is_outstanding() {
     let call = harness.start(ClientCall::Request(Vec::new()));
     harness.connect();
     assert_eq!(harness.requests, [call]);
-    harness.driver.answered(call);
+    harness.driver.handle_answered(call);
     harness.advance(TIMEOUT_MS);
     assert!(harness.finished.is_empty(), "the caller has the answer");
 }
@@ -508,7 +508,7 @@ fn outcome_is_kept_for_who_asks_later() {
     let mut harness = Harness::new();
     let (txn, call) = harness.commit(1);
     harness.driver.cancel(call, harness.now);
-    harness.reply(txn, committed(9));
+    harness.reply(txn, committed_reply(9));
     let call = harness.start(ClientCall::Resolve(txn));
     assert_eq!(harness.outcome(call), CommitOutcome::Committed(HlcTimestamp::at(9).into()));
     let again = harness.start(ClientCall::Resolve(txn));
@@ -569,7 +569,7 @@ fn client_that_is_not_admitted_fails_at_once() {
     harness.serves = false;
     let (read, request) = (ClientCall::Get(oid(1)), ClientCall::Request(Vec::new()));
     let (read, request) = (harness.start(read), harness.start(request));
-    harness.driver.refused(&Error::new(ErrorKind::Denied, "the user was removed"), harness.now);
+    harness.driver.handle_refused(&Error::new(ErrorKind::Denied, "the user was removed"), harness.now);
     harness.pump();
     assert_eq!((harness.kind(read), harness.kind(request)), (Some(ErrorKind::Denied), Some(ErrorKind::Denied)));
     assert_eq!(harness.events, [Event::Refused { why: "the user was removed".to_owned() }]);
@@ -585,7 +585,7 @@ fn request_that_expires_names_its_last_failure_unless_a_brick_is_unreachable() {
         let mut harness = Harness::new();
         harness.status(is_reachable);
         let call = harness.start(ClientCall::Request(nodes));
-        harness.driver.failed(call, Error::new(ErrorKind::Unavailable, "the brick is starting"), harness.now);
+        harness.driver.handle_failed(call, Error::new(ErrorKind::Unavailable, "the brick is starting"), harness.now);
         harness.advance(TIMEOUT_MS);
         let error = harness.finished.remove(&call).unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -690,7 +690,7 @@ fn commit_that_a_brick_has_deferred_is_resolved_before_it_fails() {
     harness.defer(silent, ErrorKind::Unavailable);
     harness.advance(TIMEOUT_MS);
     assert!(harness.finished.is_empty(), "both are given up, and their outcomes are waited for briefly");
-    harness.reply(full, refused(Refusal::Aborted));
+    harness.reply(full, refused_reply(Refusal::Aborted));
     assert_eq!(harness.kind(one), Some(ErrorKind::Full), "it was not committed and never will be");
     harness.advance(SHORT_WAIT_MS);
     assert_eq!(harness.kind(other), Some(ErrorKind::Unknown));
@@ -701,7 +701,7 @@ fn commit_that_had_to_wait_for_room_ends_with_its_outcome() {
     let mut harness = Harness::new();
     let (txn, call) = harness.commit(1);
     harness.defer(txn, ErrorKind::Full);
-    harness.reply(txn, refused(Refusal::Aborted));
+    harness.reply(txn, refused_reply(Refusal::Aborted));
     assert_eq!(harness.outcome(call), CommitOutcome::Conflict(ConflictReason::Aborted));
 }
 
@@ -710,7 +710,7 @@ fn refused_commit_whose_outcome_is_forgotten_is_unknown() {
     let mut harness = Harness::new();
     let (txn, call) = harness.commit(1);
     harness.defer(txn, ErrorKind::Denied);
-    harness.reply(txn, refused(Refusal::TooOld));
+    harness.reply(txn, refused_reply(Refusal::TooOld));
     assert_eq!(harness.outcome(call), CommitOutcome::Unknown(txn), "it may have been committed before");
 }
 
@@ -746,7 +746,7 @@ fn lock_that_is_waited_for_fails_when_its_transaction_ends() {
             harness.pump();
             assert_eq!(harness.kind(read), Some(ErrorKind::Invalid));
         } else {
-            harness.reply(txn, refused(Refusal::Aborted));
+            harness.reply(txn, refused_reply(Refusal::Aborted));
             assert_eq!(harness.kind(read), Some(ErrorKind::Conflict));
         }
     }

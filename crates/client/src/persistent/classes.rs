@@ -23,7 +23,7 @@ impl Classes {
     pub fn add<T: Persistent>(&mut self) {
         if !self.0.contains_key(T::CLASS) {
             self.0.insert(T::CLASS, T::class());
-            T::related(self);
+            T::add_related(self);
         }
     }
 

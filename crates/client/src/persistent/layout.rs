@@ -93,7 +93,7 @@ impl Layout {
 
     /// The layout of a struct without a catalogue: fields have their declared numbers, or else are numbered from 0.
     #[must_use]
-    pub fn declared<T: Persistent>(class: ClassId) -> Self {
+    pub fn from_declaration<T: Persistent>(class: ClassId) -> Self {
         let description = T::class();
         let place = |(index, field): (u32, super::FieldDescription)| FieldSlot {
             number: field.number.unwrap_or(FieldNumber(index)),

@@ -24,7 +24,7 @@ pub trait FieldValue: Sized {
     fn field_type() -> FieldType;
 
     /// Adds the classes that a field of this type refers to.
-    fn related(classes: &mut Classes) {
+    fn add_related(classes: &mut Classes) {
         let _ = classes;
     }
 
@@ -167,7 +167,7 @@ impl<T: Persistent> FieldValue for Ref<T> {
         FieldType::Reference(Some(T::CLASS))
     }
 
-    fn related(classes: &mut Classes) {
+    fn add_related(classes: &mut Classes) {
         classes.add::<T>();
     }
 
@@ -194,8 +194,8 @@ impl<T: FieldValue> FieldValue for Option<T> {
         T::field_type()
     }
 
-    fn related(classes: &mut Classes) {
-        T::related(classes);
+    fn add_related(classes: &mut Classes) {
+        T::add_related(classes);
     }
 
     fn to_value(&self) -> Value {
@@ -219,8 +219,8 @@ impl<T: FieldValue> FieldValue for Vec<T> {
         FieldType::List(Box::new(T::field_type()))
     }
 
-    fn related(classes: &mut Classes) {
-        T::related(classes);
+    fn add_related(classes: &mut Classes) {
+        T::add_related(classes);
     }
 
     fn to_value(&self) -> Value {
@@ -250,8 +250,8 @@ impl<T: FieldValue + Ord> FieldValue for BTreeSet<T> {
         FieldType::Set(Box::new(T::field_type()))
     }
 
-    fn related(classes: &mut Classes) {
-        T::related(classes);
+    fn add_related(classes: &mut Classes) {
+        T::add_related(classes);
     }
 
     fn to_value(&self) -> Value {
@@ -271,9 +271,9 @@ impl<K: FieldValue + Ord, V: FieldValue> FieldValue for BTreeMap<K, V> {
         FieldType::Map(Box::new(K::field_type()), Box::new(V::field_type()))
     }
 
-    fn related(classes: &mut Classes) {
-        K::related(classes);
-        V::related(classes);
+    fn add_related(classes: &mut Classes) {
+        K::add_related(classes);
+        V::add_related(classes);
     }
 
     fn to_value(&self) -> Value {

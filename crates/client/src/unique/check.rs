@@ -40,7 +40,7 @@ impl Transaction {
     async fn check_values(&self, oid: Oid, index: &UniqueIndex, binds: bool) -> Result<Option<UniqueProblem>> {
         let object = self.get(oid).await?;
         let Some(entry) = index.entry(self.core(), object.as_ref())? else { return Ok(None) };
-        let holder = match self.bound_to(&entry).await? {
+        let holder = match self.look_up_holder(&entry).await? {
             Some(holder) if holder == oid => return Ok(None),
             Some(holder) if index.has_values(self.get(holder).await?.as_ref(), &entry.key)? => Some(holder),
             _ => None,

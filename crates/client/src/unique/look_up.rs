@@ -67,7 +67,7 @@ impl UniqueQuery {
     }
 
     /// What was found, if the values are bound to this object.
-    fn found(&self, oid: Oid, object: Option<Object>) -> Result<LookedUpObject> {
+    fn check_holder(&self, oid: Oid, object: Option<Object>) -> Result<LookedUpObject> {
         let has_values = self.index.has_values(object.as_ref(), &self.entry.key)?;
         Ok(match object.filter(|_| has_values && self.index.family.contains(&oid.class())) {
             Some(object) if self.classes.contains(&oid.class()) => LookedUpObject::Found(oid, object),
@@ -120,7 +120,7 @@ impl Core {
         };
         let found = match found.targets.first() {
             None => LookedUpObject::None,
-            Some(holder) => wanted.found(*holder, self.read_object(*holder, false).await?)?,
+            Some(holder) => wanted.check_holder(*holder, self.read_object(*holder, false).await?)?,
         };
         Ok(found.into_rows(self))
     }
@@ -157,12 +157,12 @@ impl Transaction {
                 return Ok(None);
             }
             if wanted.index.entry(core, object.as_ref())?.as_ref() == Some(&wanted.entry) {
-                return Ok(wanted.found(oid, object)?.into_rows(core));
+                return Ok(wanted.check_holder(oid, object)?.into_rows(core));
             }
         }
         let found = match self.look_up_values(wanted.entry.collection, &wanted.entry.key).await? {
             None => LookedUpObject::None,
-            Some(holder) => wanted.found(holder, self.get(holder).await?)?,
+            Some(holder) => wanted.check_holder(holder, self.get(holder).await?)?,
         };
         Ok(found.into_rows(core))
     }

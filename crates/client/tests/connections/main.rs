@@ -13,7 +13,7 @@ use model::{ClassId, NodeId, Object};
 use world::{Proxy, SlowLink, World, url};
 
 /// Runs a test, which fails if it hangs.
-async fn bounded<T>(test: impl Future<Output = T>) -> T {
+async fn run_within_limit<T>(test: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(120), test).await.expect("the test hangs")
 }
 
@@ -37,7 +37,7 @@ async fn create_one(client: &Client) {
 /// been killed. The timeout of the second client is shorter than the time in which locks expire.
 #[tokio::test]
 async fn locks_of_a_client_that_was_killed_are_released() {
-    bounded(async {
+    run_within_limit(async {
         let world = World::start(2, 1).await;
         let mut options = ConnectOptions::default();
         options.timeout = Duration::from_secs(4);
@@ -68,7 +68,7 @@ async fn locks_of_a_client_that_was_killed_are_released() {
 
 #[tokio::test]
 async fn client_uses_another_peer_server_if_first_one_is_silent() {
-    bounded(async {
+    run_within_limit(async {
         let world = World::start(2, 1).await;
         let hung = Proxy::start(world.host(0), true).await;
         let mut options = ConnectOptions::default();
@@ -83,7 +83,7 @@ async fn client_uses_another_peer_server_if_first_one_is_silent() {
 
 #[tokio::test]
 async fn client_changes_to_another_peer_server_when_its_own_hangs() {
-    bounded(async {
+    run_within_limit(async {
         let world = World::start(2, 2).await;
         let proxy = Proxy::start(world.host(0), false).await;
         let mut options = ConnectOptions::default();
@@ -107,17 +107,17 @@ async fn client_changes_to_another_peer_server_when_its_own_hangs() {
 
 #[tokio::test]
 async fn closed_client_ends_its_connection_and_does_not_connect_again() {
-    bounded(async {
+    run_within_limit(async {
         let world = World::start(2, 1).await;
         let proxy = Proxy::start(world.host(0), false).await;
         let cluster = Client::connect(&url(&[proxy.host()])).await.unwrap();
         create_two(&cluster).await;
-        let accepted = proxy.accepted();
+        let accepted = proxy.accepted_count();
         cluster.close();
         proxy.wait_until_unused().await;
         // Many times as long as a client waits before it connects again.
         tokio::time::sleep(Duration::from_millis(300)).await;
-        assert_eq!(proxy.accepted(), accepted);
+        assert_eq!(proxy.accepted_count(), accepted);
         assert!(cluster.events().is_err(), "it is closed");
         world.end().await;
     })
@@ -143,7 +143,7 @@ async fn commit_slowly(peers: usize) {
         let outcome = t.commit().await.unwrap();
         assert!(matches!(outcome, client::CommitOutcome::Committed(_)), "{outcome:?} of {objects} objects");
     }
-    let carried: u64 = links.iter().map(SlowLink::forwarded).sum();
+    let carried: u64 = links.iter().map(SlowLink::forwarded_bytes).sum();
     assert!(carried < 13 << 20, "{carried} bytes");
     world.end().await;
 }
@@ -151,19 +151,19 @@ async fn commit_slowly(peers: usize) {
 /// The commit takes longer than the time after which an unanswered call is repeated.
 #[tokio::test]
 async fn large_transaction_crosses_a_slow_link_once() {
-    bounded(commit_slowly(1)).await;
+    run_within_limit(commit_slowly(1)).await;
 }
 
 /// The commit takes longer than a client waits for the answer of a peer server that seems to hang.
 #[tokio::test]
 async fn client_does_not_leave_a_peer_server_to_which_it_still_sends() {
-    bounded(commit_slowly(2)).await;
+    run_within_limit(commit_slowly(2)).await;
 }
 
 /// Reads more bytes at once than a connection may have unsent.
 #[tokio::test]
 async fn many_large_objects_are_read_at_once_over_one_connection() {
-    bounded(async {
+    run_within_limit(async {
         let world = World::start(2, 1).await;
         let proxy = Proxy::start(world.host(0), false).await;
         let client = Client::connect(&url(&[proxy.host()])).await.unwrap();
@@ -179,7 +179,7 @@ async fn many_large_objects_are_read_at_once_over_one_connection() {
         client.close();
         let reader = Arc::new(Client::connect(&url(&[proxy.host()])).await.unwrap());
         reader.get(oids[0]).await.unwrap();
-        let accepted = proxy.accepted();
+        let accepted = proxy.accepted_count();
         let reads: Vec<_> = oids
             .into_iter()
             .map(|oid| {
@@ -190,7 +190,7 @@ async fn many_large_objects_are_read_at_once_over_one_connection() {
         for read in reads {
             assert_eq!(read.await.unwrap().unwrap().unwrap().data.len(), (4 << 20) - 1_000);
         }
-        assert_eq!(proxy.accepted(), accepted, "the connection has ended meanwhile");
+        assert_eq!(proxy.accepted_count(), accepted, "the connection has ended meanwhile");
         world.end().await;
     })
     .await;
@@ -199,7 +199,7 @@ async fn many_large_objects_are_read_at_once_over_one_connection() {
 /// More bytes of transactions at once than a connection may have unsent, from one client and from many.
 #[tokio::test]
 async fn many_large_transactions_are_committed_at_once() {
-    bounded(async {
+    run_within_limit(async {
         let world = World::start(1, 1).await;
         let proxy = Proxy::start(world.host(0), false).await;
         let mut clients = Vec::new();
@@ -208,7 +208,7 @@ async fn many_large_transactions_are_committed_at_once() {
             create_one(&client).await;
             clients.push(client);
         }
-        let accepted = proxy.accepted();
+        let accepted = proxy.accepted_count();
         // A client for each, and one for all others.
         let (shared, object) = (clients[0].clone(), Object::blob(vec![7; 4_000_000].into()));
         clients.extend((0..12).map(|_| shared.clone()));
@@ -228,7 +228,7 @@ async fn many_large_transactions_are_committed_at_once() {
         for commit in commits {
             assert!(matches!(commit.await.unwrap().unwrap(), client::CommitOutcome::Committed(_)));
         }
-        assert_eq!(proxy.accepted(), accepted, "a connection has ended meanwhile");
+        assert_eq!(proxy.accepted_count(), accepted, "a connection has ended meanwhile");
         world.end().await;
     })
     .await;

@@ -118,7 +118,7 @@ impl Proxy {
     }
 
     /// How many connections it has accepted.
-    pub(crate) fn accepted(&self) -> u64 {
+    pub(crate) fn accepted_count(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 
@@ -186,7 +186,7 @@ impl SlowLink {
     }
 
     /// Bytes that came from clients.
-    pub(crate) fn forwarded(&self) -> u64 {
+    pub(crate) fn forwarded_bytes(&self) -> u64 {
         self.forwarded.load(Ordering::Relaxed)
     }
 }

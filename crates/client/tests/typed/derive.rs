@@ -147,10 +147,10 @@ fn every_type_round_trips() {
         j: BTreeMap::from([("x".to_owned(), vec![Some(1), None])]),
         k: Some(Ref::new(Oid::MIN)),
     };
-    let layout = Layout::declared::<Everything>(ClassId(1));
+    let layout = Layout::from_declaration::<Everything>(ClassId(1));
     let record = everything.to_record(&layout, None).unwrap();
     assert_eq!(Everything::from_record(&RecordRef::validate(&record).unwrap(), &layout).unwrap(), everything);
-    let nothing = Nothing {}.to_record(&Layout::declared::<Nothing>(ClassId(1)), None).unwrap();
+    let nothing = Nothing {}.to_record(&Layout::from_declaration::<Nothing>(ClassId(1)), None).unwrap();
     assert!(RecordRef::validate(&nothing).unwrap().is_empty());
 }
 

@@ -147,7 +147,7 @@ async fn changes_are_committed_and_visible_to_other_clients() {
     assert!(!ann.oid().is_temporary());
     other
         .transact(|t| async move {
-            assert_eq!(t.named::<Account>("ann").await?, Some(ann));
+            assert_eq!(t.resolve_ref::<Account>("ann").await?, Some(ann));
             let mut account = t.load_mut(ann).await?;
             account.balance += 10;
             Ok(())
@@ -486,7 +486,7 @@ async fn loading_removed_object_or_object_of_another_class_fails() {
     let error = t.load(Ref::<Bank>::new(ann.oid())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.message().contains("is of class Account, and the program expects one of class Bank"), "{error}");
-    assert_eq!(kind(t.named::<Bank>("ann").await), ErrorKind::Invalid);
+    assert_eq!(kind(t.resolve_ref::<Bank>("ann").await), ErrorKind::Invalid);
     let blob = t.create_object(ClassId::NONE, Object::blob("x".into()), PlacementHint::Anywhere).unwrap();
     assert_eq!(kind(t.load(Ref::<Bank>::new(blob)).await), ErrorKind::Invalid);
     world.end().await;

@@ -204,7 +204,7 @@ pub(crate) trait Record: Serialize + DeserializeOwned {
 pub(crate) fn encode<T: Record>(record: &T) -> Result<Bytes, CatalogError> {
     record.check()?;
     let unwritable = |error: serde_json::Error| {
-        model::Error::new(model::ErrorKind::Internal, "an entry of the catalogue cannot be encoded").caused_by(error)
+        model::Error::new(model::ErrorKind::Internal, "an entry of the catalogue cannot be encoded").with_source(error)
     };
     Ok(serde_json::to_vec(record).map_err(unwritable)?.into())
 }

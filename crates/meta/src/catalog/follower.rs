@@ -181,7 +181,7 @@ async fn follow_watch(store: &dyn MetaStore, shown: &FollowerState) -> Result<()
             WatchEvent::Changed(batch) => {
                 let mut catalog = Catalog::clone(&shown.catalog.load());
                 let changes = if planted(Bug::FollowerSkipsChanges) { &batch.changes[..0] } else { &batch.changes[..] };
-                let before = catalog.forced();
+                let before = catalog.forced_position();
                 catalog.apply(batch.revision, changes);
                 check(&catalog, before)?;
                 shown.publish(catalog);

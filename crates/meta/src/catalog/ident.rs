@@ -59,10 +59,10 @@ macro_rules! written_as_number {
             pub(in crate::catalog) fn deserialize<'de, D: Deserializer<'de>>(
                 deserializer: D,
             ) -> Result<$type, D::Error> {
-                checked(<$inner>::deserialize(deserializer)?)
+                check_number(<$inner>::deserialize(deserializer)?)
             }
 
-            pub(in crate::catalog) fn checked<E: Error>(number: $inner) -> Result<$type, E> {
+            pub(in crate::catalog) fn check_number<E: Error>(number: $inner) -> Result<$type, E> {
                 if number > $max {
                     return Err(E::custom(format_args!(
                         "{number} is not a valid {}: the largest is {}",

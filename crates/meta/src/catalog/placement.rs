@@ -334,7 +334,7 @@ pub(crate) mod tests {
         ids.into_iter().map(BrickId).collect()
     }
 
-    fn served(counts: &[(u32, u32)]) -> BTreeMap<BrickId, Vec<NodeId>> {
+    fn served_nodes(counts: &[(u32, u32)]) -> BTreeMap<BrickId, Vec<NodeId>> {
         let mut next = 0;
         let mut take = |count: u32| {
             next += count;
@@ -377,7 +377,7 @@ pub(crate) mod tests {
             (&[(1, 1)], &[1, 2, 3], &[(1, 1)], 0),
             (&[(1, 2)], &[], &[(1, 2)], 0),
         ] {
-            let served = served(counts);
+            let served = served_nodes(counts);
             let mut load = served.iter().map(|(brick, nodes)| (*brick, nodes.len())).collect();
             let moves = spread(&served, &bricks(alive.iter().copied()), &mut load);
             assert_eq!(moves.len(), moved, "{counts:?} over {alive:?}");
@@ -387,11 +387,11 @@ pub(crate) mod tests {
 
     #[test]
     fn remaining_nodes_go_to_the_bricks_with_the_lowest_load() {
-        let served = served(&[(1, 7)]);
+        let served = served_nodes(&[(1, 7)]);
         let mut load = [(BrickId(1), 7), (BrickId(2), 90), (BrickId(3), 4)].into();
         let moves = spread(&served, &bricks([1, 2, 3]), &mut load);
         assert_eq!(counts_after(served, &moves), [(1, 3), (2, 2), (3, 2)]);
-        let served = self::served(&[(9, 7)]);
+        let served = served_nodes(&[(9, 7)]);
         let moves = spread(&served, &bricks([1, 2, 3]), &mut [(BrickId(1), 50), (BrickId(2), 90)].into());
         assert_eq!(counts_after(served, &moves), [(1, 2), (2, 2), (3, 3), (9, 0)]);
     }

@@ -129,13 +129,13 @@ impl Catalog {
 
     /// Where the catalogue was moved to; `None` unless it is sealed.
     #[must_use]
-    pub fn moved(&self) -> Option<&CatalogueMove> {
+    pub fn catalogue_move(&self) -> Option<&CatalogueMove> {
         self.moved.as_deref()
     }
 
     /// The last opening of the catalogue with its revision, for witnesses; `None` if no meta-server has opened it.
     #[must_use]
-    pub fn forced(&self) -> Option<ForcedPosition> {
+    pub fn forced_position(&self) -> Option<ForcedPosition> {
         Some(ForcedPosition { opening: self.own_openings.last()?, position: self.revision.0 })
     }
 

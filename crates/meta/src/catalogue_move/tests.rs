@@ -35,8 +35,8 @@ async fn original() -> (Store, Embedded) {
 }
 
 /// The highest position that a process sees of a catalogue.
-async fn seen(of: &Embedded) -> ForcedPosition {
-    Catalog::load(&of.read(Prefix::all()).await.unwrap()).forced().unwrap()
+async fn highest_position(of: &Embedded) -> ForcedPosition {
+    Catalog::load(&of.read(Prefix::all()).await.unwrap()).forced_position().unwrap()
 }
 
 async fn move_to(source: &Embedded, target: &Store) -> CatalogueCopy {
@@ -45,9 +45,9 @@ async fn move_to(source: &Embedded, target: &Store) -> CatalogueCopy {
 }
 
 /// A moved catalogue: the original, its copy, and what a process saw of the original.
-async fn moved() -> (Embedded, Embedded, ForcedPosition) {
+async fn moved_catalogue() -> (Embedded, Embedded, ForcedPosition) {
     let (_store, original) = original().await;
-    let seen = seen(&original).await;
+    let seen = highest_position(&original).await;
     let target = Store::in_memory(Options::default()).unwrap();
     move_to(&original, &target).await;
     (original, Embedded::open(&target).unwrap(), seen)
@@ -55,7 +55,7 @@ async fn moved() -> (Embedded, Embedded, ForcedPosition) {
 
 pub(crate) fn copy_has_everything_but_sessions() {
     run(async {
-        let (original, copy, _) = moved().await;
+        let (original, copy, _) = moved_catalogue().await;
         let (before, after) = (original.read(Prefix::all()).await.unwrap(), copy.read(Prefix::all()).await.unwrap());
         assert!(after.entries.iter().all(|(_, entry)| entry.session.is_none()));
         let is_same = |(key, entry): &&(Key, MetaEntry)| after.entry(key).is_some_and(|copy| copy == entry);
@@ -70,7 +70,7 @@ pub(crate) fn copy_has_everything_but_sessions() {
 
 pub(crate) fn process_that_followed_the_original_follows_the_copy() {
     run(async {
-        let (_, copy, seen) = moved().await;
+        let (_, copy, seen) = moved_catalogue().await;
         let editor = CatalogEditor::new(Arc::new(copy.clone()));
         editor.add_own_opening(8).await.unwrap();
         let follower = Follower::start_after(Arc::new(copy.clone()), move || Some(seen)).await.unwrap();
@@ -88,8 +88,8 @@ pub(crate) fn process_that_followed_the_original_follows_the_copy() {
 
 pub(crate) fn original_is_not_believed_after_its_copy() {
     run(async {
-        let (original, copy, before) = moved().await;
-        let of_copy = seen(&copy).await;
+        let (original, copy, before) = moved_catalogue().await;
+        let of_copy = highest_position(&copy).await;
         assert!(of_copy.opening.number > before.opening.number);
         // The move is cancelled although the copy is in use.
         cancel(&original).await.unwrap();

@@ -108,7 +108,7 @@ impl Inner {
         }
         // An earlier attempt of this request, whose answer was lost, may have written it.
         let found = answer.responses.into_iter().next().and_then(|one| one.response_range?.kvs.into_iter().next());
-        found.filter(|found| found.value.0 == value).map(|found| found.mod_revision).ok_or_else(interrupted)
+        found.filter(|found| found.value.0 == value).map(|found| found.mod_revision).ok_or_else(concurrent_copy_error)
     }
 }
 
@@ -126,7 +126,7 @@ impl Filling<'_> {
         let compare = vec![Compare::revision(self.inner.namespace.origin(), self.at)];
         let txn = Txn { compare, success: ops, failure: Vec::new() };
         let answer: TxnAnswer = self.inner.cluster.request("/v3/kv/txn", &txn).await.map_err(to_error)?;
-        if answer.succeeded { Ok(()) } else { Err(interrupted()) }
+        if answer.succeeded { Ok(()) } else { Err(concurrent_copy_error()) }
     }
 
     /// Compares what etcd has with the copy.
@@ -148,7 +148,7 @@ impl Filling<'_> {
     }
 }
 
-fn interrupted() -> Error {
+fn concurrent_copy_error() -> Error {
     Error::new(ErrorKind::Conflict, "another process makes a copy in this namespace of etcd: let only one of them run")
 }
 

@@ -34,7 +34,7 @@ fn read_password(path: &Path) -> Result<String> {
     let shown = path.display();
     let failed = |error: std::io::Error| {
         let kind = if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Io };
-        Error::new(kind, format!("the file {shown} with etcd's password cannot be read")).caused_by(error)
+        Error::new(kind, format!("the file {shown} with etcd's password cannot be read")).with_source(error)
     };
     let invalid = |why: &str| Error::new(ErrorKind::Invalid, format!("the file {shown} with etcd's password {why}"));
     let file = fs::File::open(path).map_err(failed)?;

@@ -29,10 +29,10 @@ impl OpeningHistory {
     /// [`ErrorKind::Unsupported`] for a newer version; [`ErrorKind::Corrupt`] if numbers or positions fall, or bytes are missing.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut entries = decode(bytes, MAX_STARTS + 1)?.into_iter();
-        let [accepted, _, _] = entries.next().ok_or_else(|| damaged("it is too short"))?;
+        let [accepted, _, _] = entries.next().ok_or_else(|| damage_error("it is too short"))?;
         let starts = entries.map(|[number, nonce, from]| OpeningStart { opening: Opening { number, nonce }, from });
         let history = Self { starts: starts.collect(), accepted };
-        if history.is_valid() { Ok(history) } else { Err(damaged("its numbers fall")) }
+        if history.is_valid() { Ok(history) } else { Err(damage_error("its numbers fall")) }
     }
 }
 
@@ -53,7 +53,7 @@ impl Witnesses {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut witnesses = Self::default();
         for [brick, number, nonce, position, at_us] in decode(bytes, MAX_SUBJECTS * MAX_WITNESSED_OPENINGS)? {
-            let brick = u32::try_from(brick).map_err(|_| damaged("a number of a brick is too large"))?;
+            let brick = u32::try_from(brick).map_err(|_| damage_error("a number of a brick is too large"))?;
             let subject = if brick == 0 { Subject::Catalogue } else { Subject::Brick(brick) };
             witnesses.note(subject, ForcedPosition { opening: Opening { number, nonce }, position }, at_us);
         }
@@ -68,7 +68,7 @@ fn encode<const N: usize>(entries: impl Iterator<Item = [u64; N]>) -> Vec<u8> {
 }
 
 fn decode<const N: usize>(bytes: &[u8], most: usize) -> Result<Vec<[u64; N]>> {
-    let (version, rest) = bytes.split_first().ok_or_else(|| damaged("it is empty"))?;
+    let (version, rest) = bytes.split_first().ok_or_else(|| damage_error("it is empty"))?;
     if *version != VERSION {
         let what = format!("openings of version {version}, which this version of Mortar cannot read: upgrade it");
         return Err(Error::new(ErrorKind::Unsupported, what));
@@ -76,11 +76,11 @@ fn decode<const N: usize>(bytes: &[u8], most: usize) -> Result<Vec<[u64; N]>> {
     let (numbers, odd) = rest.as_chunks::<8>();
     let (entries, incomplete) = numbers.as_chunks::<N>();
     if !odd.is_empty() || !incomplete.is_empty() || entries.len() > most {
-        return Err(damaged("it has another length"));
+        return Err(damage_error("it has another length"));
     }
     Ok(entries.iter().map(|entry| entry.map(u64::from_le_bytes)).collect())
 }
 
-fn damaged(why: &str) -> Error {
+fn damage_error(why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("a row about openings is damaged: {why}; restore the directory"))
 }

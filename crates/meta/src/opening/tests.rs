@@ -8,7 +8,7 @@ fn opening(number: u64) -> Opening {
     Opening { number, nonce: number * 1000 }
 }
 
-fn forced(number: u64, position: u64) -> ForcedPosition {
+fn forced_position(number: u64, position: u64) -> ForcedPosition {
     ForcedPosition { opening: opening(number), position }
 }
 
@@ -124,19 +124,22 @@ pub(crate) fn log_below_the_position_of_the_record_is_refused() {
     let log = history(&[0, 5]);
     assert!(log.claim(record(Some(2), None, 9), 9, 1).is_ok());
     let refused = log.claim(record(Some(2), None, 10), 9, 1).unwrap_err();
-    assert_eq!(refused, OpeningRefusal::Behind { seen: forced(2, 10), position: 9 });
+    assert_eq!(refused, OpeningRefusal::Behind { seen: forced_position(2, 10), position: 9 });
     assert!(refused.to_string().ends_with("1 are missing"));
 }
 
 pub(crate) fn witnessed_positions_end_where_the_next_opening_begins() {
     let log = history(&[0, 5, 9]);
     for (number, position) in [(1, 5), (2, 9), (3, 20), (1, 0), (3, 0)] {
-        assert!(log.check(20, forced(number, position)).is_ok(), "{number} {position}");
+        assert!(log.check(20, forced_position(number, position)).is_ok(), "{number} {position}");
     }
     for (number, position) in [(1, 6), (2, 10), (3, 21)] {
-        assert!(matches!(log.check(20, forced(number, position)), Err(OpeningRefusal::Behind { .. })), "{number}");
+        assert!(
+            matches!(log.check(20, forced_position(number, position)), Err(OpeningRefusal::Behind { .. })),
+            "{number}"
+        );
     }
-    assert!(matches!(log.check(20, forced(4, 0)), Err(OpeningRefusal::Superseded { .. })));
+    assert!(matches!(log.check(20, forced_position(4, 0)), Err(OpeningRefusal::Superseded { .. })));
 }
 
 #[test]
@@ -157,8 +160,8 @@ fn history_is_bounded_and_still_refuses_old_positions() {
     let log = history(&from);
     assert_eq!(log.starts.len(), MAX_STARTS);
     let oldest = log.starts[0];
-    assert!(log.check(5000, forced(1, oldest.from)).is_ok());
-    assert!(log.check(5000, forced(1, oldest.from + 1)).is_err());
+    assert!(log.check(5000, forced_position(1, oldest.from)).is_ok());
+    assert!(log.check(5000, forced_position(1, oldest.from + 1)).is_err());
 }
 
 #[test]
@@ -171,7 +174,7 @@ fn accepted_loss_is_not_refused_again() {
     assert_eq!(base.number, 7);
     let claimed = OpeningRecord { base: None, claimed: Some(base), position: 9 };
     let claim = accepted.claim(Some(claimed), 9, 2).unwrap();
-    for seen in [forced(2, 30), forced(4, 30), forced(6, 1)] {
+    for seen in [forced_position(2, 30), forced_position(4, 30), forced_position(6, 1)] {
         assert!(claim.history.check(9, seen).is_ok(), "{seen:?}");
     }
     let later = ForcedPosition { opening: claim.opening, position: 10 };
@@ -190,12 +193,12 @@ pub(crate) fn process_believes_only_the_newest_opening_that_it_knows() {
 pub(crate) fn witness_keeps_the_highest_position() {
     let (mut witnesses, brick) = (Witnesses::default(), Subject::Brick(3));
     assert!(witnesses.believes(brick, opening(1)));
-    assert!(witnesses.note(brick, forced(1, 5), 1));
-    assert!(!witnesses.note(brick, forced(1, 4), 2));
-    assert!(!witnesses.note(brick, forced(1, 5), 3));
-    assert_eq!(witnesses.of(brick), [WitnessedPosition { forced: forced(1, 5), at_us: 1 }]);
-    assert!(witnesses.note(brick, forced(2, 0), 4));
-    assert!(!witnesses.note(brick, forced(1, 3), 5));
+    assert!(witnesses.note(brick, forced_position(1, 5), 1));
+    assert!(!witnesses.note(brick, forced_position(1, 4), 2));
+    assert!(!witnesses.note(brick, forced_position(1, 5), 3));
+    assert_eq!(witnesses.of(brick), [WitnessedPosition { forced: forced_position(1, 5), at_us: 1 }]);
+    assert!(witnesses.note(brick, forced_position(2, 0), 4));
+    assert!(!witnesses.note(brick, forced_position(1, 3), 5));
     assert!(!witnesses.note(brick, ForcedPosition { opening: Opening { number: 2, nonce: 1 }, position: 9 }, 6));
     assert!(!witnesses.believes(brick, opening(1)));
     witnesses.forget(brick);
@@ -205,15 +208,15 @@ pub(crate) fn witness_keeps_the_highest_position() {
 #[test]
 fn claim_bars_earlier_openings_and_hides_no_position() {
     let (mut witnesses, brick) = (Witnesses::default(), Subject::Brick(3));
-    witnesses.note(brick, forced(1, 50), 0);
+    witnesses.note(brick, forced_position(1, 50), 0);
     witnesses.note_claim(brick, opening(2));
     witnesses.note_claim(brick, Opening { number: 2, nonce: 1 });
     assert!(!witnesses.believes(brick, opening(1)) && witnesses.believes(brick, opening(2)));
-    assert_eq!(positions(&witnesses, brick), [forced(1, 50)]);
-    witnesses.note(brick, forced(1, 60), 0);
+    assert_eq!(positions(&witnesses, brick), [forced_position(1, 50)]);
+    witnesses.note(brick, forced_position(1, 60), 0);
     assert!(!witnesses.believes(brick, opening(1)), "a late position of the earlier opening changes no belief");
-    assert_eq!(positions(&witnesses, brick), [forced(1, 60)]);
-    witnesses.note(brick, forced(3, 60), 0);
+    assert_eq!(positions(&witnesses, brick), [forced_position(1, 60)]);
+    witnesses.note(brick, forced_position(3, 60), 0);
     assert!(!witnesses.believes(brick, opening(2)));
 }
 
@@ -224,39 +227,46 @@ fn positions(witnesses: &Witnesses, of: Subject) -> Vec<ForcedPosition> {
 /// Two connections of a process end at different times: the log is compared with what the first one saw while the second one ends.
 pub(crate) fn positions_seen_during_a_comparison_are_kept() {
     let (mut witnesses, brick) = (Witnesses::default(), Subject::Brick(3));
-    witnesses.note(brick, forced(5, 900), 0);
+    witnesses.note(brick, forced_position(5, 900), 0);
     let compared = witnesses.of(brick).to_vec();
-    witnesses.note(brick, forced(5, 1_000), 0);
-    witnesses.note(brick, forced(6, 950), 0);
+    witnesses.note(brick, forced_position(5, 1_000), 0);
+    witnesses.note(brick, forced_position(6, 950), 0);
     witnesses.drop_compared(brick, opening(6), &compared);
-    assert_eq!(positions(&witnesses, brick), [forced(5, 1_000), forced(6, 950)]);
+    assert_eq!(positions(&witnesses, brick), [forced_position(5, 1_000), forced_position(6, 950)]);
     let compared = witnesses.of(brick).to_vec();
     witnesses.drop_compared(brick, opening(6), &compared);
-    assert_eq!(positions(&witnesses, brick), [forced(6, 950)]);
+    assert_eq!(positions(&witnesses, brick), [forced_position(6, 950)]);
 }
 
 /// A witness that was not asked when the log was opened again knows the later opening from the catalogue.
 pub(crate) fn earlier_positions_are_kept_until_the_log_is_compared() {
     let (mut witnesses, brick) = (Witnesses::default(), Subject::Brick(3));
-    witnesses.note(brick, forced(1, 57), 0);
-    witnesses.note(brick, forced(2, 40), 0);
-    assert_eq!(positions(&witnesses, brick), [forced(1, 57), forced(2, 40)]);
-    witnesses.note(brick, forced(1, 58), 0);
-    assert_eq!(positions(&witnesses, brick), [forced(1, 58), forced(2, 40)], "noted when the connection ended");
+    witnesses.note(brick, forced_position(1, 57), 0);
+    witnesses.note(brick, forced_position(2, 40), 0);
+    assert_eq!(positions(&witnesses, brick), [forced_position(1, 57), forced_position(2, 40)]);
+    witnesses.note(brick, forced_position(1, 58), 0);
+    assert_eq!(
+        positions(&witnesses, brick),
+        [forced_position(1, 58), forced_position(2, 40)],
+        "noted when the connection ended"
+    );
     let older = history(&[0, 40]);
     let refused = positions(&witnesses, brick).into_iter().filter(|seen| older.check(60, *seen).is_err());
-    assert_eq!(refused.collect::<Vec<_>>(), [forced(1, 58)]);
+    assert_eq!(refused.collect::<Vec<_>>(), [forced_position(1, 58)]);
     let all = witnesses.of(brick).to_vec();
     witnesses.drop_compared(brick, opening(2), &all);
-    assert_eq!(positions(&witnesses, brick), [forced(2, 40)]);
+    assert_eq!(positions(&witnesses, brick), [forced_position(2, 40)]);
     let all = witnesses.of(brick).to_vec();
     witnesses.drop_compared(brick, opening(9), &all);
-    assert_eq!(positions(&witnesses, brick), [forced(2, 40)], "the last one says what to believe");
+    assert_eq!(positions(&witnesses, brick), [forced_position(2, 40)], "the last one says what to believe");
     for number in 3..20 {
-        witnesses.note(brick, forced(number, 100), 0);
+        witnesses.note(brick, forced_position(number, 100), 0);
     }
     let kept = positions(&witnesses, brick);
-    assert_eq!((kept.len(), kept[0], kept[7]), (MAX_WITNESSED_OPENINGS, forced(2, 40), forced(19, 100)));
+    assert_eq!(
+        (kept.len(), kept[0], kept[7]),
+        (MAX_WITNESSED_OPENINGS, forced_position(2, 40), forced_position(19, 100))
+    );
 }
 
 #[test]
@@ -264,8 +274,8 @@ fn rows_are_the_same_after_encoding_and_damaged_ones_are_refused() {
     let log = history(&[0, 5, 9]);
     assert_eq!(OpeningHistory::decode(&log.encode()).unwrap(), log);
     let mut witnesses = Witnesses::default();
-    witnesses.note(Subject::Catalogue, forced(4, 77), 9);
-    witnesses.note(Subject::Brick(u32::MAX), forced(1, u64::MAX), u64::MAX);
+    witnesses.note(Subject::Catalogue, forced_position(4, 77), 9);
+    witnesses.note(Subject::Brick(u32::MAX), forced_position(1, u64::MAX), u64::MAX);
     assert_eq!(Witnesses::decode(&witnesses.encode()).unwrap(), witnesses);
     let bytes = log.encode();
     for damaged in

@@ -167,7 +167,7 @@ pub(crate) fn encode_ref(value: ValueRef<'_>, out: &mut Vec<u8>) {
             let scale = integer(&scale);
             out.extend_from_slice(&[tag::DECIMAL, scale.len() as u8]);
             out.extend_from_slice(scale);
-            out.extend_from_slice(number.unscaled());
+            out.extend_from_slice(number.unscaled_value());
         }
         ValueRef::String(text) => put(tag::STRING, text.as_bytes(), out),
         ValueRef::Bytes(bytes) => put(tag::BYTES, bytes, out),

@@ -150,7 +150,7 @@ fn a_field_set_twice_has_the_last_value() {
     assert_eq!(builder.build().unwrap(), record(&expected));
 }
 
-fn nested(levels: usize) -> Value {
+fn nested_value(levels: usize) -> Value {
     (0..levels).fold(Value::Null, |inner, level| match level % 3 {
         0 => Value::List(vec![inner]),
         1 => Value::Set(BTreeSet::from([inner])),
@@ -160,13 +160,13 @@ fn nested(levels: usize) -> Value {
 
 #[test]
 fn nesting_is_bounded_on_every_path() {
-    let deepest = record(&one(nested(limits::NESTING)));
+    let deepest = record(&one(nested_value(limits::NESTING)));
     let field = RecordRef::validate(&deepest).unwrap().field(FieldNumber(0)).unwrap().unwrap();
-    assert_eq!(field.to_value().unwrap(), nested(limits::NESTING));
+    assert_eq!(field.to_value().unwrap(), nested_value(limits::NESTING));
     assert!(field.compare(field).unwrap().is_eq());
 
     let mut builder = RecordBuilder::new();
-    let error = builder.set_value(FieldNumber(0), &nested(limits::NESTING + 1)).unwrap_err();
+    let error = builder.set_value(FieldNumber(0), &nested_value(limits::NESTING + 1)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert_eq!(builder.build().unwrap(), hex("01"), "nothing of the refused value stays");
 

@@ -8,7 +8,7 @@ use wire::proto::account::administer::Action;
 use wire::proto::account::grant::To;
 
 use super::Principal;
-use super::principal::denied;
+use super::principal::denied_error;
 
 /// Executes an account request of `who`, if it may. Returns the result and the revision from which on it is visible.
 ///
@@ -70,7 +70,7 @@ async fn set_password(
 ) -> Result<(proto::Accounts, Revision)> {
     let user = match who {
         Principal::User(own) if set.user.is_empty() || set.user == own.name() => own.name().to_owned(),
-        _ if set.user.is_empty() => return Err(denied("the request does not name the user of the password")),
+        _ if set.user.is_empty() => return Err(denied_error("the request does not name the user of the password")),
         _ => {
             who.check_administrator(Some(catalog))?;
             set.user

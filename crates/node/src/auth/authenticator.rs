@@ -11,7 +11,7 @@ use wire::transport::{ConnectionSource, RemoteEndpoint};
 
 use super::login_queue::LoginQueue;
 use super::login_throttle::{AttemptKind, ClientKey, LoginAttempt, LoginThrottle};
-use super::principal::{Login, denied, login_required_error};
+use super::principal::{Login, denied_error, login_required_error};
 use super::{ClusterCredentials, Principal};
 use crate::plant::{Bug, planted};
 use crate::server::{LogLimiter, OwnClients};
@@ -30,7 +30,7 @@ pub(crate) struct Authenticator {
 
 /// The refusal of a wrong name or password. It does not tell which.
 fn wrong_credentials_error() -> Error {
-    denied("user or password is wrong")
+    denied_error("user or password is wrong")
 }
 
 impl Authenticator {
@@ -85,7 +85,7 @@ impl Authenticator {
     /// Admits an anonymous caller: the catalogue has no users.
     fn admit_anonymous(&self) -> Result<Principal> {
         if self.is_exposed {
-            return Err(denied(
+            return Err(denied_error(
                 "this cluster has no users yet, and this server can be reached from other machines: create the first user \
                  on the machine of the meta-server",
             ));
@@ -107,13 +107,13 @@ impl Authenticator {
                 if let Some(suppressed) = self.failure_log.admit() {
                     warn!(address = %source(peer), suppressed, "a connection with a wrong cluster secret");
                 }
-                Err(denied("this is not the secret of this cluster: give all of its processes the same file"))
+                Err(denied_error("this is not the secret of this cluster: give all of its processes the same file"))
             }
             _ if catalog.allows_anonymous() => self.admit_anonymous(),
             None if is_shown => {
-                Err(denied("this server was given no cluster secret: start it with --cluster-secret FILE"))
+                Err(denied_error("this server was given no cluster secret: start it with --cluster-secret FILE"))
             }
-            _ => Err(denied(format!(
+            _ => Err(denied_error(format!(
                 "this cluster has users, and its processes say who they are: give this one the cluster's secret \
                  (--cluster-secret FILE) or a certificate for {NODE_CERTIFICATE_NAME}"
             ))),
@@ -143,7 +143,7 @@ impl Authenticator {
         // Only callers that have the password learn this.
         if user.disabled && !planted(Bug::DisabledLogsIn) {
             attempt.forgive();
-            return Err(denied(format!("user {} is disabled: an administrator can change that", user.name)));
+            return Err(denied_error(format!("user {} is disabled: an administrator can change that", user.name)));
         }
         attempt.succeed();
         Ok(Principal::User(Login::by_password(&user)))
@@ -179,9 +179,9 @@ pub(crate) fn is_member(hello: &Hello) -> bool {
 fn admit_by_certificate(catalog: &Catalog, name: &str) -> Result<Principal> {
     match catalog.user(name).filter(|user| !user.disabled) {
         Some(user) => Ok(Principal::User(Login::by_certificate(user))),
-        None => {
-            Err(denied(format!("the certificate is for {name:?}, which is no user of this cluster that may log in")))
-        }
+        None => Err(denied_error(format!(
+            "the certificate is for {name:?}, which is no user of this cluster that may log in"
+        ))),
     }
 }
 

@@ -50,11 +50,11 @@ impl Login {
     /// The user, if it could still log in in this way.
     fn user<'a>(&self, catalog: &'a Catalog) -> Result<&'a Arc<User>> {
         let name = &self.name;
-        let gone = || denied(format!("user {name} may not log in any more"));
+        let gone = || denied_error(format!("user {name} may not log in any more"));
         let user = catalog.user(name).filter(|user| !user.disabled).ok_or_else(gone)?;
         let is_changed = self.password.is_some() && self.password.as_deref() != user.password.as_deref();
         if is_changed && !planted(Bug::OldPasswordStays) {
-            return Err(denied(format!("the password of user {name} was changed: log in with the new one")));
+            return Err(denied_error(format!("the password of user {name} was changed: log in with the new one")));
         }
         Ok(user)
     }
@@ -114,7 +114,7 @@ impl Principal {
 
     /// The refusal for a caller that may not know whether the space exists.
     pub(crate) fn space_not_visible_error(&self, space: &str) -> Error {
-        denied(format!("{self} has no permission to read in space {space:?}, or there is none"))
+        denied_error(format!("{self} has no permission to read in space {space:?}, or there is none"))
     }
 
     /// The refusal for a caller without this permission.
@@ -124,7 +124,7 @@ impl Principal {
             Permission::Write => "write",
             Permission::Admin => "change classes or permissions",
         };
-        denied(format!("{self} has no permission to {needed} in space {space:?}: an administrator may grant it"))
+        denied_error(format!("{self} has no permission to {needed} in space {space:?}: an administrator may grant it"))
     }
 
     /// Whether it is an administrator of a catalogue with users, or a process of the cluster: such connections may use the
@@ -153,7 +153,7 @@ impl Principal {
         self.check(catalog)?;
         match (self, catalog) {
             (Self::User(login), Some(catalog)) if !is_administrator(catalog, login.user(catalog)?) => {
-                Err(denied(format!("{self} is not an administrator, and only administrators may do this")))
+                Err(denied_error(format!("{self} is not an administrator, and only administrators may do this")))
             }
             _ => Ok(()),
         }
@@ -177,9 +177,9 @@ fn is_administrator(catalog: &Catalog, user: &User) -> bool {
 
 /// The refusal for a caller without credentials.
 pub(super) fn login_required_error() -> Error {
-    denied("this cluster has users: give the user as USER@ before the host of the URL, and the password")
+    denied_error("this cluster has users: give the user as USER@ before the host of the URL, and the password")
 }
 
-pub(super) fn denied(what: impl Into<String>) -> Error {
+pub(super) fn denied_error(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Denied, what.into())
 }

@@ -68,7 +68,7 @@ impl Secret {
         let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
         made.and_then(|mut made| writeln!(made, "{}", generate_line())).map_err(|error| {
             Error::new(ErrorKind::Io, format!("a cluster secret cannot be written to {}", file.display()))
-                .caused_by(error)
+                .with_source(error)
         })
     }
 
@@ -146,7 +146,7 @@ fn stamp(file: &Metadata) -> Stamp {
 fn read(path: &Path) -> Result<(Vec<String>, Stamp)> {
     let failed = |error: std::io::Error| {
         let kind = if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Io };
-        Error::new(kind, format!("the cluster secret in {} cannot be read", path.display())).caused_by(error)
+        Error::new(kind, format!("the cluster secret in {} cannot be read", path.display())).with_source(error)
     };
     let refuse = |kind, why: &str| Err(Error::new(kind, format!("{} {why}", path.display())));
     let file = fs::metadata(path).map_err(failed)?;

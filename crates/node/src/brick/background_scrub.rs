@@ -186,12 +186,12 @@ impl Scrubber {
 
     /// What is kept in the store, as text.
     #[cfg(test)]
-    pub(super) fn kept(&self) -> String {
+    pub(super) fn kept_text(&self) -> String {
         format!("{:?}", self.kept)
     }
 
     /// What others see of it.
-    fn shown(&self) -> Shown {
+    fn summary(&self) -> Shown {
         let Kept { last, running, .. } = &self.kept;
         // What was found last: in the round that runs, else in the last one.
         let found = running.as_ref().map(|round| &round.found).filter(|found| found.damage > 0).unwrap_or(&last.found);
@@ -324,7 +324,7 @@ impl BackgroundScrub {
             warn!(%error, "the place of the scrub cannot be read: it begins anew");
             Scrubber::default()
         });
-        let (shown, scrubber) = (Mutex::new(scrubber.shown()), Mutex::new(scrubber));
+        let (shown, scrubber) = (Mutex::new(scrubber.summary()), Mutex::new(scrubber));
         let (opened_at, stopped, stop) = (Instant::now(), Mutex::new(false), Condvar::new());
         Arc::new(Self { settings, opened_at, scrubber, shown, stopped, stop })
     }
@@ -347,10 +347,10 @@ impl BackgroundScrub {
     }
 
     fn show(&self, scrubber: &Scrubber) {
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = scrubber.shown();
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = scrubber.summary();
     }
 
-    fn shown(&self) -> Shown {
+    fn summary(&self) -> Shown {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -442,13 +442,13 @@ impl BackgroundScrub {
 
     /// What is wrong, in words, if something is.
     pub(crate) fn health_problem(&self) -> Option<String> {
-        let Found { damage, first, .. } = self.shown().found;
+        let Found { damage, first, .. } = self.summary().found;
         (damage > 0).then(|| format!("a scrub found {damage} damaged: `mortar scrub` lists them; the first is {first}"))
     }
 
     /// The metrics of what it has found.
     pub(super) fn found_metrics(&self) -> [Metric; 2] {
-        let Found { damage, dangling, .. } = self.shown().found;
+        let Found { damage, dangling, .. } = self.summary().found;
         [
             Metric::gauge("scrub_damage", damage, "Damage that the scrub has found and no later one found gone."),
             Metric::gauge("scrub_dangling", dangling, "Entries that lead to objects that do not exist."),
@@ -457,7 +457,7 @@ impl BackgroundScrub {
 
     /// The metrics of how it proceeds and of what it has found.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let Shown { is_running, bytes, ended_s, .. } = self.shown();
+        let Shown { is_running, bytes, ended_s, .. } = self.summary();
         let mut metrics = vec![
             Metric::gauge("scrub_running", u64::from(is_running), "Whether the brick is scrubbing itself now."),
             Metric::gauge(
@@ -553,15 +553,15 @@ mod tests {
         };
         scrubber.begin(1);
         set_found(&mut scrubber, 2);
-        assert_eq!(scrubber.shown().found, found(2), "at once");
+        assert_eq!(scrubber.summary().found, found(2), "at once");
         scrubber.finish(5);
-        assert_eq!((scrubber.shown().found, scrubber.shown().ended_s), (found(2), 5));
+        assert_eq!((scrubber.summary().found, scrubber.summary().ended_s), (found(2), 5));
         scrubber.begin(7);
-        assert!(scrubber.shown().is_running && scrubber.shown().found == found(2), "it has not got there yet");
+        assert!(scrubber.summary().is_running && scrubber.summary().found == found(2), "it has not got there yet");
         set_found(&mut scrubber, 1);
-        assert_eq!(scrubber.shown().found, found(1));
+        assert_eq!(scrubber.summary().found, found(1));
         set_found(&mut scrubber, 0);
         scrubber.finish(9);
-        assert_eq!(scrubber.shown().found, found(0));
+        assert_eq!(scrubber.summary().found, found(0));
     }
 }

@@ -7,7 +7,7 @@ use model::{Error, ErrorKind, Result};
 use store::BaseIndex;
 use wire::link::DeferredResponder;
 
-use super::service::done;
+use super::service::done_response;
 
 /// Most bytes of a piece. A part of an archive has fewer, unless one of its items is long.
 const MAX_PIECE: usize = 1 << 20;
@@ -65,7 +65,7 @@ impl BaseIndex for ReceivedBase {
             let gone = |_| Error::new(ErrorKind::Unavailable, "the index of the base has ended early");
             let BasePiece { bytes, is_last, taken } = self.pieces.recv().map_err(gone)?;
             self.has_ended = is_last;
-            taken.send(done(), Vec::new());
+            taken.send(done_response(), Vec::new());
             if !bytes.is_empty() {
                 return Ok(Some(bytes));
             }

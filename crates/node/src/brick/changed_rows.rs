@@ -118,7 +118,7 @@ mod tests {
         names.iter().map(|name| Key::from_slice(name.as_bytes())).collect()
     }
 
-    fn changed(names: &[&str]) -> ChangedRows {
+    fn changed_rows(names: &[&str]) -> ChangedRows {
         let mut changed = ChangedRows::new(7);
         names.iter().for_each(|name| assert!(changed.add(name.as_bytes())));
         changed.begin_answer(7, 1, 0).unwrap();
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn sent_keys_are_sent_again_until_acknowledged() {
-        let mut changed = changed(&["a", "b"]);
+        let mut changed = changed_rows(&["a", "b"]);
         assert_eq!(changed.take(None, 10), keys(&["a", "b"]));
         assert!(changed.add(b"c"));
         changed.begin_answer(7, 2, 0).unwrap();
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn late_request_takes_no_keys() {
-        let mut changed = changed(&["a"]);
+        let mut changed = changed_rows(&["a"]);
         // The first try is delayed, the second one is answered.
         changed.begin_answer(7, 3, 0).unwrap();
         assert_eq!(changed.take(None, 10), keys(&["a"]));
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn keys_that_did_not_fit_are_kept_and_keys_copied_later_are_dropped() {
-        let mut changed = changed(&["a", "b", "c", "x", "y"]);
+        let mut changed = changed_rows(&["a", "b", "c", "x", "y"]);
         // Rows from "x" on are copied later.
         assert_eq!(changed.take(Some(b"x"), 2), keys(&["a", "b"]));
         assert_eq!(changed.put_back((7, 1), &keys(&["b"])).unwrap(), 2);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn unknown_attempts_and_answers_have_to_begin_again() {
-        let mut changed = changed(&["a"]);
+        let mut changed = changed_rows(&["a"]);
         for (attempt, number, got) in [(8, 2, 1), (8, 2, 0), (7, 3, 2)] {
             assert_eq!(changed.begin_answer(attempt, number, got).unwrap_err().kind(), ErrorKind::NotFound);
         }

@@ -245,7 +245,7 @@ impl Cuts {
             let spawned = thread::Builder::new().name("mortar-follow".to_owned()).spawn(expire);
             if let Err(error) = spawned {
                 state.followers.clear();
-                return Err(Error::new(ErrorKind::Io, "a thread cannot be started").caused_by(error));
+                return Err(Error::new(ErrorKind::Io, "a thread cannot be started").with_source(error));
             }
         }
         Ok(())

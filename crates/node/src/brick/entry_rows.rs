@@ -125,7 +125,7 @@ fn successor(key: &[u8]) -> Key {
 /// [`ErrorKind::Corrupt`].
 pub(crate) fn oid_in_row(row: &[u8]) -> Result<Oid> {
     let oid = row.get(5..PREFIX).and_then(|oid| oid.try_into().ok());
-    oid.map(Oid::from_bytes).ok_or_else(|| damaged(row, "it names no object"))
+    oid.map(Oid::from_bytes).ok_or_else(|| damage_error(row, "it names no object"))
 }
 
 /// Whether a row of table `C` has the totals of a collection.
@@ -139,7 +139,7 @@ pub(crate) fn is_totals(row: &[u8]) -> bool {
 /// [`ErrorKind::Corrupt`].
 pub(crate) fn key_in_row(row: &[u8]) -> Result<EntryKey> {
     let key = row.get(PREFIX..).map(Bytes::copy_from_slice).unwrap_or_default();
-    EntryKey::new(key).map_err(|_| damaged(row, "it has no key"))
+    EntryKey::new(key).map_err(|_| damage_error(row, "it has no key"))
 }
 
 /// The entry in the key of a row of table `R`.
@@ -148,8 +148,8 @@ pub(crate) fn key_in_row(row: &[u8]) -> Result<EntryKey> {
 /// [`ErrorKind::Corrupt`].
 pub(crate) fn entry_in_row(row: &[u8]) -> Result<Entry> {
     let parts = row.get(PREFIX..).and_then(|rest| rest.split_first_chunk::<{ Oid::LEN }>());
-    let (collection, key) = parts.ok_or_else(|| damaged(row, "it has no collection"))?;
-    let key = EntryKey::new(Bytes::copy_from_slice(key)).map_err(|_| damaged(row, "it has no key"))?;
+    let (collection, key) = parts.ok_or_else(|| damage_error(row, "it has no collection"))?;
+    let key = EntryKey::new(Bytes::copy_from_slice(key)).map_err(|_| damage_error(row, "it has no key"))?;
     Ok(Entry { collection: Oid::from_bytes(*collection), key })
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn encode_target(target: Oid) -> Bytes {
 /// # Errors
 /// [`ErrorKind::Corrupt`].
 pub(crate) fn decode_target(row: &[u8], value: &[u8]) -> Result<Oid> {
-    let bytes = value.try_into().map_err(|_| damaged(row, "its target has the wrong length"))?;
+    let bytes = value.try_into().map_err(|_| damage_error(row, "its target has the wrong length"))?;
     Ok(Oid::from_bytes(bytes))
 }
 
@@ -200,14 +200,14 @@ impl Totals {
     /// # Errors
     /// [`ErrorKind::Corrupt`].
     pub(crate) fn decode(key: &[u8], row: &[u8]) -> Result<Self> {
-        let row: &[u8; TOTALS] = row.try_into().map_err(|_| damaged(key, "it has the wrong length"))?;
+        let row: &[u8; TOTALS] = row.try_into().map_err(|_| damage_error(key, "it has the wrong length"))?;
         let [c0, c1, c2, c3, c4, c5, c6, c7, modified @ ..] = *row;
         let count = u64::from_be_bytes([c0, c1, c2, c3, c4, c5, c6, c7]);
         Ok(Self { count, modified: HlcTimestamp(u64::from_be_bytes(modified)) })
     }
 }
 
-fn damaged(row: &[u8], why: &str) -> Error {
+fn damage_error(row: &[u8], why: &str) -> Error {
     let what = format!("row {row:02x?} of a collection is damaged: {why}; see \"Mend\" in docs/operations.md");
     Error::new(ErrorKind::Corrupt, what)
 }

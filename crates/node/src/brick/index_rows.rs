@@ -66,7 +66,7 @@ pub(crate) fn bound(id: IndexId, key: &[u8]) -> Key {
 pub(crate) fn parse_entry(id: IndexId, row: &[u8]) -> Result<(&[u8], u64, u16)> {
     let place = row.get(PREFIX..).and_then(|rest| rest.split_last_chunk::<PLACE>());
     let Some((key, [p0, p1, p2, p3, p4, p5, s0, s1])) = place else {
-        return Err(damaged(id, "an entry has no place"));
+        return Err(damage_error(id, "an entry has no place"));
     };
     let page = u64::from_be_bytes([0, 0, *p0, *p1, *p2, *p3, *p4, *p5]);
     Ok((key, page, u16::from_be_bytes([*s0, *s1])))
@@ -87,7 +87,7 @@ pub(crate) fn index_of_entry(node: NodeId, row: &[u8]) -> Result<IndexId> {
 }
 
 /// The error for a damaged index.
-pub(crate) fn damaged(id: IndexId, why: &str) -> Error {
+pub(crate) fn damage_error(id: IndexId, why: &str) -> Error {
     let what = format!("{id} is damaged: {why}; remove the index and create it again");
     Error::new(ErrorKind::Corrupt, what)
 }
@@ -126,14 +126,14 @@ impl Mark {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if it is not a mark.
     pub(crate) fn decode(id: IndexId, row: &[u8]) -> Result<Self> {
-        let (code, fields) = row.split_first().ok_or_else(|| damaged(id, "a mark is empty"))?;
+        let (code, fields) = row.split_first().ok_or_else(|| damage_error(id, "a mark is empty"))?;
         let (fields, rest) = fields.as_chunks::<4>();
         let fields: Vec<FieldNumber> = fields.iter().map(|field| FieldNumber(u32::from_be_bytes(*field))).collect();
         match *code {
             Self::BUILDING if !fields.is_empty() && rest.is_empty() => Ok(Self::Building(fields)),
             Self::COMPLETE if !fields.is_empty() && rest.is_empty() => Ok(Self::Complete(fields)),
             Self::REMOVING => Ok(Self::Removing),
-            _ => Err(damaged(id, "a mark has an unknown code")),
+            _ => Err(damage_error(id, "a mark has an unknown code")),
         }
     }
 }

@@ -160,7 +160,7 @@ impl ReplacedObjects {
     }
 
     /// What the write of an object replaces, if it was computed.
-    pub(crate) fn replaced(&self, oid: Oid) -> Option<&Replaced> {
+    pub(crate) fn replaced_object(&self, oid: Oid) -> Option<&Replaced> {
         let at = self.places.binary_search_by_key(&(oid.page(), oid.slot()), |(place, _)| *place).ok()?;
         self.places.get(at).map(|(_, replaced)| replaced)
     }

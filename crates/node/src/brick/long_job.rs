@@ -110,7 +110,7 @@ pub(crate) fn send_archive(archive: &[u8], deferred: DeferredResponder) {
             deferred.send(Response::BackupDone(proto::BackupDone { bytes }), Vec::new());
         }
         Err(error) => {
-            deferred.fail(&Error::new(ErrorKind::Unavailable, "the backup was not taken").caused_by(error));
+            deferred.fail(&Error::new(ErrorKind::Unavailable, "the backup was not taken").with_source(error));
         }
     }
 }
@@ -141,8 +141,11 @@ pub(crate) fn scrub(
                 warn!(%error, "a wrong count is not corrected now");
             }
         }
-        let problems =
-            if asked.repair { nodes.repair_all(&report.problems, asked.discard)? } else { unrepaired(&report) };
+        let problems = if asked.repair {
+            nodes.repair_all(&report.problems, asked.discard)?
+        } else {
+            unrepaired_problems(&report)
+        };
         let is_left = |problem: &&proto::ScrubProblem| {
             !problem.dangling
                 && !matches!(problem.repair(), proto::ProblemRepair::Done | proto::ProblemRepair::NotNeeded)
@@ -152,7 +155,7 @@ pub(crate) fn scrub(
         let first = in_words(&report).into_iter().nth(report.miscounts.len());
         let first = first.or_else(|| problems.iter().find(is_left).map(|problem| problem.what.clone()));
         background.report_whole(&nodes.store, damage, report.dangling, first);
-        let problems = bounded(problems);
+        let problems = limit_problems(problems);
         Ok(Response::ScrubDone(proto::ScrubDone {
             objects: report.objects,
             bytes: report.bytes,
@@ -165,7 +168,7 @@ pub(crate) fn scrub(
 }
 
 /// The problems of a scrub that repairs nothing.
-fn unrepaired(report: &ScrubReport) -> Vec<proto::ScrubProblem> {
+fn unrepaired_problems(report: &ScrubReport) -> Vec<proto::ScrubProblem> {
     let repair = |problem: &NamedProblem| match problem.problem.remedy() {
         Remedy::None => proto::ProblemRepair::Impossible,
         Remedy::Lossless => proto::ProblemRepair::Possible,
@@ -179,7 +182,7 @@ fn count(problems: &[proto::ScrubProblem], dangling: bool) -> u64 {
 }
 
 /// As many problems as a message can hold.
-fn bounded(problems: Vec<proto::ScrubProblem>) -> Vec<proto::ScrubProblem> {
+fn limit_problems(problems: Vec<proto::ScrubProblem>) -> Vec<proto::ScrubProblem> {
     let mut room = DAMAGE_BYTES;
     let fits = |problem: &proto::ScrubProblem| match room.checked_sub(problem.what.len()) {
         Some(left) => {

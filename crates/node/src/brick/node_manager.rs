@@ -204,7 +204,7 @@ impl NodeManager {
 
     /// Closes the nodes that are served under another epoch than that of the map.
     fn close_outdated(&mut self) {
-        let served: Vec<(NodeId, u64)> = self.served().collect();
+        let served: Vec<(NodeId, u64)> = self.served_nodes().collect();
         for (node, epoch) in served {
             if self.place_here(node).is_none_or(|place| place.epoch != epoch) {
                 info!(%node, epoch, "closing a logical node");
@@ -217,7 +217,7 @@ impl NodeManager {
     }
 
     /// The nodes that are served, with their epochs.
-    pub(crate) fn served(&self) -> impl Iterator<Item = (NodeId, u64)> {
+    pub(crate) fn served_nodes(&self) -> impl Iterator<Item = (NodeId, u64)> {
         self.residents.iter().filter_map(|(node, residency)| match residency {
             Residency::Served { epoch } => Some((*node, *epoch)),
             _ => None,
@@ -360,7 +360,7 @@ impl NodeManager {
     pub(crate) fn seal_rows(node: NodeId, epoch: u64) -> RowChanges {
         let mut seal = RowChanges::new();
         seal.put(&rows::seal_key(node), rows::encode_number(epoch));
-        seal.needed()
+        seal.mark_needed()
     }
 
     fn handle_seal_written(&mut self, (node, epoch): (NodeId, u64), id: JobId, written: Result<()>, now: Ms) {

@@ -215,7 +215,7 @@ impl Nodes {
         match (&self.opening, &asked.claimed) {
             (Some(own), claimed) if asked.brick == self.id.0 => {
                 claimed.iter().try_for_each(|claimed| opening_of(claimed).map(|claimed| own.check_claim(claimed)))?;
-                Ok(Witnesses { seen: vec![own.witnessed()] })
+                Ok(Witnesses { seen: vec![own.own_position()] })
             }
             _ => Ok(answer),
         }
@@ -291,7 +291,7 @@ impl Nodes {
     /// Opens a logical node from its rows. What its driver wants done is carried out when it is served: the result of rows finds the driver
     /// only then.
     fn open(&self, node: NodeId, NodePlacement { epoch, moves, .. }: NodePlacement) -> Result<ServedNode> {
-        let reader = RowReader::measured(self.store.clone(), self.cold_reads.clone());
+        let reader = RowReader::with_cold_reads(self.store.clone(), self.cold_reads.clone());
         let opening_rows = Driver::opening_rows(node, &reader)?;
         let is_new = opening_rows.is_some();
         if let Some(rows) = opening_rows {
@@ -357,13 +357,13 @@ impl Nodes {
         }
     }
 
-    fn served(&self, node: NodeId) -> Option<Arc<ServedNode>> {
+    fn served_node(&self, node: NodeId) -> Option<Arc<ServedNode>> {
         self.served.load().get(&node).cloned()
     }
 
     /// The logical node, or the error for the requester if it is not served here.
     fn require_served(&self, node: NodeId) -> Result<Arc<ServedNode>> {
-        self.served(node).ok_or_else(|| not_served(node))
+        self.served_node(node).ok_or_else(|| not_served(node))
     }
 
     /// Reserves page numbers: see [`NodeDriver::reserve`]. `done` receives the first number when the reservation is durable.
@@ -374,7 +374,7 @@ impl Nodes {
         pages: u64,
         done: impl FnOnce(Result<u64>) + Send + 'static,
     ) {
-        let Some(served) = self.served(node) else { return done(Err(not_served(node))) };
+        let Some(served) = self.served_node(node) else { return done(Err(not_served(node))) };
         // The node stays locked until the rows are submitted, so reservations are submitted in order.
         let reserved = served.lock().and_then(|mut driver| Ok((driver.reserve(space, pages)?, driver)));
         match reserved {
@@ -495,7 +495,7 @@ impl Nodes {
                 self.check_closing();
             }
             NodeTask::Staged { id, size, answer } => {
-                self.act_at_writing(id.node(), |driver| driver.finished_upload(id, size.is_ok(), now));
+                self.act_at_writing(id.node(), |driver| driver.complete_upload(id, size.is_ok(), now));
                 self.check_closing();
                 answer(size);
             }

@@ -378,7 +378,7 @@ impl Head {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the row has another length.
     pub(crate) fn decode(page: PageId, row: &[u8]) -> Result<Self> {
-        let row: &[u8; HEAD] = row.try_into().map_err(|_| damaged(page, "its head has the wrong length"))?;
+        let row: &[u8; HEAD] = row.try_into().map_err(|_| damage_error(page, "its head has the wrong length"))?;
         let [m0, m1, m2, m3, p @ .., t0, t1, t2, t3, t4, t5, t6, t7] = *row;
         let version = Version { moves: u32::from_be_bytes([m0, m1, m2, m3]), position: u64::from_be_bytes(p) };
         Ok(Self { version, timestamp: HlcTimestamp(u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7])) })
@@ -425,7 +425,7 @@ impl<'a> StoredObject<'a> {
     fn decode(page: PageId, row: &'a [u8]) -> Result<Self> {
         let head = row.split_first_chunk::<OBJECT_HEAD>();
         let ([c0, c1, c2, c3, code, s0, s1, s2, s3], bytes) =
-            head.ok_or_else(|| damaged(page, "an object has no head"))?;
+            head.ok_or_else(|| damage_error(page, "an object has no head"))?;
         let class = ClassId(u32::from_be_bytes([*c0, *c1, *c2, *c3]));
         let checksum = u32::from_be_bytes([*s0, *s1, *s2, *s3]);
         Ok(Self { class, code: *code, checksum, bytes, buffer: None })
@@ -447,14 +447,14 @@ impl<'a> StoredObject<'a> {
                 content: object.content().map(|content| content.id),
             });
         }
-        let kind = Object::kind_of(self.code).map_err(|error| damaged(page, error.message()))?;
+        let kind = Object::kind_of(self.code).map_err(|error| damage_error(page, error.message()))?;
         let size = self.bytes.len() as u64;
         Ok(Summary { kind, size, total_size: size, content: None })
     }
 
     /// The object, with `bytes` as its encoding.
     fn with(&self, page: PageId, bytes: Bytes) -> Result<Object> {
-        Object::decode(self.class, self.code, bytes).map_err(|error| damaged(page, error.message()))
+        Object::decode(self.class, self.code, bytes).map_err(|error| damage_error(page, error.message()))
     }
 }
 
@@ -463,7 +463,7 @@ fn decode_object(page: PageId, row: &[u8]) -> Result<Object> {
     stored.with(page, Bytes::copy_from_slice(stored.bytes))
 }
 
-fn damaged(page: PageId, why: &str) -> Error {
+fn damage_error(page: PageId, why: &str) -> Error {
     let what = format!(
         "page {:x} of logical node {:x} is damaged: {why}; see \"Mend\" in docs/operations.md",
         page.number, page.node.0
@@ -489,7 +489,7 @@ pub(crate) fn read_kind(state: &impl Rows, oid: Oid) -> Result<Option<Kind>> {
     let (page, key) = (oid.page(), object_key(oid.page(), oid.slot()));
     let stored = state.get_with(&key, |row| {
         let stored = StoredObject::decode(page, row)?;
-        let kind = Object::kind_of(stored.code).map_err(|error| damaged(page, error.message()))?;
+        let kind = Object::kind_of(stored.code).map_err(|error| damage_error(page, error.message()))?;
         Ok((stored.class == oid.class()).then_some(kind))
     })?;
     stored.unwrap_or(Ok(None))
@@ -528,7 +528,7 @@ pub(crate) fn read_page(store: &impl Rows, page: PageId) -> Result<PageImage<Obj
             Some([high, low]) => decode_object(page, row).map(|object| {
                 fetched.objects.insert(u16::from_be_bytes([*high, *low]), object);
             }),
-            _ => Err(damaged(page, "it has a row of the wrong length")),
+            _ => Err(damage_error(page, "it has a row of the wrong length")),
         };
         match taken {
             Ok(()) => ControlFlow::Continue(()),
@@ -603,7 +603,7 @@ pub(crate) fn each_object(
         let class = stored.as_ref().map_or(ClassId::NONE, |stored| stored.class);
         let checked = stored.and_then(|stored| {
             if crc32c_parts(&[stored.bytes]) != stored.checksum {
-                return Err(self::damaged(page, &format!("the object in slot {slot} has another checksum")));
+                return Err(damage_error(page, &format!("the object in slot {slot} has another checksum")));
             }
             stored.summary(page)
         });
@@ -620,10 +620,13 @@ pub(crate) fn verify_object(page: PageId, slot: u16, row: &Bytes) -> std::result
     let stored = StoredObject::decode(page, row).map_err(|error| (ClassId::NONE, error))?;
     let class = if stored.class > ClassId::MAX { ClassId::NONE } else { stored.class };
     if crc32c_parts(&[stored.bytes]) != stored.checksum {
-        return Err((class, damaged(page, &format!("the object in slot {slot} has another checksum"))));
+        return Err((class, damage_error(page, &format!("the object in slot {slot} has another checksum"))));
     }
     if class != stored.class {
-        return Err((class, damaged(page, &format!("the object in slot {slot} has a class that there cannot be"))));
+        return Err((
+            class,
+            damage_error(page, &format!("the object in slot {slot} has a class that there cannot be")),
+        ));
     }
     stored.with(page, row.slice_ref(stored.bytes)).map_err(|error| (class, error))
 }
@@ -635,7 +638,7 @@ pub(crate) fn verify_object(page: PageId, slot: u16, row: &Bytes) -> std::result
 pub(crate) fn content_in_row(page: PageId, row: &[u8]) -> Result<Option<(ClassId, ContentId)>> {
     let stored = StoredObject::decode(page, row)?;
     if stored.class > ClassId::MAX {
-        return Err(damaged(page, "an object has a class that there cannot be"));
+        return Err(damage_error(page, "an object has a class that there cannot be"));
     }
     Ok(stored.summary(page)?.content.map(|content| (stored.class, content)))
 }

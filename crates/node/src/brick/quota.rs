@@ -29,17 +29,17 @@ impl Growth {
     /// An object of the size `before` gets the size `after`; `None`: there is none.
     pub(crate) fn replace(&mut self, before: Option<u64>, after: Option<u64>) {
         self.objects += i64::from(after.is_some()) - i64::from(before.is_some());
-        self.bytes += signed(after.unwrap_or(0)) - signed(before.unwrap_or(0));
+        self.bytes += to_signed(after.unwrap_or(0)) - to_signed(before.unwrap_or(0));
     }
 
     /// The growth is of bytes that are staged, and so counted before.
     pub(crate) fn take_staged(&mut self, bytes: u64) {
-        self.bytes -= signed(bytes);
+        self.bytes -= to_signed(bytes);
     }
 
     /// More bytes are staged.
     pub(crate) fn of_bytes(bytes: u64) -> Self {
-        Self { objects: 0, bytes: signed(bytes) }
+        Self { objects: 0, bytes: to_signed(bytes) }
     }
 
     /// What grows.
@@ -49,7 +49,7 @@ impl Growth {
 }
 
 /// Sizes are far below the limit of the type.
-fn signed(bytes: u64) -> i64 {
+fn to_signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 

@@ -120,7 +120,7 @@ impl RecentPages {
     /// If a transaction in flight changes a part of the blob there: a write that replaces the blob conflicts with it (V2).
     pub(super) fn mark_written(&mut self, page: PageId, slot: u16) {
         assert!(
-            self.changed(page, slot).is_none(),
+            self.changed_blob(page, slot).is_none(),
             "V2: slot {slot} of {page:?} is replaced while a transaction in flight changes a part of it"
         );
         self.mark_slot(page, slot);
@@ -144,7 +144,7 @@ impl RecentPages {
     }
 
     /// The state of a blob of which a transaction in flight changes a part.
-    fn changed(&self, page: PageId, slot: u16) -> Option<&Object> {
+    fn changed_blob(&self, page: PageId, slot: u16) -> Option<&Object> {
         self.pages.get(&page)?.changed.get(&slot).map(|(_, blob)| blob)
     }
 
@@ -169,7 +169,7 @@ impl ObjectReader<'_> {
     /// # Errors
     /// If it cannot be read.
     pub(super) fn read(self, page: PageId, slot: u16) -> Result<Option<Object>> {
-        match self.recent.changed(page, slot) {
+        match self.recent.changed_blob(page, slot) {
             Some(blob) => Ok(Some(blob.clone())),
             None if self.recent.is_free(page, slot) => Ok(None),
             None => rows::read_object(self.reader, page, slot),
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn blob_that_changes_in_flight_is_kept_until_its_last_change_was_output() {
         let mut recent = RecentPages::default();
-        let state = |recent: &RecentPages| recent.changed(page(1), 3).map(|blob| blob.data.clone());
+        let state = |recent: &RecentPages| recent.changed_blob(page(1), 3).map(|blob| blob.data.clone());
         recent.begin_change(page(1), head(1), head(2));
         recent.mark_changed(page(1), 3, 2, Object::blob("a".into()));
         recent.begin_change(page(1), head(2), head(3));
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(state(&recent), Some("ab".into()));
         recent.on_emitted(page(1), head(2).version);
         assert_eq!(state(&recent), Some("ab".into()));
-        assert_eq!(recent.changed(page(1), 4), None);
+        assert_eq!(recent.changed_blob(page(1), 4), None);
         recent.on_emitted(page(1), head(3).version);
         assert_eq!(state(&recent), None);
     }

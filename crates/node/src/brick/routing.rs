@@ -59,7 +59,7 @@ pub(crate) enum NodeEvent {
 
 impl NodeEvent {
     /// The logical node that handles it.
-    pub(crate) fn handled_by(&self) -> NodeId {
+    pub(crate) fn target_node(&self) -> NodeId {
         match self {
             Self::Written { node, .. } | Self::PageRead { node, .. } | Self::Ask { node, .. } => *node,
             Self::Answer { to, .. } | Self::Deferred { to, .. } => *to,

@@ -28,7 +28,7 @@ impl RowReader {
     }
 
     /// The same; it notices rows that may have waited for the disk.
-    pub(crate) fn measured(store: Store, cold_reads: Arc<ColdReads>) -> Self {
+    pub(crate) fn with_cold_reads(store: Store, cold_reads: Arc<ColdReads>) -> Self {
         Self { cold_reads: Some(cold_reads), ..Self::new(store) }
     }
 

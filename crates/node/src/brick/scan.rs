@@ -105,7 +105,7 @@ impl Scanner<'_> {
             }
             match read_at(looking.state, oid.page(), slot)? {
                 (version, Some(object)) => looking.add_object(oid, version, object, &[]),
-                (_, None) => Err(damaged_extent(node, space, class, oid)),
+                (_, None) => Err(damaged_extent_error(node, space, class, oid)),
             }
         })
     }
@@ -166,7 +166,7 @@ impl Scanner<'_> {
             }
             match read_at(looking.state, page, slot)? {
                 (version, Some(object)) => looking.add_object(Oid::new(object.class, page, slot), version, object, key),
-                (_, None) => Err(index_rows::damaged(id, "an entry names an object that does not exist")),
+                (_, None) => Err(index_rows::damage_error(id, "an entry names an object that does not exist")),
             }
         })
     }
@@ -259,7 +259,7 @@ fn no_index(id: IndexId) -> Error {
     Error::new(ErrorKind::NotFound, format!("{id} does not exist in this brick's copy of the catalogue"))
 }
 
-fn damaged_extent(node: NodeId, space: SpaceId, class: ClassId, oid: Oid) -> Error {
+fn damaged_extent_error(node: NodeId, space: SpaceId, class: ClassId, oid: Oid) -> Error {
     let what = format!(
         "the extent of class {} of space {} at logical node {:x} is damaged: it has {oid}, which does not exist; see \
          \"Mend\" in docs/operations.md",

@@ -369,7 +369,7 @@ pub(crate) fn name_damaged_object(state: &Snapshot, error: Error) -> Error {
     let nodes = entry_rows::nodes_with_entries(state).unwrap_or_default().into_iter().collect();
     let names = names(state, &nodes, oid).unwrap_or_default();
     let damage = Damage { object: Some(oid), names, content: None, what: error.message().to_owned() };
-    Error::new(error.kind(), damage.to_string()).about(oid).caused_by(error)
+    Error::new(error.kind(), damage.to_string()).about(oid).with_source(error)
 }
 
 /// Some paths of an object, as far as its directories are at these logical nodes.

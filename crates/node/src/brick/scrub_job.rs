@@ -251,7 +251,7 @@ async fn work_on(nodes: &Arc<Nodes>, background: &Arc<BackgroundScrub>, id: JobI
     let spawned = thread::Builder::new().name("mortar-scrub".to_owned()).spawn(checking);
     let checked = match spawned {
         Ok(_) => watch(nodes, part, worker, (&work, &mut told)).await,
-        Err(error) => Err(Error::new(ErrorKind::Unavailable, "the system grants no thread").caused_by(error)),
+        Err(error) => Err(Error::new(ErrorKind::Unavailable, "the system grants no thread").with_source(error)),
     };
     let is_stopped = work.shared.is_stopped.load(Ordering::Relaxed);
     let (state, report) = match checked {

@@ -81,7 +81,7 @@ impl Service for BrickConnection {
             Request::WriteContent(write) => self.write_content(write, &raw, reply),
             Request::AbortContent(abort) => {
                 match content_id(abort.content).and_then(|id| self.nodes().abort_upload(id)) {
-                    Ok(()) => reply.send(done()),
+                    Ok(()) => reply.send(done_response()),
                     Err(error) => reply.fail(&error),
                 }
             }
@@ -90,7 +90,7 @@ impl Service for BrickConnection {
             Request::ListEntriesOf(list) => self.list_entries_of(*list, reply),
             Request::ListNodeObjects(list) => self.list_node_objects(list, reply),
             Request::CheckEmpty(check) => {
-                let Some((check, nodes, deferred)) = self.asked(Ok(check), reply) else { return };
+                let Some((check, nodes, deferred)) = self.defer_reply(Ok(check), reply) else { return };
                 tokio::spawn(async move {
                     deferred.answer(nodes.check_empty(check).await.map(Response::Emptiness));
                 });
@@ -237,7 +237,7 @@ impl BrickConnection {
 
     /// Sends an object when no transaction of which the client may have heard has yet to change it, and when it is in memory.
     fn look_later(&self, oid: Oid, reply: Responder<'_>) {
-        let Some((oid, nodes, deferred)) = self.asked(Ok(oid), reply) else { return };
+        let Some((oid, nodes, deferred)) = self.defer_reply(Ok(oid), reply) else { return };
         let show = |stored: Option<StoredObject<'_>>| {
             let found = stored.as_ref().map(|stored| (stored.code, stored.bytes.len()));
             let raw = stored.map(|stored| vec![stored.to_bytes()]).unwrap_or_default();
@@ -260,7 +260,7 @@ impl BrickConnection {
     }
 
     /// What the logical nodes of this brick are asked, and the answer to come; refused, if they cannot be.
-    fn asked<T>(&self, wanted: Result<T>, reply: Responder<'_>) -> Option<(T, Arc<Nodes>, DeferredResponder)> {
+    fn defer_reply<T>(&self, wanted: Result<T>, reply: Responder<'_>) -> Option<(T, Arc<Nodes>, DeferredResponder)> {
         match wanted {
             Ok(wanted) => Some((wanted, self.nodes().clone(), reply.defer())),
             Err(error) => {
@@ -272,7 +272,7 @@ impl BrickConnection {
 
     /// Gives page numbers that nobody else gets.
     fn reserve(&self, reserve: proto::Reserve, reply: Responder<'_>) {
-        let Some((asked, nodes, deferred)) = self.asked(Reserve::try_from(reserve), reply) else { return };
+        let Some((asked, nodes, deferred)) = self.defer_reply(Reserve::try_from(reserve), reply) else { return };
         let Reserve { space, node, pages, room: _ } = asked;
         nodes.reserve(node, space, u64::from(pages), move |reserved| {
             deferred.answer(reserved.map(|first| Response::Reserved(ReservedPages::empty(first, pages).into())));
@@ -281,7 +281,7 @@ impl BrickConnection {
 
     /// Reads a range of the bytes of a blob.
     fn read_content(&self, wanted: proto::contents::Read, reply: Responder<'_>) {
-        let Some((read, nodes, deferred)) = self.asked(ReadContent::try_from(wanted), reply) else { return };
+        let Some((read, nodes, deferred)) = self.defer_reply(ReadContent::try_from(wanted), reply) else { return };
         if !nodes.is_unsettled(read.oid) {
             if read.length <= MAX_COPIED && !nodes.is_range_cold(&read) {
                 return nodes.cold_reads.measure(|| send_range(&nodes, &read, deferred));
@@ -306,7 +306,7 @@ impl BrickConnection {
 
     /// Adds bytes to an upload, and ends it with the last ones.
     fn write_content(&self, write: proto::contents::Write, raw: &Raw<'_>, reply: Responder<'_>) {
-        let Some((id, nodes, deferred)) = self.asked(content_id(write.content), reply) else { return };
+        let Some((id, nodes, deferred)) = self.defer_reply(content_id(write.content), reply) else { return };
         let bytes = raw.to_bytes();
         blocking::run(move || {
             let added = if bytes.is_empty() { Ok(()) } else { nodes.add_to_upload(id, write.offset, bytes) };
@@ -321,7 +321,7 @@ impl BrickConnection {
 
     /// Scans objects.
     fn scan(&self, wanted: proto::cluster::Scan, reply: Responder<'_>) {
-        let Some((scan, nodes, deferred)) = self.asked(Scan::from_proto(wanted), reply) else { return };
+        let Some((scan, nodes, deferred)) = self.defer_reply(Scan::from_proto(wanted), reply) else { return };
         blocking::run(move || match nodes.scan(&scan) {
             Ok(scanned) => {
                 let (scanned, raw) = scanned.into_proto();
@@ -351,7 +351,7 @@ impl BrickConnection {
 
     /// Lists entries of a collection.
     fn list_entries(&self, wanted: proto::entries::ListEntries, reply: Responder<'_>) {
-        let Some((wanted, nodes, deferred)) = self.asked(ListEntries::from_proto(wanted), reply) else { return };
+        let Some((wanted, nodes, deferred)) = self.defer_reply(ListEntries::from_proto(wanted), reply) else { return };
         let with_kinds = wanted.kinds;
         let send = move |found: Result<EntryList>| match found {
             Ok(found) => {
@@ -368,7 +368,9 @@ impl BrickConnection {
 
     /// Lists the objects of a logical node.
     fn list_node_objects(&self, wanted: proto::entries::ListNodeObjects, reply: Responder<'_>) {
-        let Some((wanted, nodes, deferred)) = self.asked(ListNodeObjects::from_proto(wanted), reply) else { return };
+        let Some((wanted, nodes, deferred)) = self.defer_reply(ListNodeObjects::from_proto(wanted), reply) else {
+            return;
+        };
         blocking::run(move || {
             deferred.answer(nodes.list_objects(&wanted).map(|found| Response::NodeObjects(found.into_proto())));
         });
@@ -376,7 +378,9 @@ impl BrickConnection {
 
     /// Lists the entries that have a target.
     fn list_entries_of(&self, wanted: proto::entries::ListEntriesOf, reply: Responder<'_>) {
-        let Some((wanted, nodes, deferred)) = self.asked(ListEntriesOf::from_proto(wanted), reply) else { return };
+        let Some((wanted, nodes, deferred)) = self.defer_reply(ListEntriesOf::from_proto(wanted), reply) else {
+            return;
+        };
         blocking::run(move || match nodes.list_entries_of(&wanted) {
             Ok(found) => {
                 let (list, raw) = found.into_proto();
@@ -389,14 +393,14 @@ impl BrickConnection {
     /// Waits a moment for an index.
     fn build_index(&self, wanted: proto::BuildIndex, reply: Responder<'_>) {
         let only_report = wanted.only_report;
-        let Some((wanted, nodes, deferred)) = self.asked(BuildIndex::try_from(wanted), reply) else { return };
+        let Some((wanted, nodes, deferred)) = self.defer_reply(BuildIndex::try_from(wanted), reply) else { return };
         if only_report {
             let report = |(done, total)| Response::Progress(proto::Progress { done, total });
             return deferred.answer(nodes.report_index(&wanted).map(report));
         }
         tokio::spawn(async move {
             deferred.answer(nodes.build_index(wanted).await.map(|progress| match progress {
-                None => done(),
+                None => done_response(),
                 Some((done, total)) => Response::Progress(proto::Progress { done, total }),
             }));
         });
@@ -404,7 +408,7 @@ impl BrickConnection {
 
     /// Hands over rows of a logical node that moves.
     fn copy_rows(&self, wanted: proto::moves::CopyRows, reply: Responder<'_>) {
-        let Some((copy, nodes, deferred)) = self.asked(CopyRows::try_from(wanted), reply) else { return };
+        let Some((copy, nodes, deferred)) = self.defer_reply(CopyRows::try_from(wanted), reply) else { return };
         blocking::run(move || match nodes.copy_rows(&copy) {
             Ok(copied) => {
                 let (copied, raw) = copied.into_proto();
@@ -416,7 +420,7 @@ impl BrickConnection {
 
     /// Makes rows of a clone from the part of a cut.
     fn clone_rows(&self, wanted: proto::moves::CloneRows, reply: Responder<'_>) {
-        let Some((asked, nodes, deferred)) = self.asked(CloneRows::try_from(wanted), reply) else { return };
+        let Some((asked, nodes, deferred)) = self.defer_reply(CloneRows::try_from(wanted), reply) else { return };
         let cuts = self.thread.server.role.cuts.clone();
         blocking::run(move || {
             let cloned = cuts.use_part(CutNumber(asked.cut)).and_then(|part| nodes.clone_rows(&asked, &part));
@@ -426,7 +430,7 @@ impl BrickConnection {
 
     fn quick(&self, request: Request) -> Result<Response> {
         Ok(match request {
-            Request::Ping(_) => done(),
+            Request::Ping(_) => done_response(),
             Request::GetStatus(_) => Response::Status(self.thread.server.status()),
             Request::GetMoveIns(get) => {
                 let nodes = get.nodes.into_iter().map(wire::cluster::node).collect::<Result<Vec<_>>>()?;
@@ -480,6 +484,6 @@ fn piece(piece: &store::Piece) -> Piece {
     }
 }
 
-pub(crate) fn done() -> Response {
+pub(crate) fn done_response() -> Response {
     Response::Done(proto::Done {})
 }

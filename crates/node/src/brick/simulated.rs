@@ -220,7 +220,7 @@ struct ServedNode<C> {
 }
 
 impl<C> ServedNode<C> {
-    fn held(&mut self) -> HeldNode<'_, C> {
+    fn as_held_node(&mut self) -> HeldNode<'_, C> {
         HeldNode { epoch: self.epoch, driver: &mut self.driver }
     }
 }
@@ -534,7 +534,7 @@ impl<C: Clone> SimulatedBrick<C> {
         Ok(scanned)
     }
 
-    fn served(&self, node: NodeId) -> Result<&ServedNode<C>> {
+    fn served_node(&self, node: NodeId) -> Result<&ServedNode<C>> {
         let unserved = || Error::new(ErrorKind::Unavailable, "the logical node is not served here");
         self.served.get(&node).ok_or_else(unserved)
     }
@@ -544,7 +544,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// # Errors
     /// As the brick.
     pub fn look_up(&self, wanted: &LookUp) -> Result<LookedUp> {
-        let served = self.served(wanted.node())?;
+        let served = self.served_node(wanted.node())?;
         let found = entries::look_up(&self.effects.machine.store(), wanted)?;
         served.driver.check_look_up(wanted.collection)?;
         Ok(LookedUp { seen: served.driver.clock(), ..found })
@@ -555,7 +555,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// # Errors
     /// As the brick.
     pub fn list_entries(&self, wanted: &ListEntries) -> Result<EntryList> {
-        let served = self.served(wanted.node())?;
+        let served = self.served_node(wanted.node())?;
         let found = entries::list(&self.effects.machine.store(), wanted)?;
         Ok(EntryList { seen: served.driver.clock(), ..found })
     }
@@ -565,7 +565,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// # Errors
     /// As the brick.
     pub fn list_entries_of(&self, wanted: &ListEntriesOf) -> Result<EntriesOf> {
-        self.served(wanted.node)?;
+        self.served_node(wanted.node)?;
         entries::list_of(&self.effects.machine.store(), wanted)
     }
 
@@ -579,7 +579,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// A transaction that is prepared at one of the logical nodes.
     #[must_use]
     pub fn any_prepared(&self) -> Option<TxnId> {
-        self.served.values().find_map(|served| served.driver.machine().prepared().next())
+        self.served.values().find_map(|served| served.driver.machine().prepared_txns().next())
     }
 
     /// Checks that the rows of each logical node that is served agree with each other. Not checked is whether pages were reserved, and
@@ -640,18 +640,18 @@ impl<C: Clone> LocalNodes for SimulatedBrick<C> {
         act: impl FnOnce(&mut [HeldNode<'_, C>], &mut Self::Effects) -> T,
     ) -> T {
         let served = self.served.iter_mut().filter(|(node, _)| nodes.contains(node));
-        let mut all: Vec<HeldNode<'_, C>> = served.map(|(_, one)| one.held()).collect();
+        let mut all: Vec<HeldNode<'_, C>> = served.map(|(_, one)| one.as_held_node()).collect();
         act(&mut all, &mut self.effects)
     }
 
     fn each_served(&mut self, mut act: impl FnMut(&mut HeldNode<'_, C>, &mut Self::Effects)) {
         let sound = self.served.values_mut().filter(|one| one.driver.failure().is_none());
-        sound.for_each(|one| act(&mut one.held(), &mut self.effects));
+        sound.for_each(|one| act(&mut one.as_held_node(), &mut self.effects));
     }
 
     fn with_writing(&mut self, node: NodeId, act: impl FnOnce(&mut HeldNode<'_, C>, &mut Self::Effects)) {
         if let Some(one) = self.closing.get_mut(&node).or_else(|| self.served.get_mut(&node)) {
-            act(&mut one.held(), &mut self.effects);
+            act(&mut one.as_held_node(), &mut self.effects);
         }
     }
 }

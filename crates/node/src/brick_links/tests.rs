@@ -51,7 +51,7 @@ fn what_an_opening_has_forced_is_kept_until_it_is_superseded() {
     let opening = Opening { number: 3, nonce: 7 };
     let belief = LinkBelief::new(Some(ForcedPosition { opening, position: 5 }));
     belief.forced.fetch_max(9, Ordering::Relaxed);
-    assert_eq!(belief.forced(), Some(ForcedPosition { opening, position: 9 }));
+    assert_eq!(belief.forced_position(), Some(ForcedPosition { opening, position: 9 }));
     assert!(belief.believe().is_some());
     belief.supersede();
     assert!(belief.believe().is_none());
@@ -168,7 +168,7 @@ impl World {
 }
 
 /// What a process says of a log with an opening of this number.
-fn witnessed(brick: u32, number: u64, position: u64) -> Witnessed {
+fn witnessed_position(brick: u32, number: u64, position: u64) -> Witnessed {
     Witnessed { brick, number, nonce: 7, position, at_us: 1 }
 }
 
@@ -180,12 +180,12 @@ fn positions(seen: &[Witnessed]) -> Vec<(u32, u64, u64)> {
 async fn superseded_opening_is_not_connected_to() {
     let world = World::start(1).await;
     let witnesses = &world.links.witnesses;
-    let seen = |number, position| witnessed_of(&witnessed(1, number, position)).unwrap().1.forced;
+    let seen = |number, position| witnessed_from_proto(&witnessed_position(1, number, position)).unwrap().1.forced;
     witnesses.note(Subject::Brick(1), seen(3, 50));
-    let mut old = BrickEnd::accept(&world.listeners[0], 1, Some(witnessed(1, 2, 90))).await;
+    let mut old = BrickEnd::accept(&world.listeners[0], 1, Some(witnessed_position(1, 2, 90))).await;
     assert!(time::timeout(HANGS, old.requests.recv()).await.expect("it is connected").is_none());
-    assert_eq!(positions(&witnesses.witnessed(Subject::Brick(1))), [(1, 3, 50)]);
-    let mut current = BrickEnd::accept(&world.listeners[0], 1, Some(witnessed(1, 4, 60))).await;
+    assert_eq!(positions(&witnesses.witnessed_positions(Subject::Brick(1))), [(1, 3, 50)]);
+    let mut current = BrickEnd::accept(&world.listeners[0], 1, Some(witnessed_position(1, 4, 60))).await;
     // The brick has compared its log with the former opening.
     assert_eq!(positions(&current.next_witnesses().await), [(1, 4, 60)]);
     drop(world.handler);
@@ -195,10 +195,10 @@ async fn superseded_opening_is_not_connected_to() {
 #[tokio::test]
 async fn brick_of_another_cluster_is_not_connected_to_nor_believed() {
     let world = World::start(1).await;
-    let mut other = BrickEnd::accept_in("other", &world.listeners[0], 1, Some(witnessed(1, 3, 90))).await;
+    let mut other = BrickEnd::accept_in("other", &world.listeners[0], 1, Some(witnessed_position(1, 3, 90))).await;
     assert!(time::timeout(HANGS, other.requests.recv()).await.expect("it is connected").is_none());
-    assert_eq!(positions(&world.links.witnesses.witnessed(Subject::Brick(1))), []);
-    let mut own = BrickEnd::accept_in("one", &world.listeners[0], 1, Some(witnessed(1, 3, 60))).await;
+    assert_eq!(positions(&world.links.witnesses.witnessed_positions(Subject::Brick(1))), []);
+    let mut own = BrickEnd::accept_in("one", &world.listeners[0], 1, Some(witnessed_position(1, 3, 60))).await;
     assert_eq!(own.hello.cluster, "one");
     assert_eq!(positions(&own.next_witnesses().await), [(1, 3, 60)]);
     drop(world.handler);
@@ -213,12 +213,12 @@ async fn claim_of_an_opening_ends_the_connections_of_all_shards_to_the_former_on
     let (handler, mut ends) = (Arc::new(IgnoreAll), Vec::new());
     for links in role.brick_links() {
         links.set_bricks(&bricks, &handler);
-        let mut end = BrickEnd::accept(&listener, 1, Some(witnessed(1, 2, 50))).await;
+        let mut end = BrickEnd::accept(&listener, 1, Some(witnessed_position(1, 2, 50))).await;
         end.next_witnesses().await;
         ends.push(end);
     }
     assert_eq!(ends.len(), 2);
-    let claimed = Some(witnessed(1, 3, 0));
+    let claimed = Some(witnessed_position(1, 3, 0));
     let answer = role.answer_witness(&cluster::AskWitness { brick: 1, claimed }).unwrap();
     assert_eq!(positions(&answer.seen), [(1, 2, 50)]);
     for mut end in ends {
@@ -240,10 +240,10 @@ async fn other_brick_at_the_address_is_not_connected_to() {
 async fn witnesses_are_shared_once() {
     let world = World::start(1).await;
     let note = |brick, position| {
-        let forced = witnessed_of(&witnessed(brick, 1, position)).unwrap().1.forced;
+        let forced = witnessed_from_proto(&witnessed_position(brick, 1, position)).unwrap().1.forced;
         world.links.witnesses.note(Subject::Brick(brick), forced);
     };
-    let mut brick = BrickEnd::accept(&world.listeners[0], 1, Some(witnessed(1, 1, 10))).await;
+    let mut brick = BrickEnd::accept(&world.listeners[0], 1, Some(witnessed_position(1, 1, 10))).await;
     assert_eq!(positions(&brick.next_witnesses().await), [(1, 1, 10)]);
     note(2, 20);
     world.links.share_witnesses();

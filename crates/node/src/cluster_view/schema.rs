@@ -137,7 +137,7 @@ impl QuerySchema {
         // A reference to a class that the catalogue lacks (it reports that itself) is treated as one to any object.
         let by_number = |class: &Class| class.map_classes(&|name| ids.get(name.as_str()).copied());
         let classes = query::Schema::new(classes.map(by_number)).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, "the classes in the catalogue do not fit together").caused_by(error)
+            Error::new(ErrorKind::Corrupt, "the classes in the catalogue do not fit together").with_source(error)
         })?;
         let indexes = indexes.into_iter().map(|index| Index {
             id: index.id.0,

@@ -110,7 +110,7 @@ pub(super) fn changes(changes: Vec<proto::Change>, raw: Raw<'_>) -> Result<Vec<K
     Ok(changes)
 }
 
-pub(super) fn written_to_proto(written: WriteOutcome) -> proto::Written {
+pub(super) fn write_outcome_to_proto(written: WriteOutcome) -> proto::Written {
     let written = match written {
         WriteOutcome::Done(revision) => proto::written::Written::Revision(revision.0),
         WriteOutcome::Conflict => proto::written::Written::Conflict(proto::Conflict {}),
@@ -118,7 +118,7 @@ pub(super) fn written_to_proto(written: WriteOutcome) -> proto::Written {
     proto::Written { written: Some(written) }
 }
 
-pub(super) fn written(written: &proto::Written) -> Result<WriteOutcome> {
+pub(super) fn write_outcome_from_proto(written: &proto::Written) -> Result<WriteOutcome> {
     match written.written {
         Some(proto::written::Written::Revision(revision)) => Ok(WriteOutcome::Done(Revision(revision))),
         Some(proto::written::Written::Conflict(_)) => Ok(WriteOutcome::Conflict),

@@ -75,7 +75,7 @@ impl MetaConnection {
             Ok(checked) => checked,
             Err(error) => return reply.fail(&error),
         };
-        let written = |written| Response::MetaWritten(codec::written_to_proto(written));
+        let written = |written| Response::MetaWritten(codec::write_outcome_to_proto(written));
         match self.role().deduplicator.begin(writer, write.number, write.again) {
             WriteStatus::First(done) => {
                 let store = self.role().store.clone();

@@ -254,10 +254,14 @@ impl RemoteMetaStore {
             });
             let before = Instant::now();
             let error = match tried.await {
-                Ok(Answer { response: Response::MetaWritten(written), .. }) => match codec::written(&written)? {
-                    WriteOutcome::Conflict if is_doubtful => return Err(write_deduplicator::unknown_outcome_error()),
-                    written => return Ok(written),
-                },
+                Ok(Answer { response: Response::MetaWritten(written), .. }) => {
+                    match codec::write_outcome_from_proto(&written)? {
+                        WriteOutcome::Conflict if is_doubtful => {
+                            return Err(write_deduplicator::unknown_outcome_error());
+                        }
+                        written => return Ok(written),
+                    }
+                }
                 Ok(Answer { response, .. }) => return Err(unexpected_response_error(&response)),
                 // The last run may have refused a write that an earlier run has executed.
                 Err(AttemptError::Refused(_)) if is_doubtful => return Err(write_deduplicator::unknown_outcome_error()),
@@ -370,7 +374,7 @@ impl Inner {
 
     /// Connects to a meta-server, and asks which run of it that is.
     async fn dial(&self, address: Address) -> Result<Connection> {
-        let witnessed = self.witnesses.witnessed(Subject::Catalogue);
+        let witnessed = self.witnesses.witnessed_positions(Subject::Catalogue);
         let cluster = self.witnesses.cluster();
         let (stream, terms) = self.membership.dial(&address, self.role, cluster, witnessed).await?;
         let mailbox = Arc::new(Mailbox::default());

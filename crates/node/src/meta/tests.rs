@@ -199,7 +199,7 @@ async fn write_to_runs(
         first.hang_up();
         let mut second = server.accept(runs[1]).await;
         let (again, reply) = second.next_write().await;
-        reply.send(Response::MetaWritten(codec::written_to_proto(answer)), Vec::new());
+        reply.send(Response::MetaWritten(codec::write_outcome_to_proto(answer)), Vec::new());
         (again, second)
     };
     tokio::pin!(writing, serving);
@@ -318,5 +318,5 @@ async fn process_of_another_cluster_is_refused_before_what_it_saw_counts() {
     assert!(server.server.role().ended.borrow().is_none());
     // One of this cluster ends it: the catalogue went back in time.
     read_as(&cluster).await.unwrap();
-    assert!(server.ended().await.contains("went back"));
+    assert!(server.wait_until_ended().await.contains("went back"));
 }

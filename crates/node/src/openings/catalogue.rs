@@ -5,7 +5,7 @@ use meta::opening::ForcedPosition;
 use model::Result;
 
 use super::asking::{Asked, NO_BRICK, ask_all, members};
-use super::witnessed_of;
+use super::witnessed_from_proto;
 use crate::auth::ClusterCredentials;
 
 /// Asks all processes that the catalogue knows what they saw of it, before it is served.
@@ -20,7 +20,8 @@ pub(crate) async fn check_catalogue(
     for (member, asked) in ask_all(members(catalog, NO_BRICK), credentials, NO_BRICK, None).await {
         let Asked::Saw(seen) = asked else { continue };
         for seen in seen.seen.iter().filter(|seen| seen.brick == NO_BRICK.0) {
-            check_own_position(editor, witnessed_of(seen)?.1.forced, &format!("{} saw it", member.name)).await?;
+            check_own_position(editor, witnessed_from_proto(seen)?.1.forced, &format!("{} saw it", member.name))
+                .await?;
         }
     }
     Ok(())

@@ -38,7 +38,7 @@ pub(super) fn witnesses(store: &Store) -> Result<Option<Witnesses>> {
 /// # Errors
 /// As [`history`].
 pub(super) fn counters(store: &Store) -> Result<Counters> {
-    let damaged = |error| Error::new(ErrorKind::Corrupt, "the row of counters is damaged").caused_by(error);
+    let damaged = |error| Error::new(ErrorKind::Corrupt, "the row of counters is damaged").with_source(error);
     store.row(COUNTERS_ROW)?.map_or_else(|| Ok(Counters::new()), |row| serde_json::from_slice(&row).map_err(damaged))
 }
 
@@ -54,13 +54,13 @@ pub(super) fn put_witnesses(changes: &mut RowChanges, witnesses: &Witnesses) {
 /// [`ErrorKind::Internal`] if they cannot be encoded.
 pub(super) fn put_counters(changes: &mut RowChanges, counters: &Counters) -> Result<()> {
     let failed =
-        |error| Error::new(ErrorKind::Internal, "the counters of the catalogue cannot be encoded").caused_by(error);
+        |error| Error::new(ErrorKind::Internal, "the counters of the catalogue cannot be encoded").with_source(error);
     changes.put(COUNTERS_ROW, Bytes::from(serde_json::to_vec(counters).map_err(failed)?));
     Ok(())
 }
 
 /// The counters of the catalogue, or what a brick has kept of them where that is higher; `None` if it is higher nowhere.
-pub(super) fn raised(known: &Counters, kept: &Counters) -> Option<Counters> {
+pub(super) fn merge_counters(known: &Counters, kept: &Counters) -> Option<Counters> {
     let is_higher = |(name, next): &(&String, &u64)| known.get(*name).is_none_or(|known| known < *next);
     let mut higher = kept.iter().filter(is_higher).peekable();
     higher.peek()?;

@@ -17,7 +17,7 @@ use wire::handshake::Witnessed;
 use wire::proto::cluster;
 
 use super::kept_rows::{self, Counters};
-use super::{WitnessTable, witnessed_of};
+use super::{WitnessTable, witnessed_from_proto};
 use crate::cluster_view::ClusterView;
 
 /// How often a brick writes what it witnessed, if something changed and other changes are written anyway.
@@ -83,7 +83,7 @@ impl LocalOpening {
     }
 
     /// Waits until it has ended, and returns why.
-    pub async fn ended(&self) -> String {
+    pub async fn wait_until_ended(&self) -> String {
         let mut why = self.why.subscribe();
         let ended = why.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         match ended {
@@ -127,7 +127,7 @@ impl LocalOpening {
     /// [`Invalid`](model::ErrorKind::Invalid) if it names no opening.
     pub(crate) fn check_witnessed(&self, seen: &Witnessed, witness: &str) -> model::Result<()> {
         if seen.brick == self.brick.0 {
-            self.check_forced(witnessed_of(seen)?.1.forced, witness);
+            self.check_forced(witnessed_from_proto(seen)?.1.forced, witness);
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl LocalOpening {
     }
 
     /// The opening and a forced position, for the wire.
-    pub(crate) fn witnessed(&self) -> Witnessed {
+    pub(crate) fn own_position(&self) -> Witnessed {
         let Opening { number, nonce } = self.opening;
         Witnessed { brick: self.brick.0, number, nonce, position: self.store.position(), at_us: 0 }
     }
@@ -236,13 +236,13 @@ impl Keeper {
     /// The counters of the catalogue, or what was kept of them where that is higher.
     fn highest_counters(&self, view: &ClusterView) -> Arc<Counters> {
         let known = view.catalog().map(|catalog| catalog.counters().clone()).unwrap_or_default();
-        kept_rows::raised(&known, &self.counters).map_or(known, Arc::new)
+        kept_rows::merge_counters(&known, &self.counters).map_or(known, Arc::new)
     }
 
     /// Raises the counters of a catalogue that went back in time and whose loss was accepted.
     async fn raise_counters(&self, view: &ClusterView) {
         let (Some(catalog), Ok(editor)) = (view.catalog(), view.editor()) else { return };
-        if kept_rows::raised(catalog.counters(), &self.counters).is_some()
+        if kept_rows::merge_counters(catalog.counters(), &self.counters).is_some()
             && let Err(error) = editor.raise_counters(&self.counters).await
         {
             debug!(%error, "the counters of the catalogue cannot be raised now");

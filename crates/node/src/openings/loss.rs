@@ -27,7 +27,7 @@ use wire::cluster::{decode_record, encode_record};
 
 use super::asking::{Asked, ask_all, members};
 use super::lost_rows::{DamagedNode, free_page};
-use super::{WitnessTable, kept_rows, witnessed_of};
+use super::{WitnessTable, kept_rows, witnessed_from_proto};
 use crate::auth::ClusterCredentials;
 use crate::brick::page_rows;
 use crate::cluster_view::ClusterView;
@@ -91,7 +91,7 @@ impl BrickLoss {
             match asked {
                 Asked::Saw(seen) => {
                     for seen in seen.seen.iter().filter(|seen| seen.brick == brick.0) {
-                        let (_, seen) = witnessed_of(seen)?;
+                        let (_, seen) = witnessed_from_proto(seen)?;
                         witnesses.push(WitnessReport { witness: member.name.clone(), seen });
                     }
                 }

@@ -194,7 +194,7 @@ mod tests {
         TxnId { start: HlcTimestamp(number), client: ClientId(1) }
     }
 
-    fn ended(number: u64, position: u64) -> bytes::Bytes {
+    fn ended_record(number: u64, position: u64) -> bytes::Bytes {
         let (outcome, participants) = (Outcome::Committed(HlcTimestamp(number + 1)), vec![NodeId(4), NodeId(5)]);
         let record =
             Record::Ended { txn: txn(number), outcome, version: None, offsets: AppendOffsets::default(), participants };
@@ -260,7 +260,7 @@ mod tests {
         let store = store();
         let mut changes = RowChanges::new();
         for number in 1..5 {
-            let record = ended(number, 10 * number);
+            let record = ended_record(number, 10 * number);
             let half = record.len() / 2;
             changes.put(&page_rows::txn_key(NODE, txn(number), 0), record.slice(..half));
             changes.put(&page_rows::txn_key(NODE, txn(number), 1), record.slice(half..));

@@ -13,7 +13,7 @@ use wire::handshake::Witnessed;
 
 use super::asking::{Asked, Member, ask_all, members};
 use super::kept_rows::{self, Counters};
-use super::{LocalOpening, check_own_position, witnessed_of};
+use super::{LocalOpening, check_own_position, witnessed_from_proto};
 use crate::auth::ClusterCredentials;
 use crate::blocking;
 use crate::cluster_view::ClusterView;
@@ -123,7 +123,7 @@ impl Opener<'_> {
         let known = self.view.catalog().map(|catalog| catalog.counters().clone()).unwrap_or_default();
         let mut changes = RowChanges::new();
         kept_rows::put_history(&mut changes, &history);
-        kept_rows::put_counters(&mut changes, kept_rows::raised(&known, kept).as_ref().unwrap_or(&known))?;
+        kept_rows::put_counters(&mut changes, kept_rows::merge_counters(&known, kept).as_ref().unwrap_or(&known))?;
         let store = self.store.clone();
         blocking::wait(move || store.commit_rows(changes).map(drop)).await
     }
@@ -195,7 +195,7 @@ impl Opener<'_> {
 
     fn check_all(&self, opening: &OpeningProcedure, member: &Member, seen: &[Witnessed]) -> Result<(), Problem> {
         for seen in seen.iter().filter(|seen| seen.brick == self.brick.0) {
-            let (_, seen) = witnessed_of(seen)?;
+            let (_, seen) = witnessed_from_proto(seen)?;
             let at = model::Timestamp::from_micros(i64::try_from(seen.at_us).unwrap_or(i64::MAX));
             opening
                 .handle_seen(seen.forced)

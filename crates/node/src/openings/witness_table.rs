@@ -90,7 +90,7 @@ impl WitnessTable {
     /// [`ErrorKind::Invalid`] if an entry names no opening.
     pub(crate) fn note_all(&self, seen: &cluster::Witnesses) -> Result<()> {
         for one in &seen.seen {
-            let (subject, seen) = witnessed_of(one)?;
+            let (subject, seen) = witnessed_from_proto(one)?;
             self.lock().note(subject, seen.forced, seen.at_us);
         }
         Ok(())
@@ -107,7 +107,7 @@ impl WitnessTable {
     }
 
     /// The same, for the wire.
-    pub(crate) fn witnessed(&self, subject: Subject) -> Vec<Witnessed> {
+    pub(crate) fn witnessed_positions(&self, subject: Subject) -> Vec<Witnessed> {
         self.lock().of(subject).iter().map(|seen| witnessed_to_proto(subject, *seen)).collect()
     }
 
@@ -156,7 +156,7 @@ pub(crate) fn opening_of(seen: &Witnessed) -> Result<Opening> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if it names no opening.
-pub(crate) fn witnessed_of(seen: &Witnessed) -> Result<(Subject, WitnessedPosition)> {
+pub(crate) fn witnessed_from_proto(seen: &Witnessed) -> Result<(Subject, WitnessedPosition)> {
     let subject = if seen.brick == 0 { Subject::Catalogue } else { Subject::Brick(seen.brick) };
     let forced = ForcedPosition { opening: opening_of(seen)?, position: seen.position };
     Ok((subject, WitnessedPosition { forced, at_us: if seen.at_us == 0 { now_us() } else { seen.at_us } }))

@@ -130,7 +130,7 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
     }
 
     /// Takes the reads that have ended.
-    pub(super) fn finished(&mut self) -> Vec<FinishedRead<T, R>> {
+    pub(super) fn take_finished(&mut self) -> Vec<FinishedRead<T, R>> {
         std::mem::take(&mut self.finished)
     }
 

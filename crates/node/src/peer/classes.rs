@@ -62,7 +62,7 @@ fn class_from_proto(definition: schema::ClassDefinition) -> Result<WantedClass> 
         fields.iter().filter_map(|field| Some((field.name.clone(), FieldNumber(field.number?)))).collect();
     let fields = fields.into_iter().map(FieldDefinition::try_from).collect::<Result<_>>().map_err(|error| {
         let message = format!("class {name:.100?}: {}", error.message());
-        Error::new(ErrorKind::Invalid, message).caused_by(error)
+        Error::new(ErrorKind::Invalid, message).with_source(error)
     })?;
     let indexes = indexes.into_iter().map(|index| {
         let schema::IndexDefinition { name, fields, unique } = index;

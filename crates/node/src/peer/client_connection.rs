@@ -22,7 +22,7 @@ use super::groups::Registration;
 use super::page_pool::Reservations;
 use super::peer_client::PeerClient;
 use super::query::Queries;
-use super::requests::{self, Access, Form, Handler, Row, Target, checked_object};
+use super::requests::{self, Access, Form, Handler, Row, Target, check_object};
 use super::shard::PeerShard;
 use super::{PeerRole, classes, jobs, moves, removal, usage};
 use crate::auth::{Principal, administer, check_space_admin, remove_space, set_space, space_options, space_to_proto};
@@ -145,7 +145,7 @@ impl ClientConnection {
 
     /// Reads an object in the object cache of this peer server.
     fn read_cached(&self, oid: Option<proto::Oid>, reply: Responder<'_>) {
-        let oid = match checked_object(oid, &self.state) {
+        let oid = match check_object(oid, &self.state) {
             Ok(oid) => oid,
             Err(error) => return reply.fail(&error),
         };

@@ -48,7 +48,7 @@ impl<A: Clone + PartialEq> Downstreams<A> {
     }
 
     /// The connections of all clients of spaces.
-    pub(crate) fn connected(&self) -> impl Iterator<Item = &A> {
+    pub(crate) fn connections(&self) -> impl Iterator<Item = &A> {
         self.connected.iter()
     }
 

@@ -126,7 +126,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         self.tell_time_at = now + TELL_TIME_MS;
         if time.is_trusted && !planted(Bug::TimeNotTold) {
             let time_ms = time.at(now);
-            self.out.extend(self.below.connected().map(|to| Output::Time { to: to.clone(), time_ms }));
+            self.out.extend(self.below.connections().map(|to| Output::Time { to: to.clone(), time_ms }));
         }
     }
 
@@ -179,7 +179,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             return Ok(());
         }
         if planted(Bug::StoppedSpaceDropsWrites) {
-            return client.check_work(self.catalog.as_deref(), self.statuses.stopped(), Permission::Write);
+            return client.check_work(self.catalog.as_deref(), self.statuses.stopped_spaces(), Permission::Write);
         }
         client.check_permission(self.catalog.as_deref(), Permission::Write)
     }
@@ -193,7 +193,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         client.space().nodes.first().map_or(Ok(()), |node| self.check_not_removed(*node))?;
         check_call(txn, &call, self.time.at(now))?;
         if let Some((needed, participants)) = required_permission(&call)
-            && let Err(refused) = client.check_work(self.catalog.as_deref(), self.statuses.stopped(), needed)
+            && let Err(refused) = client.check_work(self.catalog.as_deref(), self.statuses.stopped_spaces(), needed)
         {
             return self.refuse_call(client, txn, (participants, call.patched_nodes()), &refused, now);
         }
@@ -277,12 +277,12 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     /// The connection of a client has ended.
     pub fn client_disconnected(&mut self, client: &PeerClient<A>, now: Ms) {
         self.statuses.unwatch(client.space().id, client.address());
-        self.disconnected(client.address(), now);
+        self.handle_disconnected(client.address(), now);
         self.below.forget(client);
     }
 
     /// A connection from below has ended: its holders are sent nothing more, and its calls need no reply.
-    pub fn disconnected(&mut self, address: &A, now: Ms) {
+    pub fn handle_disconnected(&mut self, address: &A, now: Ms) {
         if planted(Bug::HolderNotForgotten) {
             return;
         }
@@ -413,8 +413,8 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     }
 
     /// The spaces that are stopped, with the reasons.
-    pub(super) fn stopped(&self) -> &Arc<StoppedSpaces> {
-        self.statuses.stopped()
+    pub(super) fn stopped_spaces(&self) -> &Arc<StoppedSpaces> {
+        self.statuses.stopped_spaces()
     }
 
     /// The bricks that serve something and cannot be reached, or have not been reached yet.
@@ -477,11 +477,11 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
                 assert!(handled.is_ok(), "D1: the object cache speaks of foreign pages: {handled:?}");
             }
         }
-        for (reader, oid, result) in self.cache.finished() {
+        for (reader, oid, result) in self.cache.take_finished() {
             let result = result.map_err(|late| self.add_brick(late, oid.page().node));
             self.out.push(Output::ReadEnded { reader, result });
         }
-        let unsent = self.statuses.unsent();
+        let unsent = self.statuses.take_unsent();
         self.out.extend(unsent.into_iter().map(|(to, status)| Output::Status { to, status }));
     }
 

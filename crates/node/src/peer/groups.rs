@@ -116,7 +116,7 @@ mod tests {
         Register { redirector: Some(Redirector { group, addresses, ..Redirector::default() }) }
     }
 
-    fn found(registry: &GroupRegistry, group: &str) -> Vec<String> {
+    fn find_addresses(registry: &GroupRegistry, group: &str) -> Vec<String> {
         registry.find(group).redirectors.into_iter().map(|found| found.addresses[0].clone()).collect()
     }
 
@@ -127,14 +127,14 @@ mod tests {
         connections[0].register(redirector("shed", "host-b:1")).unwrap();
         connections[1].register(redirector("shed", "host-a:1")).unwrap();
         connections[2].register(redirector("attic", "host-c:1")).unwrap();
-        assert_eq!(found(&registry, "shed"), ["host-a:1", "host-b:1"]);
-        assert_eq!(found(&registry, ""), ["host-c:1", "host-a:1", "host-b:1"]);
-        assert!(found(&registry, "cellar").is_empty());
+        assert_eq!(find_addresses(&registry, "shed"), ["host-a:1", "host-b:1"]);
+        assert_eq!(find_addresses(&registry, ""), ["host-c:1", "host-a:1", "host-b:1"]);
+        assert!(find_addresses(&registry, "cellar").is_empty());
         // One that moves has one entry.
         connections[2].register(redirector("shed", "host-c:1")).unwrap();
-        assert_eq!((found(&registry, "attic").len(), found(&registry, "shed").len()), (0, 3));
+        assert_eq!((find_addresses(&registry, "attic").len(), find_addresses(&registry, "shed").len()), (0, 3));
         connections.truncate(1);
-        assert_eq!(found(&registry, ""), ["host-b:1"]);
+        assert_eq!(find_addresses(&registry, ""), ["host-b:1"]);
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         before.register(redirector("shed", "host-a:1")).unwrap();
         after.register(redirector("shed", "host-a:1")).unwrap();
         drop(before);
-        assert_eq!(found(&registry, "shed"), ["host-a:1"]);
+        assert_eq!(find_addresses(&registry, "shed"), ["host-a:1"]);
     }
 
     #[test]
@@ -164,8 +164,8 @@ mod tests {
         for count in [0, MAX_ADDRESSES + 1, MAX_ADDRESSES + 2] {
             assert_eq!(connection.register(at(count)).unwrap_err().kind(), ErrorKind::Invalid, "{count} addresses");
         }
-        assert!(found(&registry, "").is_empty());
+        assert!(find_addresses(&registry, "").is_empty());
         connection.register(at(MAX_ADDRESSES)).unwrap();
-        assert_eq!(found(&registry, "shed").len(), 1);
+        assert_eq!(find_addresses(&registry, "shed").len(), 1);
     }
 }

@@ -53,7 +53,7 @@ impl<A> PeerClient<A> {
 
     /// A client that may do everything in a space.
     #[must_use]
-    pub fn unrestricted(address: A, space: Arc<SpaceView>, number: ClientId) -> Self {
+    pub fn with_all_permissions(address: A, space: Arc<SpaceView>, number: ClientId) -> Self {
         Self::new(address, space, Principal::Member, Some(number))
     }
 

@@ -247,7 +247,7 @@ impl Target {
                 client.check_pages(node, [])?;
                 Ok(node)
             }
-            Self::Object(oid) => Ok(checked_object(oid, client)?.page().node),
+            Self::Object(oid) => Ok(check_object(oid, client)?.page().node),
             Self::Content { space, content } => {
                 let content = cluster::content_id(content)?;
                 let node = Self::Node { space, node: content.node().0 }.node(client)?;
@@ -266,7 +266,7 @@ impl Target {
 ///
 /// # Errors
 /// As for [`Target::node`].
-pub(super) fn checked_object<A>(oid: Option<proto::Oid>, client: &PeerClient<A>) -> Result<Oid> {
+pub(super) fn check_object<A>(oid: Option<proto::Oid>, client: &PeerClient<A>) -> Result<Oid> {
     let oid = convert::oid(oid, "object")?;
     client.check_pages(oid.page().node, [oid.page()])?;
     Ok(oid)

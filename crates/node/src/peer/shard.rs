@@ -260,7 +260,7 @@ impl PeerShard {
         let is_responsive = |brick| self.brick_links.is_responsive(brick);
         let stopped = self.with_driver(|driver, now| {
             driver.update_statuses(is_responsive, now);
-            driver.stopped().clone()
+            driver.stopped_spaces().clone()
         });
         if let Ok(stopped) = stopped
             && !Arc::ptr_eq(&stopped, &self.stopped.load())

@@ -79,7 +79,7 @@ impl<A> Default for SpaceStatuses<A> {
 
 impl<A: Clone + PartialEq> SpaceStatuses<A> {
     /// The spaces that are stopped.
-    pub(super) fn stopped(&self) -> &Arc<StoppedSpaces> {
+    pub(super) fn stopped_spaces(&self) -> &Arc<StoppedSpaces> {
         &self.stopped
     }
 
@@ -107,7 +107,7 @@ impl<A: Clone + PartialEq> SpaceStatuses<A> {
     }
 
     /// Takes the unsent statuses, in order.
-    pub(super) fn unsent(&mut self) -> Vec<(A, SpaceStatus)> {
+    pub(super) fn take_unsent(&mut self) -> Vec<(A, SpaceStatus)> {
         std::mem::take(&mut self.unsent)
     }
 

@@ -18,7 +18,7 @@ use wire::proto::contents;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::group::locked;
+use super::group::lock;
 use super::plant::{ContentBug, planted};
 
 /// Memory of a kept range besides its bytes.
@@ -102,7 +102,7 @@ impl<R> Ranges<R> {
     }
 
     /// The answer to the first reader has come. Returns the readers that wait for it.
-    fn answered(&mut self, range: Range, answer: Option<&Answer>) -> Vec<R> {
+    fn handle_answer(&mut self, range: Range, answer: Option<&Answer>) -> Vec<R> {
         let range = key(range);
         if answer.is_none() && planted(ContentBug::FailureRemembered) {
             return self.asked.get_mut(&range).map(std::mem::take).unwrap_or_default();
@@ -141,7 +141,7 @@ impl ContentCache {
     }
 
     pub(super) fn counts(&self) -> ContentCounts {
-        locked(&self.0).counts
+        lock(&self.0).counts
     }
 
     /// Answers a read of a member of a space of a cluster that may read it. `above` asks in its name.
@@ -157,7 +157,7 @@ impl ContentCache {
         let is_kept = |range: &ReadContent| range.expected.is_some() && range.oid.page().space == space;
         let Some(checked) = ReadContent::try_from(read).ok().filter(is_kept) else { return reader.forward(read) };
         let range = Range { cluster, read: checked };
-        let step = locked(&self.0).look_up(range, reader);
+        let step = lock(&self.0).look_up(range, reader);
         match step {
             Step::Reply(reader, answer) => reader.reply.forward_answer(Ok(answer)),
             Step::Ask(reader) => self.ask(range, reader),
@@ -168,12 +168,12 @@ impl ContentCache {
     fn ask(self: &Arc<Self>, range: Range, reader: Reader) {
         let Reader { above, reply } = reader;
         let cache = self.clone();
-        above.ask(Request::ReadContent(range.read.into()), move |answer| cache.answered(range, answer, reply));
+        above.ask(Request::ReadContent(range.read.into()), move |answer| cache.handle_answer(range, answer, reply));
     }
 
-    fn answered(&self, range: Range, answer: Result<Answer>, reply: DeferredResponder) {
+    fn handle_answer(&self, range: Range, answer: Result<Answer>, reply: DeferredResponder) {
         let kept = range_of(&answer);
-        let waiting = locked(&self.0).answered(range, kept.as_ref());
+        let waiting = lock(&self.0).handle_answer(range, kept.as_ref());
         reply.forward_answer(answer);
         for reader in waiting {
             match &kept {

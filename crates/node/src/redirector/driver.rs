@@ -314,7 +314,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
     /// How far group snapshots of members are behind, in milliseconds; `None` if none of them reads any.
     #[must_use]
     pub fn staleness_ms(&self, now: Ms) -> Option<u64> {
-        Some(now.saturating_sub(self.node.closed()?.ms()))
+        Some(now.saturating_sub(self.node.closed_timestamp()?.ms()))
     }
 
     /// The cache node, for checkers.

@@ -126,7 +126,7 @@ impl Group {
         let _delivery = DeliveryScope::enter();
         let mut driver = self.lock()?;
         let done = act(&mut driver, self.time.now());
-        let connections = locked(&self.connections);
+        let connections = lock(&self.connections);
         for output in driver.outputs() {
             carry_out(output, connections.above.as_ref().ok());
         }
@@ -137,20 +137,20 @@ impl Group {
 
     /// Whether the common connection is open.
     pub(super) fn is_connected(&self) -> bool {
-        locked(&self.connections).above.is_ok()
+        lock(&self.connections).above.is_ok()
     }
 
     /// What it has done, and how it is.
     pub(super) fn status(&self) -> GroupStatus {
         let Ok(driver) = self.lock() else { return GroupStatus::default() };
         let staleness_ms = driver.staleness_ms(self.time.now());
-        let members = locked(&self.connections).members.len() as u64;
+        let members = lock(&self.connections).members.len() as u64;
         GroupStatus { members, counts: driver.counts(), staleness_ms }
     }
 
     /// There is a connection of a member. Returns the number of the connection.
     pub(super) fn member_connected(&self, below: PeerHandle) -> u64 {
-        let mut connections = locked(&self.connections);
+        let mut connections = lock(&self.connections);
         connections.last_number += 1;
         let number = connections.last_number;
         connections.members.insert(number, below);
@@ -160,7 +160,7 @@ impl Group {
     /// The connection of a member has ended.
     pub(super) fn member_disconnected(&self, number: u64, member: &Member<MemberAddress>) {
         {
-            let mut connections = locked(&self.connections);
+            let mut connections = lock(&self.connections);
             connections.members.remove(&number);
             connections.left_at = Instant::now();
         }
@@ -170,12 +170,12 @@ impl Group {
 
     /// Ends the connections of all members: they connect again, to this redirector or elsewhere.
     fn disconnect_members(&self) {
-        locked(&self.connections).members.values().for_each(PeerHandle::hang_up);
+        lock(&self.connections).members.values().for_each(PeerHandle::hang_up);
     }
 
     /// Whether there were no members for some time.
     pub(super) fn is_abandoned(&self) -> bool {
-        let connections = locked(&self.connections);
+        let connections = lock(&self.connections);
         connections.members.is_empty() && connections.left_at.elapsed() >= ABANDONED_AFTER
     }
 
@@ -184,7 +184,7 @@ impl Group {
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the common connection has not been open for some time: clients are to go elsewhere.
     pub(super) fn check_connected(&self) -> Result<()> {
-        match locked(&self.connections).above {
+        match lock(&self.connections).above {
             Err(since) if since.elapsed() >= LOST_AFTER => {
                 let what = "this redirector does not reach the server above it; its log says why";
                 Err(Error::new(ErrorKind::Unavailable, what))
@@ -195,7 +195,7 @@ impl Group {
 }
 
 /// A lock of something that is consistent between any two statements, so that a panic elsewhere does no harm.
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -207,7 +207,7 @@ fn random_secret() -> u128 {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Ok(above) = &locked(&self.connections).above {
+        if let Ok(above) = &lock(&self.connections).above {
             above.hang_up();
         }
         // Its tasks end.
@@ -298,11 +298,11 @@ async fn drive(group: &Weak<Group>, stream: Stream, terms: &Terms) {
     let (handle, caller) = (PeerHandle::new(mailbox.clone()), Caller::new(mailbox.clone(), BUDGET));
     let service = UpstreamService { group: group.clone(), handle: handle.clone() };
     let link = Link::new(stream, service, Limits::default(), terms.max_frame, mailbox.clone());
-    locked(&current.connections).above = Ok(handle);
+    lock(&current.connections).above = Ok(handle);
     let space = current.space.clone();
     let connected = current.with_driver(|driver, now| {
         if terms.time_ms > 0 {
-            driver.set_time(ClusterTime::told(terms.time_ms, now));
+            driver.set_time(ClusterTime::from_message(terms.time_ms, now));
         }
         driver.upstream_connected(now);
     });
@@ -326,7 +326,7 @@ async fn drive(group: &Weak<Group>, stream: Stream, terms: &Terms) {
         }
     }
     if let Some(current) = group.upgrade() {
-        locked(&current.connections).above = Err(Instant::now());
+        lock(&current.connections).above = Err(Instant::now());
         let _ = current.with_driver(|driver, now| driver.upstream_disconnected(now));
     }
 }
@@ -352,7 +352,7 @@ impl Service for UpstreamService {
                 match message {
                     Message::Down { node, holder, message } => driver.upstream_down(node, holder, message, now),
                     Message::Deferred { node, txn, kind, why } => driver.upstream_deferred(node, txn, kind, why),
-                    Message::Time(time_ms) => driver.set_time(ClusterTime::told(time_ms, now)),
+                    Message::Time(time_ms) => driver.set_time(ClusterTime::from_message(time_ms, now)),
                     _ => return Err(unexpected_message_error()),
                 }
                 Ok(())

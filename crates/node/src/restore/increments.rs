@@ -180,5 +180,5 @@ pub(super) fn unreadable(path: &Path, error: io::Error) -> Error {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
         _ => ErrorKind::Io,
     };
-    Error::new(kind, format!("{}: {error}", path.display())).caused_by(error)
+    Error::new(kind, format!("{}: {error}", path.display())).with_source(error)
 }

@@ -181,7 +181,7 @@ impl ConnectionTable {
     }
 
     /// Connections evicted since the start.
-    pub(crate) fn evicted(&self) -> u64 {
+    pub(crate) fn evicted_count(&self) -> u64 {
         self.state.lock().evicted
     }
 
@@ -264,7 +264,7 @@ impl State {
 
 impl ConnectionSlot {
     /// Waits until the server needs the place of this connection, which is not admitted yet.
-    pub(crate) async fn evicted(&self) {
+    pub(crate) async fn wait_until_evicted(&self) {
         self.evict.notified().await;
     }
 

@@ -46,7 +46,7 @@ pub(crate) fn metrics<R: ServerRole>(server: &Shared<R>) -> Vec<Metric> {
         Metric::gauge("connections_half_open", half_open as u64, "Connections that are not authenticated yet."),
         Metric::counter(
             "connections_evicted_total",
-            server.table.evicted(),
+            server.table.evicted_count(),
             "Connections closed to make room for others.",
         ),
         Metric::counter("connections_accepted_total", count(&metrics.accepted), "Connections accepted."),
@@ -58,7 +58,7 @@ pub(crate) fn metrics<R: ServerRole>(server: &Shared<R>) -> Vec<Metric> {
         ),
         Metric::gauge(
             "unfinished_input_bytes",
-            server.input_budget.used() as u64,
+            server.input_budget.used_bytes() as u64,
             "Bytes of frames that are not whole yet.",
         ),
         Metric::counter("received_bytes_total", metrics.sum(|t| &t.received), "Bytes of content received."),

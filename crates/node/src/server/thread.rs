@@ -77,7 +77,7 @@ impl<R: ServerRole> Thread<R> {
         let done = time::timeout(server.config.handshake_timeout, async {
             tokio::select! {
                 done = handshake => done,
-                () = slot.evicted() => Err(evicted()),
+                () = slot.wait_until_evicted() => Err(evicted()),
             }
         });
         let late = |_| Error::new(ErrorKind::Unavailable, "it was not authenticated in time");

@@ -24,7 +24,7 @@ use wire::transport::{self, Stream};
 
 use world::{World, run};
 
-fn denied<T: std::fmt::Debug>(result: client::Result<T>) -> String {
+fn expect_denied<T: std::fmt::Debug>(result: client::Result<T>) -> String {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     error.message().to_owned()
@@ -59,7 +59,7 @@ fn every_server_admits_permitted_users_only() {
             let connected = world.client(name, password).await;
             assert_eq!(connected.is_ok(), is_admitted, "{name} {connected:?}");
             if !is_admitted {
-                denied(connected);
+                expect_denied(connected);
             }
         }
         // The meta-server has its own copy of the catalogue, which may be slightly outdated.
@@ -68,8 +68,8 @@ fn every_server_admits_permitted_users_only() {
         for addresses in [world.brick.addresses(), world.meta.addresses()] {
             assert!(World::client_at(addresses, "root", "right one").await.is_ok());
             assert!(World::client_at(addresses, "", &secret).await.is_ok());
-            assert!(denied(World::client_at(addresses, "ann", "right one").await).contains("administrator"));
-            denied(World::client_at(addresses, "", "").await);
+            assert!(expect_denied(World::client_at(addresses, "ann", "right one").await).contains("administrator"));
+            expect_denied(World::client_at(addresses, "", "").await);
         }
         let stranger =
             RemoteMetaStore::new_as(world.meta.addresses().to_vec(), ClusterCredentials::default(), Role::Peer)
@@ -97,7 +97,7 @@ fn only_administrators_learn_whether_there_is_a_space() {
         for client in [&ann, &root] {
             assert_eq!(client.space_usages(Some("main")).await.unwrap().len(), 1);
         }
-        denied(ann.space_usages(Some("other")).await);
+        expect_denied(ann.space_usages(Some("other")).await);
         assert_eq!(root.space_usages(Some("other")).await.unwrap_err().kind(), ErrorKind::NotFound);
     });
 }
@@ -111,14 +111,14 @@ fn permissions_limit_requests() {
         assert_eq!(bob.get(oid).await.unwrap().unwrap().data, "first");
         assert_eq!(bob.read_cached(oid).await.unwrap().unwrap().data, "first");
         // Creating an object requests pages from a brick; changing one does not.
-        assert!(denied(create(&bob, "second").await).contains("write"));
+        assert!(expect_denied(create(&bob, "second").await).contains("write"));
         let change = async |t: Transaction| {
             t.get(oid).await?;
             t.put(oid, Object::blob("changed".into())).await
         };
-        denied(bob.transact(change).await);
-        denied(bob.put(oid, Object::blob("changed".into())).await);
-        denied(bob.begin(IsolationLevel::Locks).get_for_update(oid).await);
+        expect_denied(bob.transact(change).await);
+        expect_denied(bob.put(oid, Object::blob("changed".into())).await);
+        expect_denied(bob.begin(IsolationLevel::Locks).get_for_update(oid).await);
         assert_eq!(ann.get(oid).await.unwrap().unwrap().data, "first");
         // Reading is permitted, also in transactions.
         let read = bob.begin(IsolationLevel::Optimistic);
@@ -127,7 +127,7 @@ fn permissions_limit_requests() {
         // Only administrators create spaces.
         let (as_ann, as_root) =
             (world.client("ann", "right one").await.unwrap(), world.client("root", "right one").await.unwrap());
-        denied(as_ann.create_space("more").await);
+        expect_denied(as_ann.create_space("more").await);
         as_root.create_space("more").await.unwrap();
         let names = |spaces: Vec<client::SpaceInfo>| spaces.into_iter().map(|space| space.name).collect::<Vec<_>>();
         assert_eq!(
@@ -149,9 +149,9 @@ fn jobs_are_seen_and_changed_by_those_who_may_begin_them() {
             Ok::<_, client::Error>(job_answer_from_proto(by.jobs(job_request_to_proto(request)).await?)?.jobs)
         };
         let evolve = |space: &str| JobRequest::Evolve { space: space.to_owned(), classes: Vec::new(), rate: None };
-        assert!(denied(send(&bob, &evolve("main")).await).contains("write"));
-        assert!(denied(send(&ann, &evolve("none")).await).contains("or there is none"));
-        denied(send(&ann, &JobRequest::Scrub { bricks: Vec::new(), rate: None }).await);
+        assert!(expect_denied(send(&bob, &evolve("main")).await).contains("write"));
+        assert!(expect_denied(send(&ann, &evolve("none")).await).contains("or there is none"));
+        expect_denied(send(&ann, &JobRequest::Scrub { bricks: Vec::new(), rate: None }).await);
         let begun = send(&ann, &evolve("main")).await.unwrap().remove(0);
         assert_eq!((begun.begun_by.as_str(), begun.state), ("ann", JobState::Running));
         let scrub = send(&root, &JobRequest::Scrub { bricks: Vec::new(), rate: None }).await.unwrap().remove(0);
@@ -183,8 +183,8 @@ fn readers_receive_events_and_administrators_set_the_policy() {
         };
         assert_eq!((standing.space.as_str(), standing.policy), ("main", FailurePolicy::Continue));
         let ann = world.client("ann", "right one").await.unwrap();
-        denied(ann.set_failure_policy("main", FailurePolicy::FailStop).await);
-        denied(ann.set_failure_policy("none", FailurePolicy::FailStop).await);
+        expect_denied(ann.set_failure_policy("main", FailurePolicy::FailStop).await);
+        expect_denied(ann.set_failure_policy("none", FailurePolicy::FailStop).await);
         world.grant("ann", Some(Permission::Admin)).await;
         ann.set_failure_policy("main", FailurePolicy::FailStop).await.unwrap();
         assert_eq!(next().await, Event::PolicyChanged(FailurePolicy::FailStop));
@@ -268,21 +268,21 @@ fn client_with_a_changed_password_or_removed_user_is_denied() {
         let why = time::timeout(Duration::from_secs(20), refused).await.expect("no refusal");
         assert_eq!(why, "user or password is wrong");
         // All reads and writes are denied, also of cached objects.
-        denied(ann.get(oid).await);
-        denied(ann.read_latest(oid).await);
-        denied(ann.put(oid, Object::blob("changed".into())).await);
-        denied(create(&ann, "second").await);
+        expect_denied(ann.get(oid).await);
+        expect_denied(ann.read_latest(oid).await);
+        expect_denied(ann.put(oid, Object::blob("changed".into())).await);
+        expect_denied(create(&ann, "second").await);
         let begun = ann.begin(IsolationLevel::Optimistic);
-        denied(begun.commit().await);
-        denied(world.client("ann", "right one").await);
+        expect_denied(begun.commit().await);
+        expect_denied(world.client("ann", "right one").await);
         assert!(world.client("ann", "another one").await.is_ok());
         // Other users are not affected, until bob is removed.
         assert!(bob.read_latest(oid).await.unwrap().is_some());
         world.grant("bob", None).await;
         let removed = world.editor.remove_user("bob").await.unwrap();
         world.reach(&removed.revision).await;
-        denied(bob.read_latest(oid).await);
-        denied(create(&bob, "third").await);
+        expect_denied(bob.read_latest(oid).await);
+        expect_denied(create(&bob, "third").await);
     });
 }
 
@@ -299,11 +299,11 @@ fn leaving_a_group_ends_its_permissions() {
         let oid = create(&ann, "first").await.unwrap();
         let left = editor.set_member("staff", "ann", false).await.unwrap();
         world.reach(&left.revision).await;
-        denied(ann.put(oid, Object::blob("changed".into())).await);
-        denied(create(&ann, "second").await);
+        expect_denied(ann.put(oid, Object::blob("changed".into())).await);
+        expect_denied(create(&ann, "second").await);
         assert!(ann.read_latest(oid).await.unwrap().is_some(), "the user has its own permission to read");
         world.grant("ann", None).await;
-        denied(ann.read_latest(oid).await);
+        expect_denied(ann.read_latest(oid).await);
     });
 }
 
@@ -314,14 +314,14 @@ fn changed_permissions_apply_to_existing_connections() {
         let ann = world.cluster("ann").await.unwrap();
         let oid = create(&ann, "first").await.unwrap();
         world.grant("ann", Some(Permission::Read)).await;
-        denied(ann.put(oid, Object::blob("changed".into())).await);
-        denied(create(&ann, "second").await);
+        expect_denied(ann.put(oid, Object::blob("changed".into())).await);
+        expect_denied(create(&ann, "second").await);
         assert!(ann.read_latest(oid).await.unwrap().is_some());
         world.grant("ann", Some(Permission::Write)).await;
         ann.put(oid, Object::blob("changed".into())).await.unwrap();
         let disabled = world.editor.set_disabled("ann", true).await.unwrap();
         world.reach(&disabled.revision).await;
-        denied(ann.read_latest(oid).await);
+        expect_denied(ann.read_latest(oid).await);
         let enabled = world.editor.set_disabled("ann", false).await.unwrap();
         world.reach(&enabled.revision).await;
         // The client connects again by itself.
@@ -341,7 +341,7 @@ fn first_user_ends_anonymous_access_but_not_that_of_processes() {
         let anyone = Client::connect(&World::url(world.peer.addresses())).await.unwrap();
         let oid = create(&anyone, "first").await.unwrap();
         world.add("root", None).await;
-        assert!(denied(anyone.read_latest(oid).await).contains("users"));
+        assert!(expect_denied(anyone.read_latest(oid).await).contains("users"));
         let root = world.cluster("root").await.unwrap();
         assert_eq!(root.get(oid).await.unwrap().unwrap().data, "first");
         create(&root, "second").await.unwrap();

@@ -14,7 +14,7 @@ use wire::proto::account::SetPassword;
 use wire::proto::account::administer::Action;
 use wire::transport::tls::{ClientFiles, ClientVerification, ServerFiles};
 
-use super::denied;
+use super::expect_denied;
 use super::world::{World, run};
 
 /// A certificate authority, and the files of the certificates that it has issued.
@@ -98,14 +98,16 @@ fn certificates_and_passwords_identify_processes_and_users_over_tls() {
         options.tls = Some(authority.client(Some(authority.issue("root"))));
         let at_meta = AdminClient::connect_with(&World::url(world.meta.addresses()), options).await.unwrap();
         at_meta.administer(forget()).await.unwrap();
-        denied(connect(trusting(), Some(("ann", "wrong"))).await);
-        denied(connect(trusting(), None).await);
-        denied(connect(Some(authority.client(Some(authority.issue("unknown")))), None).await);
+        expect_denied(connect(trusting(), Some(("ann", "wrong"))).await);
+        expect_denied(connect(trusting(), None).await);
+        expect_denied(connect(Some(authority.client(Some(authority.issue("unknown")))), None).await);
         // With another authority, neither side trusts the other.
         let other = Authority::new();
-        assert!(denied(connect(Some(other.client(None)), Some(("ann", "right one"))).await).contains("authority"));
+        assert!(
+            expect_denied(connect(Some(other.client(None)), Some(("ann", "right one"))).await).contains("authority")
+        );
         let both = ClientFiles { ca: authority.ca(), identity: Some(other.issue("ann")), name: None };
-        denied(connect(Some(tls::Client::load(both).unwrap()), None).await);
+        expect_denied(connect(Some(tls::Client::load(both).unwrap()), None).await);
         // A client without TLS at a TLS port, and the reverse.
         let plain = World::url(world.peer.addresses()).replace("mortars://", "mortar://");
         let refused = AdminClient::connect(&plain).await.unwrap_err();
@@ -138,13 +140,13 @@ fn members_of_a_redirector_are_not_admitted_by_its_certificate() {
                     credentials.map(|(user, password)| Credentials { user: user.into(), password: password.into() });
                 AdminClient::connect_with(&World::url(redirector.addresses()), options).await
             };
-            denied(connect(None, None).await);
-            denied(connect(None, Some(("", "a guess"))).await);
-            denied(connect(None, Some(("ann", "wrong"))).await);
+            expect_denied(connect(None, None).await);
+            expect_denied(connect(None, Some(("", "a guess"))).await);
+            expect_denied(connect(None, Some(("ann", "wrong"))).await);
             // It cannot pass on a certificate.
-            denied(connect(Some("ann"), None).await);
+            expect_denied(connect(Some("ann"), None).await);
             let ann = connect(None, Some(("ann", "right one"))).await.unwrap();
-            denied(ann.create_space("more").await);
+            expect_denied(ann.create_space("more").await);
             redirector.shutdown().await.unwrap();
         }
     });

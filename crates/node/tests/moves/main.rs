@@ -112,7 +112,7 @@ async fn moves_lose_no_updates_of_concurrent_clients() {
     let created = tokio::spawn(create(world.client(1).await, end.clone()));
     for _ in 0..9 {
         for node in &nodes {
-            let (at, _) = world.placed(*node);
+            let (at, _) = world.placement(*node);
             world.begin_move(*node, at % 3 + 1).await;
         }
         world.wait_for_moves(&nodes).await;
@@ -168,7 +168,7 @@ async fn move_continues_after_a_restart_of_a_brick() {
     }
     let created = tokio::spawn(create(world.client(1).await, end.clone()));
     for round in 0..8_usize {
-        let (from, _) = world.placed(node);
+        let (from, _) = world.placement(node);
         let to = from % 2 + 1;
         world.begin_move(node, to).await;
         time::sleep(Duration::from_millis(round as u64 / 2 * 6)).await;
@@ -177,7 +177,7 @@ async fn move_continues_after_a_restart_of_a_brick() {
         time::sleep(Duration::from_millis(20)).await;
         world.start_brick(stopped).await;
         world.wait_for_moves(&[node]).await;
-        assert_eq!(world.placed(node).0, to);
+        assert_eq!(world.placement(node).0, to);
         let sum: i64 = balances(&cluster, &accounts).await.iter().sum();
         assert_eq!(sum, 40 * BALANCE);
     }
@@ -225,7 +225,7 @@ async fn values_stay_unique_over_moves() {
     let mut moves = 0;
     while moves < 2 || claims.iter().any(|claim| !claim.is_finished()) {
         for node in &nodes {
-            world.begin_move(*node, world.placed(*node).0 % 2 + 1).await;
+            world.begin_move(*node, world.placement(*node).0 % 2 + 1).await;
         }
         world.wait_for_moves(&nodes).await;
         moves += 1;
@@ -250,7 +250,7 @@ async fn cancelled_move_leaves_the_node_at_its_brick() {
     let cluster = world.client(0).await;
     let accounts = open_accounts(&cluster, 4).await;
     let node = cluster.nodes()[0];
-    let (from, _) = world.placed(node);
+    let (from, _) = world.placement(node);
     let to = from % 2 + 1;
     // The target brick is stopped, so the node stays sealed.
     world.stop_brick(to as usize - 1).await;
@@ -258,11 +258,11 @@ async fn cancelled_move_leaves_the_node_at_its_brick() {
     world.editor().seal(node, catalog::BrickId(to)).await.unwrap();
     world.editor().cancel_move(node).await.unwrap();
     assert_eq!(balances(&cluster, &accounts).await, [BALANCE; 4]);
-    assert_eq!(world.placed(node), (from, None));
+    assert_eq!(world.placement(node), (from, None));
     world.start_brick(to as usize - 1).await;
     world.begin_move(node, to).await;
     world.wait_for_moves(&[node]).await;
-    assert_eq!(world.placed(node), (to, None));
+    assert_eq!(world.placement(node), (to, None));
     assert_eq!(balances(&cluster, &accounts).await, [BALANCE; 4]);
     world.end().await;
 }
@@ -273,7 +273,7 @@ async fn peer_server_reports_what_the_new_brick_has_copied() {
     let cluster = world.client(0).await;
     let accounts = open_accounts(&cluster, 4).await;
     let node = cluster.nodes()[0];
-    let to = world.placed(node).0 % 2 + 1;
+    let to = world.placement(node).0 % 2 + 1;
     world.begin_move(node, to).await;
     world.wait_for_moves(&[node]).await;
     // The new brick serves the node.
@@ -323,10 +323,10 @@ async fn contents_that_grow_are_moved_whole() {
         appenders.push(tokio::spawn(append(world.client(1).await, growing, client, end.clone())));
     }
     for round in 0..4 {
-        let (from, _) = world.placed(node);
+        let (from, _) = world.placement(node);
         world.begin_move(node, 3 - from).await;
         world.wait_for_moves(&[node]).await;
-        assert_eq!(world.placed(node).0, 3 - from, "move {round}");
+        assert_eq!(world.placement(node).0, 3 - from, "move {round}");
     }
     end.store(true, Ordering::Relaxed);
     let mut expected = Vec::new();

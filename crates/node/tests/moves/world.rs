@@ -113,7 +113,7 @@ impl World {
     }
 
     /// The brick of a logical node, and the phase of its move.
-    pub(crate) fn placed(&self, node: NodeId) -> (u32, Option<MovePhase>) {
+    pub(crate) fn placement(&self, node: NodeId) -> (u32, Option<MovePhase>) {
         let catalog = self.cluster_view.catalog().unwrap();
         let placed = catalog.node_placement(node).unwrap();
         (placed.brick.0, placed.moving.map(|moving| moving.phase))
@@ -131,8 +131,8 @@ impl World {
     /// If that takes a minute.
     pub(crate) async fn wait_for_moves(&self, nodes: &[NodeId]) {
         let begun = Instant::now();
-        while nodes.iter().any(|node| self.placed(*node).1.is_some()) {
-            let places: Vec<_> = nodes.iter().map(|node| (node, self.placed(*node))).collect();
+        while nodes.iter().any(|node| self.placement(*node).1.is_some()) {
+            let places: Vec<_> = nodes.iter().map(|node| (node, self.placement(*node))).collect();
             assert!(begun.elapsed() < MOVE_TIMEOUT, "logical nodes still move: {places:?}");
             time::sleep(Duration::from_millis(1)).await;
         }

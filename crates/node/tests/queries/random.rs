@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::guards::index;
-use super::world::{PERSON, Person, STUDENT, World, create, expect_committed, expected, object, parse, person};
+use super::world::{PERSON, Person, STUDENT, World, create, expect_committed, expected_rows, object, parse, person};
 
 const NAMES: [&str; 6] = ["Ann", "Anna", "Bob", "Cid", "ann", ""];
 const CITIES: [&str; 3] = ["Rome", "Oslo", "Bonn"];
@@ -91,7 +91,7 @@ fn random_query(rng: &mut StdRng) -> Query {
 }
 
 /// Sorts the rows, unless the query orders them.
-fn sorted(query: &Query, mut rows: Vec<Row>) -> Vec<Row> {
+fn normalize_order(query: &Query, mut rows: Vec<Row>) -> Vec<Row> {
     if query.order.is_empty() {
         rows.sort_by_key(|row| format!("{row:?}"));
     }
@@ -102,12 +102,12 @@ async fn compare(world: &World, cluster: &Client, objects: &BTreeMap<Oid, Object
     let schema = world.cluster_view.schema(cluster.space()).unwrap();
     for _ in 0..count {
         let query = random_query(rng);
-        let expected = expected(&schema.classes, &query, objects).map(|rows| sorted(&query, rows));
+        let expected = expected_rows(&schema.classes, &query, objects).map(|rows| normalize_order(&query, rows));
         let asked = match cluster.query(&query).await {
             Ok(rows) => rows.all().await,
             Err(error) => Err(error),
         };
-        match (asked.map(|rows| sorted(&query, rows)), expected) {
+        match (asked.map(|rows| normalize_order(&query, rows)), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{query}"),
             (Err(found), Err(expected)) => assert_eq!(found.kind(), expected.kind(), "{query}"),
             (found, expected) => panic!("{query}: {found:?} instead of {expected:?}"),
@@ -213,9 +213,9 @@ async fn compare_in_transactions(world: &World, cluster: &Client, before: &BTree
         }
         for _ in 0..20 {
             let query = random_query(rng);
-            let expected = expected(&schema.classes, &query, &objects).unwrap();
+            let expected = expected_rows(&schema.classes, &query, &objects).unwrap();
             let found = t.query(&query).await.unwrap().all().await.unwrap();
-            assert_eq!(sorted(&query, found), sorted(&query, expected), "{query}");
+            assert_eq!(normalize_order(&query, found), normalize_order(&query, expected), "{query}");
         }
         t.abort();
     }

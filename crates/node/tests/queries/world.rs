@@ -183,7 +183,11 @@ pub(crate) fn parse(text: &str) -> Query {
 }
 
 /// Evaluates a query over these objects, without bricks, indexes or streams.
-pub(crate) fn expected(schema: &Schema, query: &Query, objects: &BTreeMap<Oid, Object>) -> model::Result<Vec<Row>> {
+pub(crate) fn expected_rows(
+    schema: &Schema,
+    query: &Query,
+    objects: &BTreeMap<Oid, Object>,
+) -> model::Result<Vec<Row>> {
     let plan = Arc::new(query.check(schema)?.plan(schema, &[]));
     let mut run = QueryRun::new(plan.clone());
     for (oid, object) in objects {

@@ -306,7 +306,7 @@ fn everything_else_is_forwarded() {
 }
 
 /// The redirectors of a group with their members, in the order in which clients try them.
-async fn registered(world: &World, group: &str) -> Vec<(String, u64)> {
+async fn list_redirectors(world: &World, group: &str) -> Vec<(String, u64)> {
     let admin = world.client("", "").await.unwrap();
     let found = admin.redirectors(group).await.unwrap();
     found.into_iter().map(|redirector| (redirector.addresses[0].clone(), redirector.counts.members)).collect()
@@ -382,9 +382,9 @@ fn clients_of_a_group_meet_at_the_first_redirector_that_lives() {
         }
         redirectors.sort_by_key(|redirector| redirector.addresses()[0].to_string());
         let at: Vec<String> = redirectors.iter().map(|redirector| redirector.addresses()[0].to_string()).collect();
-        let members = async || registered(&world, "shed").await;
+        let members = async || list_redirectors(&world, "shed").await;
         wait_until("both are registered", async || members().await.len() == 2).await;
-        assert_eq!(registered(&world, "attic").await, []);
+        assert_eq!(list_redirectors(&world, "attic").await, []);
         let (one, other) = (join("shed", &world).await, join("shed", &world).await);
         let oids = create(&one, 30).await;
         read_all(&other, &oids).await;

@@ -126,7 +126,7 @@ impl<A: Clone, T: Clone + Hash> Brick<A, T> {
     }
 
     /// The answer of a node, as the coordinator of a joint request takes it: as it is, unless a bug is planted.
-    pub(super) fn heard_vote(&mut self, node: NodeId, answer: Answer) -> Answer {
+    pub(super) fn receive_vote(&mut self, node: NodeId, answer: Answer) -> Answer {
         let txn = answer.txn();
         if self.finishing.get(&txn).is_none_or(|one| one.joint_until().is_none()) {
             return answer;

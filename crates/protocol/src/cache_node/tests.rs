@@ -182,10 +182,10 @@ fn fetch(
 ) -> Result<(HolderId, FetchId), FetchId> {
     node.outputs().clear();
     node.handle_up(NODE, holder, Up::Fetch { page, fetch: FetchId(5), have: None }, now).unwrap();
-    fetched_from(node)
+    fetch_source(node)
 }
 
-fn fetched_from(node: &mut CacheNode<u8, u64>) -> Result<(HolderId, FetchId), FetchId> {
+fn fetch_source(node: &mut CacheNode<u8, u64>) -> Result<(HolderId, FetchId), FetchId> {
     let asked = node.outputs().into_iter().find_map(|output| match output {
         Output::Down(_, helper, Down::Help { help, .. }) => Some(Ok((helper, help))),
         Output::Up(_, _, Up::Fetch { fetch, .. }) => Some(Err(fetch)),
@@ -227,7 +227,7 @@ fn forged_copy_reaches_no_other_holder_and_its_giver_is_not_asked_again() {
             continue;
         }
         // The page comes from the node above.
-        let above = fetched_from(&mut node).unwrap_err();
+        let above = fetch_source(&mut node).unwrap_err();
         node.handle_down(NODE, ABOVE, Down::Fetched { page: PAGE, fetch: above, reply: Page::Page(image(5)) }, 1_005);
         assert_eq!(pages_sent(&mut node, HolderId(8)), [image(5)]);
         assert_eq!((node.counts().forged, node.counts().helped), (1, 0));
@@ -260,7 +260,7 @@ fn holder_that_does_not_help_in_time_is_not_asked_for_a_while() {
         fetch(&mut node, HolderId(8), PAGE, begun).unwrap();
         let late = node.deadline().unwrap();
         node.poll(late);
-        let above = fetched_from(&mut node).unwrap_err();
+        let above = fetch_source(&mut node).unwrap_err();
         node.handle_down(NODE, ABOVE, Down::Fetched { page: PAGE, fetch: above, reply: Page::Page(image(5)) }, late);
         assert_eq!(fetch(&mut node, HolderId(8), OTHER, late).is_ok(), bug.is_some());
     }

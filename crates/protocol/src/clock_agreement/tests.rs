@@ -95,7 +95,7 @@ impl Cluster {
         self.processes[number].agreement.verdict()
     }
 
-    fn trusted(&self) -> Vec<usize> {
+    fn trusted_processes(&self) -> Vec<usize> {
         let all = 0..self.processes.len();
         all.filter(|number| matches!(self.verdict(*number), ClockVerdict::Trusted(_))).collect()
     }
@@ -119,11 +119,11 @@ fn one_wrong_clock_is_refused_and_the_others_go_on() {
         for number in 0..4 {
             let mut cluster = Cluster::new(&[0; 4]);
             cluster.run(3, &[]);
-            assert_eq!(cluster.trusted(), [0, 1, 2, 3]);
+            assert_eq!(cluster.trusted_processes(), [0, 1, 2, 3]);
             cluster.set(number, wrong);
             cluster.run(2, &[]);
             let others: Vec<usize> = (0..4).filter(|other| *other != number).collect();
-            assert_eq!(cluster.trusted(), others, "{wrong} at {number}");
+            assert_eq!(cluster.trusted_processes(), others, "{wrong} at {number}");
             assert_eq!(cluster.verdict(number), ClockVerdict::Refused(wrong));
             assert!(
                 (0..4).all(|number| cluster.ahead(number).abs() <= 10),
@@ -131,7 +131,7 @@ fn one_wrong_clock_is_refused_and_the_others_go_on() {
             );
             cluster.set(number, 0);
             cluster.run(2, &[]);
-            assert_eq!(cluster.trusted(), [0, 1, 2, 3], "{wrong} at {number}");
+            assert_eq!(cluster.trusted_processes(), [0, 1, 2, 3], "{wrong} at {number}");
         }
     }
 }
@@ -141,31 +141,31 @@ fn clock_that_is_wrong_at_its_start_is_refused() {
     let mut cluster = Cluster::new(&[0, 0, HOUR, 0]);
     assert_eq!(cluster.verdict(2), ClockVerdict::Unknown);
     cluster.run(3, &[]);
-    assert_eq!(cluster.trusted(), [0, 1, 3]);
+    assert_eq!(cluster.trusted_processes(), [0, 1, 3]);
     let _bug = plant(Bug::ServesUncompared);
     let cluster = Cluster::new(&[0, 0, HOUR, 0]);
-    assert!(cluster.trusted().contains(&2), "the bug is noticed: a clock counts that was not compared");
+    assert!(cluster.trusted_processes().contains(&2), "the bug is noticed: a clock counts that was not compared");
 }
 
 #[test]
 fn small_differences_are_allowed() {
     let mut cluster = Cluster::new(&[0, 2_000, -2_000, 4_000]);
     cluster.run(3, &[]);
-    assert_eq!(cluster.trusted(), [0, 1, 2, 3]);
+    assert_eq!(cluster.trusted_processes(), [0, 1, 2, 3]);
 }
 
 #[test]
 fn clock_of_the_meta_server_decides_where_no_majority_agrees() {
     let mut cluster = Cluster::new(&[0, HOUR]);
     cluster.run(3, &[]);
-    assert_eq!(cluster.trusted(), [0]);
+    assert_eq!(cluster.trusted_processes(), [0]);
     let mut cluster = Cluster::new(&[HOUR, 0, 0, HOUR]);
     cluster.run(3, &[]);
-    assert_eq!(cluster.trusted(), [0, 3]);
+    assert_eq!(cluster.trusted_processes(), [0, 3]);
     let _bug = plant(Bug::MinorityBelieved);
     let mut cluster = Cluster::new(&[HOUR, 0, 0, HOUR]);
     cluster.run(3, &[]);
-    assert_ne!(cluster.trusted(), [0, 3], "the bug is noticed");
+    assert_ne!(cluster.trusted_processes(), [0, 3], "the bug is noticed");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn clock_of_a_process_that_is_gone_is_forgotten() {
     let clocks = [0, 0, HOUR, HOUR, HOUR];
     let mut cluster = Cluster::new(&clocks);
     cluster.run(3, &[]);
-    assert_eq!(cluster.trusted(), [2, 3, 4]);
+    assert_eq!(cluster.trusted_processes(), [2, 3, 4]);
     let gone = [3, 4];
     cluster.run(11, &gone);
     assert_eq!((cluster.verdict(0), cluster.verdict(1)), (ClockVerdict::Trusted(0), ClockVerdict::Trusted(0)));
@@ -206,7 +206,7 @@ fn clock_whose_measurement_takes_too_long_does_not_count() {
     let slow = || {
         let mut cluster = Cluster { way: 8_000, back: 0, ..Cluster::new(&[0, 0, 0]) };
         cluster.run(3, &[]);
-        cluster.trusted()
+        cluster.trusted_processes()
     };
     assert_eq!(slow(), [0], "nothing was compared");
     let _bug = plant(Bug::DistantSampleTaken);
@@ -218,7 +218,7 @@ fn clock_that_may_be_wrong_by_half_the_skew_counts() {
     let trusted = |way| {
         let mut cluster = Cluster { way, back: 0, ..Cluster::new(&[0, 0, 0]) };
         cluster.run(3, &[]);
-        cluster.trusted()
+        cluster.trusted_processes()
     };
     assert_eq!(trusted(SKEW_MS), [0, 1, 2]);
     assert_eq!(trusted(SKEW_MS + 1), [0]);
@@ -257,7 +257,7 @@ fn time_does_not_jump_back_when_all_clocks_do() {
             cluster.set(number, 0);
             cluster.run(3, &[]);
         }
-        assert_eq!(cluster.trusted(), [0, 1, 2, 3]);
+        assert_eq!(cluster.trusted_processes(), [0, 1, 2, 3]);
         let ahead: Vec<i64> = (0..4).map(|number| cluster.ahead(number)).collect();
         // A process that is restarted learns what time it is.
         cluster.processes[3].agreement =
@@ -309,7 +309,7 @@ fn meta_server_that_starts_again_with_a_wrong_clock_outvotes_no_process() {
             }
         }
         cluster.run(2, &[]);
-        cluster.trusted()
+        cluster.trusted_processes()
     };
     assert_eq!(restart(), [1, 2, 3]);
     let _bug = plant(Bug::HeardDropped);
@@ -322,7 +322,7 @@ fn processes_of_one_machine_count_once() {
         // Three processes of a machine, whose clock is wrong, and one of each of two others.
         let mut cluster = Cluster::new(&[HOUR, HOUR, HOUR, 0, 0]).on_one_machine(&[0, 1, 2]);
         cluster.run(3, &[]);
-        cluster.trusted()
+        cluster.trusted_processes()
     };
     assert_eq!(run(), [3, 4]);
     let bug = plant(Bug::MachineCountsOften);
@@ -334,7 +334,7 @@ fn processes_of_one_machine_count_once() {
     for number in 0..4 {
         cluster.set(number, -HOUR);
         cluster.read(number);
-        assert_eq!(cluster.trusted(), [0, 1, 2, 3]);
+        assert_eq!(cluster.trusted_processes(), [0, 1, 2, 3]);
     }
 }
 
@@ -377,7 +377,7 @@ fn time_goes_back_slowly_by_however_little_clocks_go_back() {
 fn meta_server_with_a_wrong_clock_tells_no_process_its_time() {
     let mut cluster = Cluster::new(&[HOUR, 0, 0]);
     cluster.run(3, &[]);
-    assert_eq!(cluster.trusted(), [1, 2]);
+    assert_eq!(cluster.trusted_processes(), [1, 2]);
     assert!((1..3).all(|number| cluster.ahead(number).abs() <= 10));
 }
 

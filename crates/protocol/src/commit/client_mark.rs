@@ -80,7 +80,7 @@ impl ClientMarks {
     }
 
     /// The position of the record by which the outcome of a transaction was heard, if it was.
-    pub(super) fn heard_at(&self, txn: TxnId) -> Option<u64> {
+    pub(super) fn heard_position(&self, txn: TxnId) -> Option<u64> {
         let (mark, position) = self.marks.get(&txn.client)?;
         (mark.has_heard(txn.start) && !planted(Bug::HeardIsUnknown)).then_some(*position)
     }
@@ -138,6 +138,6 @@ mod tests {
         assert!(!marks.has_old(at(8)) && marks.remove_old(at(8)).is_empty());
         assert!(marks.has_old(at(9)));
         assert_eq!(marks.remove_old(at(9)), [ClientId(1)]);
-        assert_eq!(marks.heard_at(TxnId { start: at(1), client: ClientId(1) }), None);
+        assert_eq!(marks.heard_position(TxnId { start: at(1), client: ClientId(1) }), None);
     }
 }

@@ -358,13 +358,13 @@ impl<T: Clone> Coordinator<T> {
         }
         self.soon.clear();
         self.repeat = self.repeat_at(now);
-        out.extend(self.unanswered().map(|node| Output::Repeat(node, self.question(node))));
+        out.extend(self.unanswered_participants().map(|node| Output::Repeat(node, self.question(node))));
     }
 
     /// Asks all participants that have not answered the question that is to be asked now.
     fn ask(&mut self, now: Ms, out: &mut Vec<Output<T>>) {
         self.repeat = self.repeat_at(now);
-        out.extend(self.unanswered().map(|node| Output::Send(node, self.question(node))));
+        out.extend(self.unanswered_participants().map(|node| Output::Send(node, self.question(node))));
     }
 
     /// The question to a participant was not sent, or has to be asked again: it is, as if sending it took no time.
@@ -393,14 +393,8 @@ impl<T: Clone> Coordinator<T> {
     }
 
     /// Participants with an unanswered question.
-    pub fn unanswered(&self) -> impl Iterator<Item = NodeId> {
+    pub fn unanswered_participants(&self) -> impl Iterator<Item = NodeId> {
         let stages = self.stages.iter().filter(|(_, stage)| self.is_unanswered(**stage));
-        stages.map(|(node, _)| *node)
-    }
-
-    /// Participants that have not acknowledged an outcome.
-    pub fn unacknowledged(&self) -> impl Iterator<Item = NodeId> {
-        let stages = self.stages.iter().filter(|(_, stage)| !self.is_over(**stage));
         stages.map(|(node, _)| *node)
     }
 

@@ -455,8 +455,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 
     /// Prepared transactions with all their participants. Their coordinators may be gone.
-    pub fn prepared(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
-        self.validator.prepared().filter_map(|txn| match self.transactions.get(&txn)? {
+    pub fn prepared_txns(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
+        self.validator.prepared_txns().filter_map(|txn| match self.transactions.get(&txn)? {
             TxnState::Prepared { participants, .. } => Some((txn, &participants[..])),
             _ => None,
         })
@@ -482,7 +482,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// The entries of collections that prepared transactions change, and committed ones that are not durable yet.
     pub fn unsettled_entries(&self) -> impl Iterator<Item = &Entry> {
-        let prepared = self.validator.prepared().filter_map(|txn| match self.transactions.get(&txn)? {
+        let prepared = self.validator.prepared_txns().filter_map(|txn| match self.transactions.get(&txn)? {
             TxnState::Prepared { part, .. } => Some(&part.entries),
             _ => None,
         });
@@ -496,7 +496,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// Whether any transaction is prepared, or its end is not durable yet.
     #[must_use]
     pub fn has_prepared(&self) -> bool {
-        self.validator.prepared().next().is_some()
+        self.validator.prepared_txns().next().is_some()
     }
 
     /// Whether a transaction holds an object so that no other one can lock it in this mode.
@@ -520,7 +520,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Some(TxnState::Ended { participants, .. }) => !participants.is_empty(),
             Some(TxnState::Marked { .. }) | None => false,
         };
-        self.validator.prepared().filter(is_shared).any(|txn| self.validator.is_written_by(txn, oid))
+        self.validator.prepared_txns().filter(is_shared).any(|txn| self.validator.is_written_by(txn, oid))
     }
 
     /// Checks the invariants.

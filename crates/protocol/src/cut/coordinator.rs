@@ -188,7 +188,7 @@ mod tests {
     const RUN: Run = Run(7);
     const LASTED: HoldReport = HoldReport { run: RUN, lasted: true };
 
-    fn begun() -> CutCoordinator<u32> {
+    fn begin_cut() -> CutCoordinator<u32> {
         let mut cut = CutCoordinator::begin(CutNumber(1), [1, 2], 1_000, 0);
         assert_eq!(outputs(&mut cut), [CutOutput::Hold(1), CutOutput::Hold(2)]);
         cut
@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn all_hold() -> CutCoordinator<u32> {
-        let mut cut = begun();
+        let mut cut = begin_cut();
         cut.handle_held(1, RUN);
         assert!(outputs(&mut cut).is_empty());
         cut.handle_held(2, RUN);
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_cut_that_fails_releases_all() {
-        let mut cut = begun();
+        let mut cut = begin_cut();
         cut.handle_held(1, RUN);
         cut.handle_refused(2);
         assert_eq!(cut.outcome(), Some(&CutOutcome::Failed(CutFailure::Refused(2))));
@@ -254,7 +254,7 @@ mod tests {
         cut.abandon();
         assert_eq!(cut.outcome(), Some(&CutOutcome::Failed(CutFailure::Abandoned)));
         assert_eq!(outputs(&mut cut), [CutOutput::Release(1), CutOutput::Release(2)]);
-        let mut cut = begun();
+        let mut cut = begin_cut();
         cut.handle_held(2, RUN);
         cut.poll(999);
         assert_eq!(cut.outcome(), None);

@@ -35,9 +35,9 @@ fn change_is_settled_when_all_holders_have_acknowledged_it() {
     directory.mark_changed(page(7), at(9), 0);
     directory.acknowledge(B, page(7), at(9));
     // A has acknowledged 5 but not 9.
-    assert_eq!(directory.settled(page(7)), Some(at(5)));
+    assert_eq!(directory.settled_version(page(7)), Some(at(5)));
     directory.acknowledge(A, page(7), at(9));
-    assert_eq!(directory.settled(page(7)), None);
+    assert_eq!(directory.settled_version(page(7)), None);
 }
 
 #[test]

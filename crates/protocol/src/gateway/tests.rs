@@ -324,10 +324,10 @@ fn commit(gateway: &mut Gateway<u8, u64>, nodes: &[u32]) -> Vec<(u32, bool)> {
     };
     let parts = nodes.iter().map(part).collect();
     gateway.handle_call(1, txn(1), Call::Commit { parts, creates: false }, 1_000).unwrap();
-    asked(gateway)
+    sent_requests(gateway)
 }
 
-fn asked(gateway: &mut Gateway<u8, u64>) -> Vec<(u32, bool)> {
+fn sent_requests(gateway: &mut Gateway<u8, u64>) -> Vec<(u32, bool)> {
     let asked = gateway.outputs().filter_map(|output| match output {
         Output::Ask(node, request) => Some((node.0, matches!(request, Request::Joint { .. }))),
         _ => None,
@@ -343,7 +343,7 @@ fn nodes_of_one_brick_get_one_message() {
     let mut gateway = gateway_of_two_bricks();
     let reads = [1, 2].map(|node| (NodeId(node), ReadList::default())).into();
     gateway.handle_call(1, txn(1), Call::Check { reads, seen: HlcTimestamp::ZERO }, 1_000).unwrap();
-    assert_eq!(asked(&mut gateway), [(1, true)]);
+    assert_eq!(sent_requests(&mut gateway), [(1, true)]);
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn joint_request_is_repeated_to_each_node() {
     let mut gateway = gateway_of_two_bricks();
     commit(&mut gateway, &[1, 2]);
     gateway.poll(1_000 + REPEAT_MS);
-    assert_eq!(asked(&mut gateway), [(1, false), (2, false)]);
+    assert_eq!(sent_requests(&mut gateway), [(1, false), (2, false)]);
 }
 
 #[test]

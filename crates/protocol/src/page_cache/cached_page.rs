@@ -42,7 +42,7 @@ impl<T: Clone> CachedPage<T> {
     pub(super) fn lookup_derived(&self, slot: u16) -> (Lookup<'_, T>, Option<&DerivedValue>) {
         let Some(object) = self.slots.get(slot) else { return (Lookup::Absent, None) };
         match &object.value {
-            Some(value) => (Lookup::Value(value), object.derived()),
+            Some(value) => (Lookup::Value(value), object.derived_value()),
             None => (Lookup::Miss, None),
         }
     }

@@ -93,7 +93,7 @@ impl<T> Slots<T> {
 
 impl<T> CachedObject<T> {
     /// The derived value.
-    pub(super) fn derived(&self) -> Option<&DerivedValue> {
+    pub(super) fn derived_value(&self) -> Option<&DerivedValue> {
         self.derived.as_ref()
     }
 
@@ -108,11 +108,11 @@ mod tests {
 
     use super::*;
 
-    fn derived(bytes: usize) -> DerivedValue {
+    fn derive(bytes: usize) -> DerivedValue {
         DerivedValue { value: Arc::new(bytes), bytes }
     }
 
-    fn listed(slots: &Slots<u64>) -> Vec<(u16, Option<u64>)> {
+    fn list(slots: &Slots<u64>) -> Vec<(u16, Option<u64>)> {
         slots.iter().map(|(slot, object)| (slot, object.value)).collect()
     }
 
@@ -126,7 +126,7 @@ mod tests {
         slots.remove(0);
         slots.remove(4);
         let expected = [(1, None), (2, Some(12)), (3, Some(13)), (5, Some(15)), (300, Some(1)), (u16::MAX, Some(2))];
-        assert_eq!(listed(&slots), expected);
+        assert_eq!(list(&slots), expected);
         for slot in 0..=u16::MAX {
             let found = slots.get(slot).map(|object| object.value);
             assert_eq!(found, expected.iter().find(|(listed, _)| *listed == slot).map(|(_, value)| *value));
@@ -137,26 +137,26 @@ mod tests {
     fn derived_value_goes_with_its_object() {
         let mut slots = Slots::new([(0, 10), (1, 11), (2, 12)]);
         for slot in 0..3 {
-            assert!(slots.attach(slot, |_| true, derived(100 + usize::from(slot))));
+            assert!(slots.attach(slot, |_| true, derive(100 + usize::from(slot))));
         }
-        assert!(!slots.attach(3, |_| true, derived(7)) && !slots.attach(2, |value| *value == 11, derived(7)));
+        assert!(!slots.attach(3, |_| true, derive(7)) && !slots.attach(2, |value| *value == 11, derive(7)));
         assert_eq!(slots.derived_bytes(), 303);
         slots.set(0, Some(20));
         slots.remove(1);
-        assert!(slots.get(0).is_some_and(|object| object.derived().is_none()));
+        assert!(slots.get(0).is_some_and(|object| object.derived_value().is_none()));
         assert_eq!(slots.derived_bytes(), 102);
         slots.set(2, None);
         assert_eq!(slots.derived_bytes(), 0);
-        assert!(!slots.attach(2, |_| true, derived(7)), "an invalid object has no value to derive from");
+        assert!(!slots.attach(2, |_| true, derive(7)), "an invalid object has no value to derive from");
     }
 
     #[test]
     fn derived_values_are_dropped_together() {
         let mut slots = Slots::new([(0, 10), (1, 11)]);
-        assert!(slots.attach(0, |_| true, derived(1)) && slots.attach(0, |_| true, derived(2)));
+        assert!(slots.attach(0, |_| true, derive(1)) && slots.attach(0, |_| true, derive(2)));
         assert_eq!(slots.derived_bytes(), 2);
         slots.drop_derived();
-        assert_eq!((slots.derived_bytes(), slots.get(0).and_then(CachedObject::derived).is_none()), (0, true));
-        assert_eq!(listed(&slots), [(0, Some(10)), (1, Some(11))]);
+        assert_eq!((slots.derived_bytes(), slots.get(0).and_then(CachedObject::derived_value).is_none()), (0, true));
+        assert_eq!(list(&slots), [(0, Some(10)), (1, Some(11))]);
     }
 }

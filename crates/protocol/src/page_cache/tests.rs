@@ -75,7 +75,7 @@ fn message_about_a_read_object_dooms_the_transaction() {
     cache.begin(ME);
     cache.read(ME, oid(1));
     let _ = cache.invalidate(message(4, 5, &[1]), Some(values(&[1], 5)));
-    assert_eq!(cache.doomed(ME), Some(oid(1)));
+    assert_eq!(cache.conflicting_object(ME), Some(oid(1)));
     assert_eq!(cache.finish(ME), Err(Some(oid(1))));
 }
 
@@ -331,14 +331,14 @@ fn touched_guard_is_a_hole_until_its_page_is_fetched_again() {
     assert_eq!(cache.read(ME, oid(9)), Lookup::Absent);
     // The same holds if the message contains new states of other objects.
     cache.invalidate(message(4, 5, &[1, 9]), Some(values(&[1], 7)));
-    assert_eq!(cache.doomed(ME), Some(oid(9)));
+    assert_eq!(cache.conflicting_object(ME), Some(oid(9)));
     assert_eq!((cache.lookup(oid(9)), cache.complete_page(PAGE)), (Lookup::Miss, None));
     fetch(&mut cache, 5, &[(1, 7)]);
     assert_eq!(cache.lookup(oid(9)), Lookup::Absent);
 }
 
 /// The value that is derived from an object, if a transaction that begins now reads it.
-fn derived(cache: &mut PageCache<u64>, slot: u16) -> Option<u64> {
+fn read_derived_value(cache: &mut PageCache<u64>, slot: u16) -> Option<u64> {
     cache.begin(ME);
     let derived = cache.read_derived(ME, oid(slot)).1.and_then(|derived| derived.value.downcast_ref::<u64>().copied());
     assert_eq!(cache.read_count(ME), usize::from(matches!(cache.lookup(oid(slot)), Lookup::Value(_) | Lookup::Absent)));
@@ -359,11 +359,11 @@ fn cache_with_derived() -> PageCache<u64> {
 #[test]
 fn derived_value_ends_with_the_state_of_its_object() {
     let mut cache = cache_with_derived();
-    assert_eq!([1, 2, 3].map(|slot| derived(&mut cache, slot)), [Some(1), Some(2), Some(3)]);
+    assert_eq!([1, 2, 3].map(|slot| read_derived_value(&mut cache, slot)), [Some(1), Some(2), Some(3)]);
     // An invalidation, and an update, which is out of order.
     cache.invalidate(message(4, 5, &[1]), None);
     cache.invalidate(message(6, 7, &[2]), Some(values(&[2], 7)));
-    assert_eq!([1, 2, 3].map(|slot| derived(&mut cache, slot)), [None, None, Some(3)]);
+    assert_eq!([1, 2, 3].map(|slot| read_derived_value(&mut cache, slot)), [None, None, Some(3)]);
     assert_eq!(cache.derived_bytes(PAGE), 10);
     let value = || DerivedValue { value: Arc::new(9_u64), bytes: 10 };
     assert_eq!(cache.attach(oid(1), |_| true, value()), None, "the object is invalid");
@@ -371,7 +371,7 @@ fn derived_value_ends_with_the_state_of_its_object() {
     assert_eq!(cache.attach(oid(9), |_| true, value()), None, "there is no such object");
     // Another copy has no values.
     fetch(&mut cache, 7, &[(1, 7), (2, 7), (3, 4)]);
-    assert_eq!(derived(&mut cache, 3), None);
+    assert_eq!(read_derived_value(&mut cache, 3), None);
     assert_eq!(cache.derived_bytes(PAGE), 0);
 }
 
@@ -381,21 +381,21 @@ fn derived_value_of_an_object_ends_with_an_own_write_of_it() {
     cache.begin(txn(900));
     assert!(cache.write(txn(900), oid(1), ObjectState::Value(9)));
     assert!(cache.read_derived(txn(900), oid(1)).1.is_none(), "a transaction sees its own write");
-    assert_eq!(derived(&mut cache, 1), Some(1), "others see it after the commit");
+    assert_eq!(read_derived_value(&mut cache, 1), Some(1), "others see it after the commit");
     cache.finish(txn(900)).unwrap();
     cache.handle_outcome(txn(900), Some(HlcTimestamp::at(5)));
-    assert_eq!([1, 2].map(|slot| derived(&mut cache, slot)), [None, Some(2)]);
+    assert_eq!([1, 2].map(|slot| read_derived_value(&mut cache, slot)), [None, Some(2)]);
 }
 
 #[test]
 fn derived_values_return_with_a_copy_that_is_still_current() {
     let mut cache = cache_with_derived();
     cache.suspend(PAGE.node);
-    assert_eq!(derived(&mut cache, 1), None);
+    assert_eq!(read_derived_value(&mut cache, 1), None);
     let (id, _) = cache.fetch(PAGE).unwrap();
     assert!(cache.handle_fetched(PAGE, id, FetchReply::Current));
-    assert_eq!(derived(&mut cache, 1), Some(1));
+    assert_eq!(read_derived_value(&mut cache, 1), Some(1));
     cache.drop_derived(PAGE);
-    assert_eq!((derived(&mut cache, 1), cache.derived_bytes(PAGE)), (None, 0));
+    assert_eq!((read_derived_value(&mut cache, 1), cache.derived_bytes(PAGE)), (None, 0));
     assert!(matches!(cache.lookup(oid(1)), Lookup::Value(4)));
 }

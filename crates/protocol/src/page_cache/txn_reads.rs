@@ -196,7 +196,7 @@ mod tests {
         TrackedRead { seen, copy: 1, from: HlcTimestamp(position), until: None }
     }
 
-    fn listed(reads: &TxnReads) -> Vec<(Oid, TrackedRead)> {
+    fn list(reads: &TxnReads) -> Vec<(Oid, TrackedRead)> {
         let mut listed = Vec::new();
         reads.for_each(|oid, read| listed.push((oid, *read)));
         listed
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(reads.record(oid(7, 2, 1), at(1)), Recorded::Consistent);
         assert_eq!(reads.record(oid(3, 9, 1), at(4)), Recorded::NewPage);
         assert_eq!(reads.record(oid(7, 4, 1), at(1)), Recorded::Consistent);
-        let listed = listed(&reads);
+        let listed = list(&reads);
         let expected = [(oid(3, 9, 1), at(4)), (oid(7, 2, 1), at(1)), (oid(7, 2, 2), at(2)), (oid(7, 4, 1), at(1))];
         assert_eq!(listed, expected);
         assert_eq!((reads.len(), reads.latest_from()), (4, Some(HlcTimestamp(4))));
@@ -231,7 +231,7 @@ mod tests {
         let oid = |slot| Oid::new(ClassId(1), page(7), slot);
         let _ = (reads.record(oid(1), at(1)), reads.record(oid(2), at(1)));
         assert_eq!(reads.record(oid(1), at(5)), Recorded::Changed);
-        let listed = listed(&reads);
+        let listed = list(&reads);
         let ended = TrackedRead { until: Some(HlcTimestamp::ZERO), ..at(1) };
         assert_eq!(listed, [(oid(1), ended), (oid(2), at(1))]);
         assert_eq!(reads.first_ended(), Some((HlcTimestamp::ZERO, oid(1))));
@@ -249,7 +249,7 @@ mod tests {
                 *read = at(9);
             }
         });
-        let listed = listed(&reads);
+        let listed = list(&reads);
         assert_eq!(listed, [(oid(0), at(9)), (oid(1), at(9)), (oid(2), at(9)), (oid(3), at(1))]);
         assert_eq!(reads.pages.get(&page(7)).map(|reads| reads.groups.len()), Some(2));
     }

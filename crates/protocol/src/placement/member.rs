@@ -130,7 +130,7 @@ mod tests {
     use super::super::{GroupMember, MemberId};
     use super::*;
 
-    fn granted(life: u64, asked: Ms, news: Vec<(NodeId, Group)>) -> MetaNotice {
+    fn granted_notice(life: u64, asked: Ms, news: Vec<(NodeId, Group)>) -> MetaNotice {
         MetaNotice::Granted {
             incarnation: Incarnation(life),
             asked,
@@ -149,17 +149,17 @@ mod tests {
     fn repeated_old_answer_does_not_extend_the_lease() {
         let mut member = Member::new(Incarnation(1), 30);
         member.poll(1000);
-        member.handle(granted(1, 1000, Vec::new()));
+        member.handle(granted_notice(1, 1000, Vec::new()));
         assert!(member.is_leased(1099) && !member.is_leased(1100));
         member.poll(1050);
-        member.handle(granted(1, 1000, Vec::new()));
+        member.handle(granted_notice(1, 1000, Vec::new()));
         assert!(!member.is_leased(1100));
     }
 
     #[test]
     fn answer_to_an_earlier_start_is_ignored() {
         let mut member = Member::new(Incarnation(2), 30);
-        member.handle(granted(1, 5000, Vec::new()));
+        member.handle(granted_notice(1, 5000, Vec::new()));
         assert!(!member.is_leased(10));
     }
 
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn decisions_are_applied_before_the_lease() {
         let mut member = Member::new(Incarnation(1), 30);
-        member.handle(granted(1, 0, vec![(NodeId(7), group(1))]));
+        member.handle(granted_notice(1, 0, vec![(NodeId(7), group(1))]));
         let outputs: Vec<Output> = member.outputs().collect();
         assert_eq!(outputs, [Output::Configure(NodeId(7), group(1)), Output::Leased(100)]);
         assert_eq!(member.map().epoch(), Epoch(1));
@@ -183,7 +183,7 @@ mod tests {
         let mut member = Member::new(Incarnation(1), 30);
         member.handle(MetaNotice::Changed(NodeId(7), group(3)));
         assert_eq!(member.map().lookup(NodeId(7)), None, "the map is unknown before the first answer");
-        member.handle(granted(1, 0, Vec::new()));
+        member.handle(granted_notice(1, 0, Vec::new()));
         member.handle(MetaNotice::Changed(NodeId(7), group(5)));
         member.handle(MetaNotice::Changed(NodeId(7), group(4)));
         assert_eq!(member.map().lookup(NodeId(7)), Some(&group(5)));

@@ -51,7 +51,7 @@ impl<R> ReplicaLog<R> {
 
     /// The last durable position.
     #[must_use]
-    pub fn forced(&self) -> u64 {
+    pub fn forced_position(&self) -> u64 {
         self.forced
     }
 
@@ -168,9 +168,9 @@ mod tests {
         one.truncate(1);
         one.append(Epoch(2), 8);
         one.force(point(1, 2));
-        assert_eq!((one.forced(), one.end()), (1, 2));
+        assert_eq!((one.forced_position(), one.end()), (1, 2));
         one.force(point(2, 2));
-        assert_eq!(one.forced(), 2);
+        assert_eq!(one.forced_position(), 2);
     }
 
     #[test]

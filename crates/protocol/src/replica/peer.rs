@@ -22,7 +22,7 @@ pub(super) struct Peer {
 
 impl Peer {
     /// A peer of this start, or of a later one, that has not sent a message yet.
-    pub(super) fn unknown(life: Incarnation) -> Self {
+    pub(super) fn new(life: Incarnation) -> Self {
         let log = LogId { incarnation: life, copies: 0 };
         Self { log, common: None, behind: false, acknowledged: 0, sent: 0, durable: None }
     }

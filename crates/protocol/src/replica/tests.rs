@@ -35,7 +35,7 @@ fn append(epoch: u64, previous: LogPoint, records: &[(u64, u64)], durable: Optio
     Message::Append { epoch: Epoch(epoch), log: log_id(1, 0), previous, records, durable }
 }
 
-fn appended(epoch: u64, log: LogId, position: u64) -> Message<u64> {
+fn appended_message(epoch: u64, log: LogId, position: u64) -> Message<u64> {
     Message::Appended { epoch: Epoch(epoch), log, position, durable: None }
 }
 
@@ -59,11 +59,11 @@ fn record_is_durable_when_all_members_have_acknowledged_it() {
     let mut first = leading();
     assert_eq!(first.append(7, 0), Ok(1));
     first.handle_forced(point(2, 1), 0);
-    first.handle(MemberId(2), appended(1, log_id(1, 0), 1), 0);
-    first.handle(MemberId(2), appended(2, log_id(1, 1), 1), 0);
-    first.handle(MemberId(3), appended(2, log_id(1, 0), 1), 0);
+    first.handle(MemberId(2), appended_message(1, log_id(1, 0), 1), 0);
+    first.handle(MemberId(2), appended_message(2, log_id(1, 1), 1), 0);
+    first.handle(MemberId(3), appended_message(2, log_id(1, 0), 1), 0);
     assert_eq!(take_commands(&mut first), [Output::Append(point(2, 1), 7)]);
-    first.handle(MemberId(2), appended(2, log_id(1, 0), 1), 0);
+    first.handle(MemberId(2), appended_message(2, log_id(1, 0), 1), 0);
     assert_eq!(take_commands(&mut first), [Output::Durable(1)]);
 }
 
@@ -72,7 +72,7 @@ fn first_member_without_a_lease_reports_nothing() {
     let mut first = leading();
     assert_eq!(first.append(7, 999), Ok(1));
     first.handle_forced(point(2, 1), 1000);
-    first.handle(MemberId(2), appended(2, log_id(1, 0), 1), 1000);
+    first.handle(MemberId(2), appended_message(2, log_id(1, 0), 1), 1000);
     assert_eq!(take_commands(&mut first), [Output::Append(point(2, 1), 7), Output::Serving(Serving::Nothing)]);
     first.extend_lease(2000, 1001);
     assert_eq!(take_commands(&mut first), [Output::Durable(1), Output::Serving(Serving::All)]);
@@ -84,7 +84,7 @@ fn new_first_member_leads_when_all_members_hold_its_log() {
     first.configure(&group(2, &[1, 2]), 0);
     first.handle(MemberId(2), Message::Hello { epoch: Epoch(2), log: log_id(1, 0), runs: vec![point(1, 1)] }, 0);
     assert_eq!((take_commands(&mut first), first.append(3, 0)), (Vec::new(), Err(NotServing::Elsewhere)));
-    first.handle(MemberId(2), appended(2, log_id(1, 0), 2), 0);
+    first.handle(MemberId(2), appended_message(2, log_id(1, 0), 2), 0);
     let leads = [Output::Durable(2), Output::Lead, Output::Serving(Serving::All)];
     assert_eq!(take_commands(&mut first), leads);
 }
@@ -97,7 +97,7 @@ fn member_discards_its_tail_and_serves_when_the_epoch_has_started() {
     assert_eq!(take_commands(&mut member), [Output::Truncate(2), Output::Append(point(2, 3), 8)]);
     // The truncated record was forced before. This has no effect on the record that replaces it.
     member.handle_forced(point(1, 3), 0);
-    assert_eq!((take_commands(&mut member), member.log().forced()), (Vec::new(), 2));
+    assert_eq!((take_commands(&mut member), member.log().forced_position()), (Vec::new(), 2));
     member.handle(MemberId(1), append(2, point(2, 3), &[], Some(3)), 0);
     assert_eq!(take_commands(&mut member), [Output::Durable(2), Output::Serving(Serving::Reads)]);
     member.handle_forced(point(2, 3), 0);

@@ -64,7 +64,7 @@ impl<T: Clone + MemorySize> Session<T> {
     fn mark(&self) -> ClientMark {
         let is_open = |txn: &&TxnId| !self.calls.contains_key(txn) || !planted(Bug::CommittingIsHeard);
         let running = self.running.keys().filter(is_open).map(|txn| txn.start);
-        let open: BTreeSet<HlcTimestamp> = running.chain(self.pram.unsettled().map(|txn| txn.start)).collect();
+        let open: BTreeSet<HlcTimestamp> = running.chain(self.pram.unsettled_batches().map(|txn| txn.start)).collect();
         ClientMark::of_client(open, self.clock.last())
     }
 }

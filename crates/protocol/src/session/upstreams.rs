@@ -128,7 +128,7 @@ impl<T: Clone + MemorySize> Session<T> {
         let aside: Vec<PageId> = self.cache.suspended_pages(node).collect();
         aside.into_iter().for_each(|page| self.fetch(page));
         let again: Vec<(TxnId, crate::commit::Writes<T>)> =
-            self.pram.unsettled_at(node).map(|(write, batch)| (write, batch.writes.clone())).collect();
+            self.pram.unsettled_batches_at(node).map(|(write, batch)| (write, batch.writes.clone())).collect();
         for (write, writes) in again.into_iter().filter(|_| !planted(Bug::NotWrittenAgain)) {
             self.send_up(node, Up::Write { write, writes });
         }

@@ -16,7 +16,7 @@ fn at(position: u64) -> Version {
 }
 
 /// The page is stored at this version.
-fn stored(position: u64) -> BTreeMap<PageId, Version> {
+fn stored_versions(position: u64) -> BTreeMap<PageId, Version> {
     [(PAGE, at(position))].into()
 }
 
@@ -34,11 +34,11 @@ fn footprint(reads: &[u16], writes: &[u16]) -> Footprint {
 }
 
 /// A validator of a page that was stored at version 4, with these changes since: position, then slots.
-fn changed(changes: &[(u64, &[u16])]) -> Validator {
+fn changed_validator(changes: &[(u64, &[u16])]) -> Validator {
     let mut validator = Validator::new(100);
     let mut before = at(4);
     for (position, slots) in changes {
-        let found = validator.apply(PAGE, slots.iter().copied(), at(*position), txn(*position), &stored(4));
+        let found = validator.apply(PAGE, slots.iter().copied(), at(*position), txn(*position), &stored_versions(4));
         assert_eq!(found, before, "an invalidation contains the previous version");
         before = at(*position);
     }
@@ -47,20 +47,20 @@ fn changed(changes: &[(u64, &[u16])]) -> Validator {
 }
 
 fn check(validator: &Validator, seen: &[(u16, u64)], writes: &[u16]) -> Result<(), ValidationConflict> {
-    validator.check(txn(99), &reads(seen), &footprint(&[], writes), &stored(4))
+    validator.check(txn(99), &reads(seen), &footprint(&[], writes), &stored_versions(4))
 }
 
 fn stale(slot: u16, position: u64) -> Result<(), ValidationConflict> {
     Err(ValidationConflict { oid: oid(slot), cause: Cause::Stale(at(position)) })
 }
 
-fn held(slot: u16, by: u64) -> Result<(), ValidationConflict> {
+fn held_conflict(slot: u16, by: u64) -> Result<(), ValidationConflict> {
     Err(ValidationConflict { oid: oid(slot), cause: Cause::Held(txn(by)) })
 }
 
 #[test]
 fn locked_read_stays_current_when_the_floor_rises() {
-    let mut validator = changed(&[(5, &[2])]);
+    let mut validator = changed_validator(&[(5, &[2])]);
     validator.retire(PAGE, at(5));
     // Transaction 99 has read slot 1 at the version at which it locked it, and slot 3 at an earlier version.
     for slot in [1, 3] {
@@ -70,17 +70,20 @@ fn locked_read_stays_current_when_the_floor_rises() {
         );
     }
     for position in [6, 7] {
-        validator.apply(PAGE, [2], at(position), txn(position), &stored(5));
+        validator.apply(PAGE, [2], at(position), txn(position), &stored_versions(5));
         validator.retire(PAGE, at(position));
         validator.check_invariants().unwrap();
-        assert_eq!(validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &stored(position)), Ok(()));
-        let early = validator.check(txn(99), &reads(&[(3, 4)]), &footprint(&[], &[]), &stored(position));
+        assert_eq!(
+            validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &stored_versions(position)),
+            Ok(())
+        );
+        let early = validator.check(txn(99), &reads(&[(3, 4)]), &footprint(&[], &[]), &stored_versions(position));
         assert_eq!(early, stale(3, position));
-        let other = validator.check(txn(98), &reads(&[(1, 5)]), &footprint(&[], &[]), &stored(position));
+        let other = validator.check(txn(98), &reads(&[(1, 5)]), &footprint(&[], &[]), &stored_versions(position));
         assert_eq!(other, stale(1, position));
     }
     validator.locks().release(txn(99));
-    let released = validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &stored(7));
+    let released = validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &stored_versions(7));
     assert_eq!(released, stale(1, 7));
 }
 
@@ -93,7 +96,7 @@ fn unchanged_page_is_validated_against_its_stored_version() {
 
 #[test]
 fn change_of_one_object_does_not_invalidate_reads_of_another() {
-    let validator = changed(&[(7, &[2]), (9, &[5])]);
+    let validator = changed_validator(&[(7, &[2]), (9, &[5])]);
     assert_eq!(check(&validator, &[(3, 4), (2, 7), (2, 8), (5, 9)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(2, 6)], &[]), stale(2, 7));
     assert_eq!(check(&validator, &[(5, 8)], &[]), stale(5, 9));
@@ -101,7 +104,7 @@ fn change_of_one_object_does_not_invalidate_reads_of_another() {
 
 #[test]
 fn acknowledged_changes_are_retired_in_version_order() {
-    let mut validator = changed(&[(7, &[2]), (9, &[5])]);
+    let mut validator = changed_validator(&[(7, &[2]), (9, &[5])]);
     validator.retire(PAGE, at(8));
     validator.check_invariants().unwrap();
     assert_eq!(validator.entries(), 1);
@@ -113,7 +116,7 @@ fn acknowledged_changes_are_retired_in_version_order() {
 
 #[test]
 fn later_change_of_a_slot_keeps_the_floor_low() {
-    let mut validator = changed(&[(7, &[2]), (9, &[2])]);
+    let mut validator = changed_validator(&[(7, &[2]), (9, &[2])]);
     validator.retire(PAGE, at(7));
     assert_eq!(check(&validator, &[(3, 4)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(2, 8)], &[]), stale(2, 9));
@@ -123,28 +126,28 @@ fn later_change_of_a_slot_keeps_the_floor_low() {
 fn full_window_raises_the_floor() {
     let mut validator = Validator::new(3);
     for position in 5..20 {
-        validator.apply(PAGE, [position as u16], at(position), txn(position), &stored(4));
+        validator.apply(PAGE, [position as u16], at(position), txn(position), &stored_versions(4));
         validator.check_invariants().unwrap();
     }
     assert_eq!(validator.entries(), 3);
     assert_eq!(check(&validator, &[(1, 16)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(1, 15)], &[]), stale(1, 16));
     // A record that changes more slots than the window can hold leaves the window empty.
-    validator.apply(PAGE, 0..9, at(20), txn(20), &stored(4));
+    validator.apply(PAGE, 0..9, at(20), txn(20), &stored_versions(4));
     assert_eq!((validator.entries(), check(&validator, &[(50, 19)], &[])), (0, stale(50, 20)));
 }
 
 #[test]
 fn held_objects_can_be_neither_read_nor_overwritten() {
-    let mut validator = changed(&[]);
+    let mut validator = changed_validator(&[]);
     assert_eq!(validator.hold(txn(1), &footprint(&[1], &[2])), BTreeSet::new());
     validator.check_invariants().unwrap();
     assert_eq!(check(&validator, &[(1, 4)], &[]), Ok(()));
-    assert_eq!(check(&validator, &[(2, 4)], &[]), held(2, 1));
-    assert_eq!(check(&validator, &[], &[1]), held(1, 1));
-    assert_eq!(check(&validator, &[], &[2]), held(2, 1));
+    assert_eq!(check(&validator, &[(2, 4)], &[]), held_conflict(2, 1));
+    assert_eq!(check(&validator, &[], &[1]), held_conflict(1, 1));
+    assert_eq!(check(&validator, &[], &[2]), held_conflict(2, 1));
     // A repeated prepare does not conflict with itself.
-    assert_eq!(validator.check(txn(1), &reads(&[(1, 4)]), &footprint(&[], &[2]), &stored(4)), Ok(()));
+    assert_eq!(validator.check(txn(1), &reads(&[(1, 4)]), &footprint(&[], &[2]), &stored_versions(4)), Ok(()));
     assert_eq!(validator.locks().release(txn(1)), []);
     assert_eq!(check(&validator, &[(2, 4)], &[1, 2]), Ok(()));
     assert!(validator.locks().is_empty());
@@ -155,13 +158,13 @@ fn held_objects_can_be_neither_read_nor_overwritten() {
 fn own_write_is_current_until_overwritten_or_retired() {
     let own_of = |validator: &Validator, position: u64| {
         let read = Read { oid: oid(2), seen: ReadVersion::Written(txn(7)) };
-        validator.check(txn(99), &[read].into(), &Footprint::default(), &stored(position))
+        validator.check(txn(99), &[read].into(), &Footprint::default(), &stored_versions(position))
     };
     let own = |validator: &Validator| own_of(validator, 4);
-    let mut validator = changed(&[(7, &[2])]);
+    let mut validator = changed_validator(&[(7, &[2])]);
     assert_eq!(own(&validator), Ok(()));
-    assert_eq!(own(&changed(&[(7, &[2]), (8, &[2])])), stale(2, 8));
-    assert_eq!(own(&changed(&[])), stale(2, 4));
+    assert_eq!(own(&changed_validator(&[(7, &[2]), (8, &[2])])), stale(2, 8));
+    assert_eq!(own(&changed_validator(&[])), stale(2, 4));
     validator.retire(PAGE, at(7));
     assert_eq!(own_of(&validator, 7), stale(2, 7));
     assert_eq!(validator.version(PAGE), None, "the page has no window any more");
@@ -170,8 +173,8 @@ fn own_write_is_current_until_overwritten_or_retired() {
 #[test]
 #[should_panic(expected = "L1")]
 fn record_out_of_order_panics() {
-    let mut validator = changed(&[(7, &[2])]);
-    validator.apply(PAGE, [3], at(6), txn(6), &stored(4));
+    let mut validator = changed_validator(&[(7, &[2])]);
+    validator.apply(PAGE, [3], at(6), txn(6), &stored_versions(4));
 }
 
 #[derive(Clone, Debug)]
@@ -189,7 +192,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// Readers of a guard hold no copy, so its touches wait for no acknowledgement.
 #[test]
 fn touches_stay_in_the_window_after_retirement() {
-    let mut validator = changed(&[(6, &[1]), (7, &[2])]);
+    let mut validator = changed_validator(&[(6, &[1]), (7, &[2])]);
     validator.keep_in_window(PAGE, [1]);
     validator.retire(PAGE, at(7));
     validator.check_invariants().unwrap();
@@ -200,7 +203,7 @@ fn touches_stay_in_the_window_after_retirement() {
     assert_eq!(check(&validator, &[(3, 6)], &[]), stale(3, 7));
     // The limit of the window includes touches.
     for position in 8..=150 {
-        validator.apply(PAGE, [position as u16 + 1], at(position), txn(1), &stored(4));
+        validator.apply(PAGE, [position as u16 + 1], at(position), txn(1), &stored_versions(4));
         validator.keep_in_window(PAGE, [position as u16 + 1]);
         validator.check_invariants().unwrap();
     }
@@ -258,7 +261,7 @@ proptest! {
                     position += 2;
                     slots.iter().for_each(|slot| last[usize::from(*slot)] = position);
                     let before = validator.entries();
-                    validator.apply(PAGE, slots.iter().copied(), at(position), txn(position), &stored(position - 2));
+                    validator.apply(PAGE, slots.iter().copied(), at(position), txn(position), &stored_versions(position - 2));
                     trimmed |= validator.entries() < before || before + slots.len() > limit;
                 }
                 Step::Retire(version) => {
@@ -270,7 +273,7 @@ proptest! {
             for (slot, changed) in (0..).zip(last) {
                 for seen in changed.saturating_sub(3)..=position {
                     let read = Read { oid: oid(slot), seen: ReadVersion::At(at(seen)) };
-                    let verdict = validator.check(txn(99), &[read].into(), &Footprint::default(), &stored(position));
+                    let verdict = validator.check(txn(99), &[read].into(), &Footprint::default(), &stored_versions(position));
                     let passes = verdict.is_ok();
                     prop_assert!(!passes || seen >= changed, "slot {} read at {} has changed at {}", slot, seen, changed);
                     let must_pass = seen >= changed && seen >= asked && !trimmed;

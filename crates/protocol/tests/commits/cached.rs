@@ -262,7 +262,7 @@ impl World {
     /// Retires the changes that every holder has acknowledged (V3).
     fn settle(&mut self, node: u32) {
         let brick = &mut self.bricks[node as usize];
-        let settled = self.directories[node as usize].settled(page(node)).unwrap_or(brick.version);
+        let settled = self.directories[node as usize].settled_version(page(node)).unwrap_or(brick.version);
         brick.participant.retire(page(node), settled);
     }
 

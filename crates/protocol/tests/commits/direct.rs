@@ -158,7 +158,7 @@ impl World {
         } else {
             let node = self.rng.random_range(0..NODES) as usize;
             let prepared: Vec<(TxnId, Vec<NodeId>)> =
-                self.bricks[node].participant.prepared().map(|(txn, nodes)| (txn, nodes.to_vec())).collect();
+                self.bricks[node].participant.prepared_txns().map(|(txn, nodes)| (txn, nodes.to_vec())).collect();
             // A coordinator may be suspected wrongly, so some transactions are finished while theirs is alive.
             let suspicious = self.rng.random_bool(0.1);
             let is_abandoned = |txn: &TxnId| {
@@ -196,14 +196,14 @@ impl World {
         self.healthy = true;
         for _ in 0..20_000 {
             self.step();
-            let open = self.bricks.iter().any(|brick| brick.participant.prepared().next().is_some());
+            let open = self.bricks.iter().any(|brick| brick.participant.prepared_txns().next().is_some());
             let asking = self.coordinators.iter().flatten().any(|(_, coordinator)| !coordinator.is_done());
             if !open && !asking && self.messages.is_empty() {
                 self.bricks.iter_mut().for_each(|brick| drop(brick.force()));
                 return;
             }
         }
-        let open: Vec<_> = self.bricks.iter().flat_map(|brick| brick.participant.prepared()).collect();
+        let open: Vec<_> = self.bricks.iter().flat_map(|brick| brick.participant.prepared_txns()).collect();
         let asking: Vec<_> = self.coordinators.iter().flatten().filter(|(_, one)| !one.is_done()).collect();
         panic!("the transactions do not end: {} messages, prepared {open:?}, asking {asking:#?}", self.messages.len());
     }

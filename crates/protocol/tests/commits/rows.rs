@@ -126,7 +126,7 @@ impl World {
                 }
                 output @ (Output::RemoveRows(_) | Output::RemoveMarks(_)) => {
                     let position = self.log.len() as u64;
-                    self.rows.pending.extend(removed(output).map(|key| (position, DiskChange::Remove(key))));
+                    self.rows.pending.extend(removed_keys(output).map(|key| (position, DiskChange::Remove(key))));
                 }
                 Output::Answer(_, Answer::Prepared { txn, proposal, .. }) => {
                     // Assumes that all other participants have prepared it, or that one has refused.
@@ -293,14 +293,14 @@ impl World {
             machine.handle(7, Request::Forget { txn: unknown }, seen, now, &Version::ZERO).unwrap();
         }
         // Rows that were not removed before the crash are removed now. The participant with the log forgets more.
-        let again: Vec<Key> = self.rowed.outputs().flat_map(removed).collect();
+        let again: Vec<Key> = self.rowed.outputs().flat_map(removed_keys).collect();
         self.rows.pending.extend(again.into_iter().map(|key| (kept, DiskChange::Remove(key))));
-        self.logged.outputs().flat_map(removed).for_each(drop);
+        self.logged.outputs().flat_map(removed_keys).for_each(drop);
     }
 }
 
 /// The keys of the rows that an output removes.
-fn removed(output: Output<u64, u64>) -> impl Iterator<Item = Key> {
+fn removed_keys(output: Output<u64, u64>) -> impl Iterator<Item = Key> {
     let (txns, clients) = match output {
         Output::RemoveRows(txns) => (txns, Vec::new()),
         Output::RemoveMarks(clients) => (Vec::new(), clients),

@@ -83,7 +83,7 @@ impl Disk {
     }
 
     /// A disk with these records and a log that begins after them.
-    pub(crate) fn copied(durable: Vec<(Epoch, u64)>) -> Self {
+    pub(crate) fn with_records(durable: Vec<(Epoch, u64)>) -> Self {
         Self { all: durable.clone(), base: durable.len() as u64, durable, pending: VecDeque::new() }
     }
 

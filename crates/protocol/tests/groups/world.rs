@@ -331,7 +331,7 @@ impl World {
         let Some((epoch, _)) = durable.last().copied() else { return };
         let brick = &mut self.bricks[at];
         if brick.replica(node).handle_copied(LogPoint { epoch, position: announced }, now) {
-            brick.disks.insert(node, Disk::copied(durable));
+            brick.disks.insert(node, Disk::with_records(durable));
         }
         self.drain(at);
     }
@@ -414,7 +414,7 @@ impl World {
             let Some(replica) = brick.replicas.get(node) else { continue };
             let (log, now) = (replica.log(), brick.clock.at(self.now));
             let (serving, epoch) = (replica.serving(now), brick.member.map().lookup(*node).map(|group| group.epoch));
-            let (base, end, forced, runs) = (log.base(), log.end(), log.forced(), log.last_points());
+            let (base, end, forced, runs) = (log.base(), log.end(), log.forced_position(), log.last_points());
             let at = format!(
                 "{:?}{:?} {node:?} {epoch:?} {serving:?} announced {}",
                 brick.id,

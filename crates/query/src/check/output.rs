@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     CheckResult, CheckedQuery, Checker, Column, Cond, GroupColumn, Groups, Order, OrderBy, Output, Term, as_type,
-    check_error, misplaced_aggregate,
+    check_error, misplaced_aggregate_message,
 };
 use crate::plant::{Bug, planted};
 use crate::{Aggregate, Expr, Type};
@@ -33,7 +33,7 @@ impl<'q> Checker<'q, '_> {
         let query = self.query;
         let (mut terms, mut columns) = (Vec::new(), Vec::new());
         for item in &query.select {
-            let (term, ty) = self.converted_term(&item.expr)?;
+            let (term, ty) = self.convert_term(&item.expr)?;
             terms.push(term);
             columns.push(Column { name: name(item.name.as_ref(), &item.expr), ty });
         }
@@ -52,7 +52,7 @@ impl<'q> Checker<'q, '_> {
         let mut keys = Vec::new();
         for key in &query.group {
             if let Expr::Aggregate(aggregate, _) = key {
-                return check_error(key, misplaced_aggregate(aggregate.name()));
+                return check_error(key, misplaced_aggregate_message(aggregate.name()));
             }
             keys.push(self.comparable_term(key, "be grouped by")?);
         }
@@ -110,7 +110,7 @@ impl<'q> Checker<'q, '_> {
 
     fn aggregate_operand(&mut self, aggregate: Aggregate, of: &'q Expr) -> CheckResult<'q, (Term, Option<Type>)> {
         match aggregate {
-            Aggregate::Count => self.converted_term(of),
+            Aggregate::Count => self.convert_term(of),
             Aggregate::Sum | Aggregate::Average => self.number(of),
             Aggregate::Min | Aggregate::Max => {
                 let (term, ty) = self.comparable_term(of, &format!("have a {}", aggregate.name()))?;
@@ -120,7 +120,7 @@ impl<'q> Checker<'q, '_> {
     }
 
     /// A value that is returned, converted to the type of its field.
-    fn converted_term(&mut self, expr: &'q Expr) -> CheckResult<'q, (Term, Option<Type>)> {
+    fn convert_term(&mut self, expr: &'q Expr) -> CheckResult<'q, (Term, Option<Type>)> {
         let (term, ty) = self.term(expr)?;
         Ok((convert(term, ty.as_ref()), ty))
     }

@@ -9,7 +9,7 @@
 
 use model::{Comparison, FieldNumber, Value};
 
-use super::push::mirrored;
+use super::push::mirror;
 use super::{Index, IndexRanges};
 use crate::check::{CheckedQuery, Cond, Elements, OrderBy, Output, TextTest};
 use crate::eval::holds_by_default;
@@ -122,7 +122,7 @@ fn field_test(part: &Cond) -> Option<FieldTest<'_>> {
         },
         Cond::Compare(comparison, a, b) => match (a.as_literal(), b.as_literal()) {
             (None, Some(value)) => (a, TestKind::Compare(*comparison, value)),
-            (Some(value), None) => (b, TestKind::Compare(mirrored(*comparison), value)),
+            (Some(value), None) => (b, TestKind::Compare(mirror(*comparison), value)),
             _ => return None,
         },
         Cond::In(element, Elements::Choice(choice)) => {

@@ -106,7 +106,7 @@ impl FilterBuilder {
             Cond::Compare(comparison, a, b) => {
                 let (field, comparison, value) = match (a.own_field(), b.own_field()) {
                     (Some(_), None) => (a, *comparison, b.as_literal()?),
-                    (None, Some(_)) => (b, mirrored(*comparison), a.as_literal()?),
+                    (None, Some(_)) => (b, mirror(*comparison), a.as_literal()?),
                     _ => return None,
                 };
                 let operand = self.operand(value)?;
@@ -224,7 +224,7 @@ fn with_default(test: &Cond, field: FieldNumber, default: Option<&Value>, filter
 }
 
 /// The comparison that holds with its sides exchanged.
-pub(super) fn mirrored(comparison: Comparison) -> Comparison {
+pub(super) fn mirror(comparison: Comparison) -> Comparison {
     match comparison {
         Comparison::Less => Comparison::Greater,
         Comparison::LessOrEqual => Comparison::GreaterOrEqual,
@@ -239,7 +239,7 @@ fn size(value: &Value) -> usize {
     match value {
         Value::String(text) => 8 + text.len(),
         Value::Bytes(bytes) => 8 + bytes.len(),
-        Value::Decimal(number) => 8 + number.as_ref().unscaled().len(),
+        Value::Decimal(number) => 8 + number.as_ref().unscaled_value().len(),
         _ => 24,
     }
 }

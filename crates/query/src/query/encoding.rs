@@ -107,13 +107,13 @@ impl Query {
         match reader.byte()? {
             VERSION => {}
             version => {
-                return Err(unsupported(format!("its version is {version}, and this program reads {VERSION}")));
+                return Err(unsupported_error(format!("its version is {version}, and this program reads {VERSION}")));
             }
         }
         let class = reader.text()?;
         let flags = reader.byte()?;
         if flags & !flag::ALL != 0 {
-            return Err(unsupported(format!("it has the unknown flags {flags:#04x}")));
+            return Err(unsupported_error(format!("it has the unknown flags {flags:#04x}")));
         }
         let condition = if flags & flag::CONDITION == 0 { None } else { Some(reader.expr(limits::NESTING)?) };
         let select = reader.many(limits::COLUMNS, "columns", |reader| {
@@ -253,32 +253,32 @@ impl<'a> Reader<'a> {
             code::LIST => Expr::List(self.parts(below)?),
             code::AND => Expr::And(self.parts(below)?),
             code::OR => Expr::Or(self.parts(below)?),
-            code::NOT => Expr::Not(self.boxed(below)?),
-            code::NEGATE => Expr::Negate(self.boxed(below)?),
+            code::NOT => Expr::Not(self.boxed_expr(below)?),
+            code::NEGATE => Expr::Negate(self.boxed_expr(below)?),
             code::ANY => {
                 let variable = self.text()?;
-                let collection = self.boxed(below)?;
-                Expr::Any { collection, variable, condition: self.boxed(below)? }
+                let collection = self.boxed_expr(below)?;
+                Expr::Any { collection, variable, condition: self.boxed_expr(below)? }
             }
             code::COUNT_ALL => Expr::Aggregate(Aggregate::Count, None),
             _ => {
                 if let Some(comparison) = Comparison::ALL.get(at(code::COMPARE)) {
-                    Expr::Compare(*comparison, self.boxed(below)?, self.boxed(below)?)
+                    Expr::Compare(*comparison, self.boxed_expr(below)?, self.boxed_expr(below)?)
                 } else if let Some(operation) = Arithmetic::ALL.get(at(code::ARITHMETIC)) {
-                    Expr::Arithmetic(*operation, self.boxed(below)?, self.boxed(below)?)
+                    Expr::Arithmetic(*operation, self.boxed_expr(below)?, self.boxed_expr(below)?)
                 } else if let Some(function) = Function::ALL.get(at(code::CALL)) {
-                    let of = self.boxed(below)?;
+                    let of = self.boxed_expr(below)?;
                     Expr::Call(*function, of, self.many(limits::COLUMNS, "arguments", |reader| reader.expr(below))?)
                 } else if let Some(aggregate) = Aggregate::ALL.get(at(code::AGGREGATE)) {
-                    Expr::Aggregate(*aggregate, Some(self.boxed(below)?))
+                    Expr::Aggregate(*aggregate, Some(self.boxed_expr(below)?))
                 } else {
-                    return Err(unsupported(format!("it has a node of the unknown kind {code:#04x}")));
+                    return Err(unsupported_error(format!("it has a node of the unknown kind {code:#04x}")));
                 }
             }
         })
     }
 
-    fn boxed(&mut self, levels: usize) -> Result<Box<Expr>> {
+    fn boxed_expr(&mut self, levels: usize) -> Result<Box<Expr>> {
         self.expr(levels).map(Box::new)
     }
 
@@ -292,7 +292,7 @@ impl<'a> Reader<'a> {
             0 => None,
             key::NULLS => Some(false),
             nulls if nulls == key::NULLS | key::NULLS_FIRST => Some(true),
-            _ => return Err(unsupported(format!("it has an order with the unknown flags {flags:#04x}"))),
+            _ => return Err(unsupported_error(format!("it has an order with the unknown flags {flags:#04x}"))),
         };
         Ok(OrderKey { expr: self.expr(limits::NESTING)?, descending: flags & key::DESCENDING != 0, nulls_first })
     }
@@ -308,7 +308,7 @@ impl<'a> Reader<'a> {
 
     fn value(&mut self) -> Result<Value> {
         let bytes = self.bytes()?;
-        Value::from_bytes(bytes).map_err(|error| invalid("a value in it is not well formed").caused_by(error))
+        Value::from_bytes(bytes).map_err(|error| invalid("a value in it is not well formed").with_source(error))
     }
 
     fn text(&mut self) -> Result<String> {
@@ -362,7 +362,7 @@ fn too_large(has: usize, most: usize, what: &str) -> Error {
     Error::new(ErrorKind::TooLarge, format!("a query is too large: it may have {most} {what}, and has {has}"))
 }
 
-fn unsupported(why: String) -> Error {
+fn unsupported_error(why: String) -> Error {
     Error::new(ErrorKind::Unsupported, format!("a query cannot be read: {why}"))
 }
 

@@ -46,12 +46,12 @@ fn run(world: &World, plan: &Arc<Plan>, parts: u32) -> Result<(Vec<Row>, Counts)
     Ok((rows, run.counts()))
 }
 
-fn checked(world: &World, text: &str) -> CheckedQuery {
+fn check_query(world: &World, text: &str) -> CheckedQuery {
     Query::parse(text).unwrap().check(&world.schema).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn rows(world: &World, text: &str) -> Vec<Row> {
-    run(world, &Arc::new(checked(world, text).plan(&world.schema, &[])), 1).unwrap().0
+    run(world, &Arc::new(check_query(world, text).plan(&world.schema, &[])), 1).unwrap().0
 }
 
 fn values(world: &World, text: &str) -> Vec<Vec<Value>> {
@@ -117,7 +117,7 @@ pub(crate) fn aggregates_leave_nulls_out() {
 #[test]
 fn sums_are_exact_or_an_error() {
     let world = World::people(&[("a", Some(i64::MAX), None, &[]), ("b", Some(1), None, &[])]);
-    let plan = Arc::new(checked(&world, "select sum(age) from Person").plan(&world.schema, &[]));
+    let plan = Arc::new(check_query(&world, "select sum(age) from Person").plan(&world.schema, &[]));
     let error = run(&world, &plan, 1).unwrap_err();
     assert!(error.message().contains("9223372036854775808 does not fit"), "{error}");
     let decimal = Value::Decimal("9223372036854775808.0".parse().unwrap());
@@ -148,7 +148,7 @@ fn whole_objects_are_returned_as_stored() {
 #[test]
 fn failed_computations_are_errors_unless_guarded() {
     let world = people();
-    let of = |text: &str| run(&world, &Arc::new(checked(&world, text).plan(&world.schema, &[])), 1);
+    let of = |text: &str| run(&world, &Arc::new(check_query(&world, text).plan(&world.schema, &[])), 1);
     let error = of("from Person where 1 / (age - 30) > 0").unwrap_err();
     assert!(error.message().contains("divided by zero"), "{error}");
     assert!(of("from Person where age != 30 && 1 / (age - 30) > 0").is_ok());
@@ -163,7 +163,7 @@ fn collections_within_each_other_are_bounded() {
     let of = |depth: usize| {
         let inner =
             (0..depth).fold("1 == 2 || false".to_owned(), |inner, level| format!("friends.any(v{level} => {inner})"));
-        let plan = checked(&world, &format!("from Person where {inner}")).plan(&world.schema, &[]);
+        let plan = check_query(&world, &format!("from Person where {inner}")).plan(&world.schema, &[]);
         run(&world, &Arc::new(plan), 1)
     };
     assert!(of(2).is_ok());
@@ -176,7 +176,7 @@ fn referenced_objects_are_requested_together() {
     let mut world = World::people(&people);
     let many: Vec<u16> = (1..=100).collect();
     world.add_person(500, "y", None, None, &many);
-    let plan = checked(&world, "from Person where boss.age == 1 || friends.any(f => f.boss.age == 1)");
+    let plan = check_query(&world, "from Person where boss.age == 1 || friends.any(f => f.boss.age == 1)");
     let mut run = QueryRun::new(Arc::new(plan.plan(&world.schema, &[])));
     for (oid, record) in &world.objects {
         run.offer(0, *oid, record.clone());
@@ -205,7 +205,7 @@ fn ordered_index_is_read_only_as_far_as_needed() {
     };
     for (order, oldest) in [("age", 1), ("age desc", 49)] {
         let text = format!("select age from Person order by {order}, name skip 2 limit 2");
-        let plan = Arc::new(checked(&world, &text).plan(&world.schema, std::slice::from_ref(&index)));
+        let plan = Arc::new(check_query(&world, &text).plan(&world.schema, std::slice::from_ref(&index)));
         let CandidateSource::Index(ranges) = plan.source() else { panic!("{}", plan.explain(&Counts::default())) };
         assert!(ranges.ordered && ranges.reverse == (oldest > 1));
         let (rows, counts) = run(&world, &plan, 1).unwrap();
@@ -223,7 +223,7 @@ fn only_the_fields_of_the_order_can_end_the_scan() {
     let fields = vec![model::FieldNumber(1), model::FieldNumber(0)];
     let index = Index { id: 7, name: "age, name".into(), class: model::ClassId(1), fields, unique: false, ready: true };
     let text = "select name from Person order by age, name desc limit 1";
-    let plan = Arc::new(checked(&world, text).plan(&world.schema, &[index]));
+    let plan = Arc::new(check_query(&world, text).plan(&world.schema, &[index]));
     assert!(matches!(plan.source(), CandidateSource::Index(index) if index.ordered));
     assert_eq!(run(&world, &plan, 1).unwrap().0, [Row::Values(vec!["d".into()])]);
 }
@@ -231,7 +231,7 @@ fn only_the_fields_of_the_order_can_end_the_scan() {
 #[test]
 fn changed_object_is_evaluated_without_bricks() {
     let world = people();
-    let plan = checked(&world, "from Person where age > 20 && boss.name == 'Ann'").plan(&world.schema, &[]);
+    let plan = check_query(&world, "from Person where age > 20 && boss.name == 'Ann'").plan(&world.schema, &[]);
     let find = |oid| world.objects.get(&oid).cloned().map(Some);
     let mut changed = people();
     changed.add_person(2, "Bob", Some(21), Some(1), &[]);

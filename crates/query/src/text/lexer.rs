@@ -81,11 +81,11 @@ impl<'t> Lexer<'t> {
         let mut characters = rest.chars();
         let Some(first) = characters.next() else { return Ok(TokenKind::End) };
         match (first, characters.next()) {
-            ('"' | '\'', _) => self.quoted().map(TokenKind::Text),
-            ('`', _) => self.quoted().map(TokenKind::Quoted),
+            ('"' | '\'', _) => self.read_quoted().map(TokenKind::Text),
+            ('`', _) => self.read_quoted().map(TokenKind::Quoted),
             ('x' | 'd' | 't', Some('"' | '\'')) => {
                 self.at += 1;
-                Ok(TokenKind::Prefixed(first, self.quoted()?))
+                Ok(TokenKind::Prefixed(first, self.read_quoted()?))
             }
             ('0'..='9', _) => Ok(TokenKind::Number(self.number())),
             ('.', _) => {
@@ -158,7 +158,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// The content of the quotes that begin here. A backslash escapes.
-    fn quoted(&mut self) -> Result<String> {
+    fn read_quoted(&mut self) -> Result<String> {
         let start = self.at;
         let mut characters = self.text[start..].char_indices().map(|(at, character)| (start + at, character));
         let quote = characters.next().map(|(_, quote)| quote);

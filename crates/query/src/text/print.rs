@@ -286,7 +286,7 @@ fn is_negative(value: &Value) -> bool {
     match value {
         Value::Int64(number) => *number < 0,
         Value::Float64(number) => number.is_sign_negative() && !number.is_nan(),
-        Value::Decimal(number) => number.as_ref().unscaled().first().is_some_and(|byte| *byte >= 0x80),
+        Value::Decimal(number) => number.as_ref().unscaled_value().first().is_some_and(|byte| *byte >= 0x80),
         _ => false,
     }
 }

@@ -271,11 +271,11 @@ impl World {
                 Some(format!("{txn:?} is prepared at {} for ever", process.place))
             }
             ProcessMachine::Brick(brick) => {
-                let txn = brick.brick.prepared().next()?;
+                let txn = brick.brick.prepared_txns().next()?;
                 Some(format!("{txn:?} is prepared at {} for ever", process.place))
             }
             ProcessMachine::GroupMember(host) => {
-                let txn = host.roots().find_map(|root| root.brick.prepared().next())?;
+                let txn = host.roots().find_map(|root| root.brick.prepared_txns().next())?;
                 Some(format!("{txn:?} is prepared at {} for ever", process.place))
             }
             _ => None,
@@ -285,7 +285,7 @@ impl World {
 
     /// The stores have every page as the last durable change has left it (L1).
     fn check_stores(&self) -> Result<(), RunFailure> {
-        for node in self.serving.keys().filter(|node| self.driven(**node).is_some()) {
+        for node in self.serving.keys().filter(|node| self.driven_brick(**node).is_some()) {
             for (page, objects) in self.stored_pages(*node) {
                 if let Some(expected) = self.oracle.newest(page).filter(|expected| **expected != objects) {
                     return Err(RunFailure::Rule(format!(
@@ -495,7 +495,7 @@ impl World {
 
     /// The number of successful operations: a run without any proves nothing.
     #[must_use]
-    pub fn succeeded(&self) -> usize {
+    pub fn success_count(&self) -> usize {
         self.history.operations.iter().filter(|operation| operation.outcome == Outcome::Ok).count()
     }
 }

@@ -178,7 +178,7 @@ impl World {
 
     /// A brick says that everybody has heard of a write: nobody may use any more what it has replaced.
     pub(super) fn check_settled(&mut self, write: TxnId) {
-        let pages: Vec<PageId> = self.oracle.changed(write).iter().map(|(page, _)| *page).collect();
+        let pages: Vec<PageId> = self.oracle.changed_pages(write).iter().map(|(page, _)| *page).collect();
         for pid in 0..self.processes.len() {
             let (now, place) = (self.local_time(pid), self.processes[pid].place);
             let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { continue };

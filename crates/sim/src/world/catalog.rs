@@ -93,7 +93,7 @@ impl PlacementCatalog {
     }
 
     /// An earlier map.
-    fn outdated(&self, choice: u64, schema: usize) -> VersionedMap {
+    fn earlier_map(&self, choice: u64, schema: usize) -> VersionedMap {
         let index = choice as usize % self.maps.len();
         VersionedMap { version: index as u64 + 1, map: self.maps[index].clone(), schema }
     }
@@ -236,7 +236,7 @@ impl World {
             PlacementMessage::Fetch(None) if self.processes[from].placement_version == 0 => {
                 let choice = self.net.chance(to, (0, u64::from(u32::MAX)));
                 let map = match choice.is_multiple_of(OUTDATED_MAP_ODDS) && !self.healing {
-                    true => self.placement.outdated(choice / OUTDATED_MAP_ODDS, self.schema.newest().0),
+                    true => self.placement.earlier_map(choice / OUTDATED_MAP_ODDS, self.schema.newest().0),
                     false => self.newest_map(),
                 };
                 self.send_placement(to, from, PlacementMessage::Map(map, None));
@@ -332,7 +332,7 @@ impl World {
             return Some(format!("{node:?} does not begin to move to brick {brick}"));
         }
         let pending = self.placement.nodes.iter().find(|(node, placed)| {
-            let epoch = self.driven(**node).and_then(|driven| driven.brick.served_epoch(**node));
+            let epoch = self.driven_brick(**node).and_then(|driven| driven.brick.served_epoch(**node));
             placed.moving.is_some() || epoch != Some(placed.epoch.0)
         });
         pending.map(|(node, placed)| format!("{node:?} is not served as it is placed: {placed:?}"))

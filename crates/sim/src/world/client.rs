@@ -197,7 +197,7 @@ impl World {
         match message {
             Message::Reply { txn, reply } => client.driver.handle_reply(*txn, reply.clone(), now),
             Message::Deferred { txn, kind, why, .. } => client.driver.handle_deferred(*txn, *kind, why.clone(), now),
-            Message::Time(time_ms) => client.driver.set_time(ClusterTime::told(*time_ms, now)),
+            Message::Time(time_ms) => client.driver.set_time(ClusterTime::from_message(*time_ms, now)),
             Message::Answer { node, answer, locked, seen } => {
                 let Some(gateway) = &mut client.gateway else { return };
                 let learned = gateway.learn(*seen, now);

@@ -286,7 +286,7 @@ impl World {
         let Some(moment) = moment else {
             return self.oracle.report("K1: a cut counts, and its moment did not come".to_owned());
         };
-        let mut restored = self.restored(disks, moment);
+        let mut restored = self.restored_world(disks, moment);
         match restored.finish_restored(self.plan.demand) {
             Ok(finals) => {
                 self.last_operation += 1;
@@ -299,7 +299,7 @@ impl World {
     }
 
     /// A cluster with these disks and this catalogue.
-    fn restored(
+    fn restored_world(
         &self,
         disks: BTreeMap<Pid, SimulatedDisk>,
         (placement, schema): (PlacementCatalog, SpaceSchema),
@@ -314,7 +314,7 @@ impl World {
         world.build_from(disks);
         let pages: Vec<_> = self.oracle.pages().collect();
         for page in pages {
-            if let Some(driven) = world.driven(page.node) {
+            if let Some(driven) = world.driven_brick(page.node) {
                 let (version, objects) = (driven.version(page), driven.objects(page));
                 world.oracle.begin_at(page, version, objects);
             }

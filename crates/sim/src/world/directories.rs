@@ -34,7 +34,7 @@ impl World {
 
     /// The target of an entry, and what a transaction relies on that has looked it up; `None` if the brick is down.
     pub(super) fn look_up_target(&self, entry: &Entry) -> Option<(Option<Oid>, Vec<Read>, HlcTimestamp)> {
-        let brick = &self.driven(entry.collection.page().node)?.brick;
+        let brick = &self.driven_brick(entry.collection.page().node)?.brick;
         let wanted = LookUp { collection: entry.collection, keys: vec![entry.key.clone()] };
         let LookedUp { targets, guards, seen } = brick.look_up(&wanted).ok()?;
         Some((targets.first().copied(), guards, seen))
@@ -52,7 +52,7 @@ impl World {
     }
 
     fn list_entries(&self, collection: Oid, mut show: impl FnMut(EntryList)) -> Option<()> {
-        let brick = &self.driven(collection.page().node)?.brick;
+        let brick = &self.driven_brick(collection.page().node)?.brick;
         let mut after = None;
         loop {
             let (prefix, limit) = (Bytes::new(), LIST_LIMIT);
@@ -69,7 +69,7 @@ impl World {
 
     /// The directories of a logical node count the entries that they have, and each is found from its target.
     pub(super) fn check_directories(&self, node: NodeId) -> Result<(), RunFailure> {
-        let Some(driven) = self.driven(node) else { return Ok(()) };
+        let Some(driven) = self.driven_brick(node) else { return Ok(()) };
         for page in 1..=DIRECTORIES {
             let collection = Key::guard(node.0, page).directory();
             let (mut entries, mut count) = (Vec::new(), 0);

@@ -95,7 +95,7 @@ impl DrivenBrick {
 }
 
 impl World {
-    fn driven_mut(&mut self, pid: Pid) -> Option<&mut DrivenBrick> {
+    fn driven_brick_mut(&mut self, pid: Pid) -> Option<&mut DrivenBrick> {
         match &mut self.processes[pid].machine {
             Some(ProcessMachine::Driven(driven)) => Some(driven),
             _ => None,
@@ -105,13 +105,13 @@ impl World {
     /// Calls a function with a brick that is up and has a driver.
     pub(super) fn with_driven(&mut self, pid: Pid, act: impl FnOnce(&mut DrivenBrick, u64)) {
         let now = self.local_time(pid);
-        if let Some(driven) = self.driven_mut(pid) {
+        if let Some(driven) = self.driven_brick_mut(pid) {
             act(driven, now);
         }
     }
 
     /// The brick at which a logical node is placed, if it is up and has a driver.
-    pub(super) fn driven(&self, node: NodeId) -> Option<&DrivenBrick> {
+    pub(super) fn driven_brick(&self, node: NodeId) -> Option<&DrivenBrick> {
         match &self.processes[*self.serving.get(&node)?].machine {
             Some(ProcessMachine::Driven(driven)) => Some(driven),
             _ => None,
@@ -123,7 +123,7 @@ impl World {
         if let Message::Ask { node, request, .. } = &message {
             self.oracle.record_request(*node, request);
         }
-        let Some(driven) = self.driven_mut(pid) else { return };
+        let Some(driven) = self.driven_brick_mut(pid) else { return };
         driven.arrived.push((BrickClient { pid: from, link: None }, message));
         if driven.arrived.len() > 1 {
             return;
@@ -137,7 +137,7 @@ impl World {
 
     /// A holder says something. It does not overtake what it has asked before.
     pub(super) fn handle_driven_up(&mut self, (from, link, pid): (Pid, LinkId, Pid), message: Message) {
-        let Some(driven) = self.driven_mut(pid) else { return };
+        let Some(driven) = self.driven_brick_mut(pid) else { return };
         driven.arrived.push((BrickClient { pid: from, link: Some(link) }, message));
         if driven.arrived.len() == 1 {
             self.handle_waiting(pid);
@@ -155,7 +155,7 @@ impl World {
     /// Handles the messages that have arrived, those of each sender together and in their order.
     fn handle_waiting(&mut self, pid: Pid) {
         let now = self.local_time(pid);
-        let Some(driven) = self.driven_mut(pid) else { return };
+        let Some(driven) = self.driven_brick_mut(pid) else { return };
         let mut arrived = std::mem::take(&mut driven.arrived);
         arrived.sort_by_key(|(from, _)| from.pid);
         let mut all = Vec::new();
@@ -170,7 +170,7 @@ impl World {
 
     /// A force has ended. The driver hears of it soon; meanwhile the store shows what has become durable.
     pub(super) fn handle_driven_forced(&mut self, pid: Pid) {
-        let Some(driven) = self.driven_mut(pid) else { return };
+        let Some(driven) = self.driven_brick_mut(pid) else { return };
         let Some(count) = driven.forcing.take() else { return };
         if let Err(error) = driven.brick.force(count) {
             self.oracle.report(format!("L1: {} cannot be read: {error}", self.processes[pid].place));
@@ -189,7 +189,7 @@ impl World {
             return;
         }
         let now = self.local_time(pid);
-        if let Some(driven) = self.driven_mut(pid) {
+        if let Some(driven) = self.driven_brick_mut(pid) {
             driven.brick.handle_written(now);
         }
         self.drain_process(pid);
@@ -200,7 +200,7 @@ impl World {
         if self.processes[pid].incarnation != life {
             return;
         }
-        let Some(driven) = self.driven_mut(pid) else { return };
+        let Some(driven) = self.driven_brick_mut(pid) else { return };
         let found = Rc::new(driven.brick.page(read.page()));
         let late = self.net.chance(pid, (0, MAX_COLD_MS));
         self.push(self.now + late, Event::ColdPageRead(pid, life, node, read, found));
@@ -218,7 +218,7 @@ impl World {
             return;
         }
         let now = self.local_time(pid);
-        if let Some(driven) = self.driven_mut(pid) {
+        if let Some(driven) = self.driven_brick_mut(pid) {
             let found = found.as_ref().cloned().map_err(|error| Error::new(error.kind(), error.message()));
             driven.brick.handle_page_read(node, read, found, now);
         }
@@ -227,7 +227,7 @@ impl World {
 
     /// Moves what is durable from the log to the B-tree.
     pub(super) fn install_driven(&mut self, pid: Pid) {
-        let Some(driven) = self.driven_mut(pid) else { return };
+        let Some(driven) = self.driven_brick_mut(pid) else { return };
         if let Err(error) = driven.brick.install() {
             self.oracle.report(format!("L1: {} cannot install: {error}", self.processes[pid].place));
         }
@@ -241,14 +241,14 @@ impl World {
     }
 
     pub(super) fn set_room_of(&mut self, pid: Pid, bytes: Option<u64>) {
-        if let Some(driven) = self.driven_mut(pid) {
+        if let Some(driven) = self.driven_brick_mut(pid) {
             driven.brick.set_room(bytes);
         }
     }
 
     pub(super) fn drain_driven(&mut self, pid: Pid) {
         self.refresh_placement(pid);
-        while let Some(output) = self.driven_mut(pid).and_then(|driven| driven.brick.next_output()) {
+        while let Some(output) = self.driven_brick_mut(pid).and_then(|driven| driven.brick.next_output()) {
             match output {
                 BrickOutput::Stored { version, change } => self.oracle.record_stored(version, change),
                 BrickOutput::Ask { node, seen, request } => self.ask_other_brick(pid, node, request, seen),
@@ -263,7 +263,7 @@ impl World {
             }
         }
         let (now, force_ms) = (self.now, self.processes[pid].force_ms);
-        let Some(driven) = self.driven_mut(pid) else { return };
+        let Some(driven) = self.driven_brick_mut(pid) else { return };
         let invariants = driven.brick.check_invariants();
         let unforced = driven.brick.unforced_count();
         // A store that holds for a cut forces nothing.
@@ -313,7 +313,7 @@ impl World {
     /// that has all members.
     pub(super) fn scan_set(&self, guard: Key, number: u64) -> Option<Scanned> {
         let node = guard.page().node;
-        let brick = &self.driven(node)?.brick;
+        let brick = &self.driven_brick(node)?.brick;
         let class = guard.set_class();
         let indexes = self.schema.indexes_of(class);
         let classes: Vec<ClassId> = self.schema.family(class).collect();
@@ -329,7 +329,7 @@ impl World {
     /// If the brick is down, or does not serve the logical node.
     pub(super) fn read_at_brick(&self, read: &ReadContent) -> model::Result<Option<Bytes>> {
         let down = || Error::new(ErrorKind::Unavailable, "the brick is down");
-        self.driven(read.oid.page().node).ok_or_else(down)?.brick.read_content(read)
+        self.driven_brick(read.oid.page().node).ok_or_else(down)?.brick.read_content(read)
     }
 
     /// An object with its bytes, wherever they are.
@@ -346,7 +346,7 @@ impl World {
 
     /// The extent and every index of every class of a node have the objects that there are.
     pub(super) fn check_sets(&self, node: NodeId) -> Result<(), RunFailure> {
-        let Some(driven) = self.driven(node) else { return Ok(()) };
+        let Some(driven) = self.driven_brick(node) else { return Ok(()) };
         let mut expected: BTreeMap<ClassId, BTreeSet<Oid>> = BTreeMap::new();
         for page in self.oracle.pages_of(node) {
             for (slot, object) in self.oracle.newest(page).into_iter().flat_map(|objects| objects.iter()) {

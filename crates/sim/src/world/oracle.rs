@@ -180,7 +180,7 @@ impl Oracle {
     }
 
     /// The pages that a transaction has changed, with their new versions.
-    pub(super) fn changed(&self, txn: TxnId) -> &[(PageId, Version)] {
+    pub(super) fn changed_pages(&self, txn: TxnId) -> &[(PageId, Version)] {
         self.changed.get(&txn).map_or(&[], Vec::as_slice)
     }
 
@@ -194,7 +194,9 @@ impl Oracle {
     ) {
         let mut wrong = None;
         for (slot, state, seen) in cache.valid_objects(page) {
-            let Some((_, version)) = self.changed(write).iter().find(|(changed, _)| *changed == page) else { continue };
+            let Some((_, version)) = self.changed_pages(write).iter().find(|(changed, _)| *changed == page) else {
+                continue;
+            };
             let older = matches!(seen, ReadVersion::At(at) if at < *version);
             let before = self.history.get(&page).and_then(|past| past.range(..*version).next_back());
             let was = before.and_then(|(_, objects)| objects.get(&slot));

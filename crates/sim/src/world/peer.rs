@@ -50,7 +50,7 @@ impl PeerProcess {
 
     /// A client or a redirector is connected.
     pub(super) fn handle_connected(&mut self, from: Address, number: ClientId, is_redirector: bool) {
-        let client = PeerClient::unrestricted(from, self.space.clone(), number);
+        let client = PeerClient::with_all_permissions(from, self.space.clone(), number);
         let client = if is_redirector { client.as_redirector() } else { client };
         self.driver.client_connected(&client);
         self.clients.insert(from, client);
@@ -76,7 +76,7 @@ impl PeerProcess {
     pub(super) fn handle_disconnected(&mut self, address: Address, now: u64) {
         match self.clients.remove(&address) {
             Some(client) => self.driver.client_disconnected(&client, now),
-            None => self.driver.disconnected(&address, now),
+            None => self.driver.handle_disconnected(&address, now),
         }
     }
 }

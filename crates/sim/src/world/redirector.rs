@@ -43,7 +43,7 @@ impl RedirectorProcess {
         number: ClientId,
     ) -> (&mut RedirectorDriver<Address, Object>, &mut Member<Address>) {
         let space = &self.space;
-        let new = || Member::new(PeerClient::unrestricted(from, space.clone(), number), true);
+        let new = || Member::new(PeerClient::with_all_permissions(from, space.clone(), number), true);
         (&mut self.driver, self.members.entry(from).or_insert_with(new))
     }
 
@@ -94,7 +94,7 @@ impl World {
     pub(super) fn handle_redirector_time(&mut self, pid: Pid, time_ms: u64) {
         let now = self.local_time(pid);
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
-        redirector.driver.set_time(ClusterTime::told(time_ms, now));
+        redirector.driver.set_time(ClusterTime::from_message(time_ms, now));
         let members: Vec<Pid> = redirector.members.keys().map(|(member, _)| *member).collect();
         for member in members {
             self.send_datagram(pid, member, Datagram::Cluster(Message::Time(time_ms)));

@@ -21,13 +21,13 @@ impl World {
     pub(super) fn stored_version(&self, page: PageId) -> Option<Version> {
         match self.root(page.node) {
             Some((_, _, disk)) => Some(disk.version(page)),
-            None => self.driven(page.node).map(|driven| driven.version(page)),
+            None => self.driven_brick(page.node).map(|driven| driven.version(page)),
         }
     }
 
     /// The pages of a node that are stored.
     pub(super) fn stored_pages(&self, node: NodeId) -> Vec<(PageId, Objects)> {
-        match (self.root(node), self.driven(node)) {
+        match (self.root(node), self.driven_brick(node)) {
             (Some((_, _, disk)), _) => disk.pages.iter().map(|(page, state)| (*page, state.objects.clone())).collect(),
             (None, Some(driven)) => self.oracle.pages_of(node).map(|page| (page, driven.objects(page))).collect(),
             (None, None) => Vec::new(),

@@ -183,7 +183,7 @@ impl World {
         for spec in building {
             let classes: Vec<ClassId> = self.schema.family(spec.class).collect();
             let is_complete = |node: &NodeId| {
-                let driven = self.driven(*node);
+                let driven = self.driven_brick(*node);
                 let range = Some(whole_index(spec.index, false));
                 driven.is_some_and(|driven| scan_all(&driven.brick, *node, &classes, range).is_some())
             };

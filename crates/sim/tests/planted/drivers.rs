@@ -115,7 +115,7 @@ fn bugs_in_queries_are_noticed_in_whole_clusters() {
 }
 
 fn assert_noticed(bugs: impl Iterator<Item = bug::Bug>, choice: Choice) {
-    let missed = search::unnoticed(bugs.map(|bug| Search { bug, choice, limit: LIMIT }));
+    let missed = search::unnoticed_bugs(bugs.map(|bug| Search { bug, choice, limit: LIMIT }));
     assert!(missed.is_empty(), "not noticed in {LIMIT} runs: {missed:?}");
 }
 

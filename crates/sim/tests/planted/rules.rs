@@ -48,7 +48,7 @@ fn choice(bug: Bug) -> Choice {
 }
 
 /// The bugs that scenarios were written for. The tests of scenarios check that these are noticed.
-fn directed() -> BTreeSet<Bug> {
+fn directed_bugs() -> BTreeSet<Bug> {
     let texts =
         fs::read_dir("tests/scenarios").unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
     let catches = texts.flat_map(|text| Scenario::read(&text).unwrap().catches);
@@ -56,10 +56,10 @@ fn directed() -> BTreeSet<Bug> {
 }
 
 /// Looks for bugs that no scenario was written for. Returns those that nothing notices.
-fn missed(bugs: &[Bug], choice: impl Fn(Bug) -> Choice) -> Vec<bug::Bug> {
-    let directed = directed();
+fn missed_bugs(bugs: &[Bug], choice: impl Fn(Bug) -> Choice) -> Vec<bug::Bug> {
+    let directed = directed_bugs();
     let others = bugs.iter().copied().filter(|bug| !directed.contains(bug));
-    search::unnoticed(others.map(|bug| Search { bug: bug.into(), choice: choice(bug), limit: LIMIT }))
+    search::unnoticed_bugs(others.map(|bug| Search { bug: bug.into(), choice: choice(bug), limit: LIMIT }))
 }
 
 /// Bugs of which `protocol::cache_node` has tests. Some show only with members that lie or help late, and all are honest and quick here;
@@ -88,7 +88,7 @@ fn every_planted_bug_is_noticed() {
     let here = |bug: &Bug| !bug.is_of_groups() && bug.rule() != "L2" && !elsewhere.contains(bug);
     let bugs: Vec<Bug> = Bug::ALL.iter().copied().filter(here).collect();
     assert!(bugs.len() >= 40, "{} bugs are few", bugs.len());
-    let missed = missed(&bugs, choice);
+    let missed = missed_bugs(&bugs, choice);
     assert!(missed.is_empty(), "nothing noticed {missed:?}, and no scenario is written for them");
 }
 
@@ -112,6 +112,6 @@ fn planted_bugs_of_groups_are_noticed_in_whole_clusters() {
     let choice = Choice { topology: Some(Topology::Replicated), ..Choice::default() };
     let here = |bug: &Bug| bug.is_of_groups() && !OF_GROUPS_ONLY.contains(bug);
     let bugs: Vec<Bug> = Bug::ALL.iter().copied().filter(here).collect();
-    let missed = missed(&bugs, |_| choice);
+    let missed = missed_bugs(&bugs, |_| choice);
     assert!(missed.is_empty(), "nothing noticed {missed:?}");
 }

@@ -37,7 +37,7 @@ impl Search {
 /// Looks for bugs, on all processors. Returns those that nothing noticed. What is noticed must be the bug: without it, nothing is wrong
 /// in the same plan.
 #[allow(clippy::print_stderr, reason = "how soon each is noticed is worth knowing")]
-pub(crate) fn unnoticed(searches: impl IntoIterator<Item = Search>) -> Vec<Bug> {
+pub(crate) fn unnoticed_bugs(searches: impl IntoIterator<Item = Search>) -> Vec<Bug> {
     let only = std::env::var("MORTAR_BUG").ok();
     let wanted = |search: &Search| only.as_ref().is_none_or(|only| format!("{:?}", search.bug) == *only);
     let mut searches: Vec<Search> = searches.into_iter().filter(wanted).collect();

@@ -143,7 +143,7 @@ impl ArchiveHeader {
             _ => None,
         };
         let kind = kind.filter(|_| crc32c(&bytes[..45]) == le32(bytes, 45));
-        let kind = kind.ok_or_else(|| damaged("its header's checksum does not match"))?;
+        let kind = kind.ok_or_else(|| damage_error("its header's checksum does not match"))?;
         let mut store = [0; 16];
         store.copy_from_slice(&bytes[12..28]);
         let (version, time_us) = (le64(bytes, 28), le64(bytes, 36) as i64);
@@ -160,7 +160,7 @@ fn le64(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// The error for an archive that cannot be used.
-pub(crate) fn damaged(why: impl std::fmt::Display) -> Error {
+pub(crate) fn damage_error(why: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the archive is damaged: {why}; use another archive"))
 }
 
@@ -443,7 +443,7 @@ impl<'a> ArchiveReader<'a> {
         let mut items = item::Items(&self.part[self.at..]);
         let part = self.number - 1;
         let found = items.next().map_err(|e| item_error(e, &format!("part {part}")))?;
-        let Some(found) = found else { return Err(damaged(format!("part {part} ends within an item"))) };
+        let Some(found) = found else { return Err(damage_error(format!("part {part} ends within an item"))) };
         let encoded = &self.part[self.at..self.part.len() - items.0.len()];
         self.at += encoded.len();
         self.counts.count(&found);
@@ -485,16 +485,16 @@ impl<'a> ArchiveReader<'a> {
         filled?;
         let len = le32(&header, 0) as usize;
         if len > PART_MAX {
-            return Err(damaged(format!("{} has {len} bytes", place())));
+            return Err(damage_error(format!("{} has {len} bytes", place())));
         }
         self.part.resize(len, 0);
         self.at = 0;
         fill(&mut *self.from, &mut self.part, place)?;
         if crc32c_parts(&[&self.salt.to_le_bytes(), &header[8..], &self.part]) != le32(&header, 4) {
-            return Err(damaged(format!("the checksum of {} does not match", place())));
+            return Err(damage_error(format!("the checksum of {} does not match", place())));
         }
         if le64(&header, 8) != number {
-            return Err(damaged(format!("{} has the number {}", place(), le64(&header, 8))));
+            return Err(damage_error(format!("{} has the number {}", place(), le64(&header, 8))));
         }
         self.number += 1;
         self.bytes_read += (PART_HEADER + len) as u64;
@@ -517,7 +517,7 @@ impl<'a> ArchiveReader<'a> {
         let mut entries = Entries::new(&self.part);
         while let Some(entry) = entries.next()? {
             if self.last_entry.as_ref().is_some_and(|last| *last >= entry.start) {
-                return Err(damaged("the entries of its index are not in order"));
+                return Err(damage_error("the entries of its index are not in order"));
             }
             self.indexed.add(&entry);
             self.last_entry = Some(entry.start);
@@ -528,7 +528,7 @@ impl<'a> ArchiveReader<'a> {
     fn check_nothing_follows(&mut self) -> Result<()> {
         let mut next = [0];
         match self.from.read_exact(&mut next) {
-            Ok(()) => Err(damaged(format!("more bytes follow after its end at byte {}", self.bytes_read))),
+            Ok(()) => Err(damage_error(format!("more bytes follow after its end at byte {}", self.bytes_read))),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             Err(error) => Err(read_error(error)),
         }
@@ -541,7 +541,7 @@ impl<'a> ArchiveReader<'a> {
             Some((base, rest)) if rest == found && self.part.len() == 8 * said.len() => {
                 Ok(Trailer { state: self.indexed.value(), base: *base })
             }
-            _ => Err(damaged("its trailer does not match its parts")),
+            _ => Err(damage_error("its trailer does not match its parts")),
         }
     }
 }
@@ -582,14 +582,14 @@ pub fn read_archive_index(from: &mut dyn Read, show: &mut dyn FnMut(&[u8]) -> Re
 
 fn item_error(error: ItemError, place: &str) -> Error {
     if let ItemError::Kind(_) = error {
-        return Error::new(ErrorKind::Unsupported, format!("{place} of the archive: {error}")).caused_by(error);
+        return Error::new(ErrorKind::Unsupported, format!("{place} of the archive: {error}")).with_source(error);
     }
-    damaged(format!("{place}: {error}"))
+    damage_error(format!("{place}: {error}"))
 }
 
 fn fill(from: &mut dyn Read, out: &mut [u8], what: impl Fn() -> String) -> Result<()> {
     from.read_exact(out).map_err(|e| match e.kind() {
-        io::ErrorKind::UnexpectedEof => damaged(format!("it ends in {}: the rest is missing", what())),
+        io::ErrorKind::UnexpectedEof => damage_error(format!("it ends in {}: the rest is missing", what())),
         _ => read_error(e),
     })
 }
@@ -597,7 +597,7 @@ fn fill(from: &mut dyn Read, out: &mut [u8], what: impl Fn() -> String) -> Resul
 fn read_error(error: io::Error) -> Error {
     match error.kind() {
         // An encrypted archive that is not authentic.
-        io::ErrorKind::InvalidData => damaged(error),
+        io::ErrorKind::InvalidData => damage_error(error),
         _ => error::io("reading the archive", error),
     }
 }

@@ -8,7 +8,7 @@ use std::io::Read;
 
 use model::{ContentId, Error, ErrorKind, Result};
 
-use super::archive::{ArchiveHeader, ArchiveKind, ArchiveReader, damaged};
+use super::archive::{ArchiveHeader, ArchiveKind, ArchiveReader, damage_error};
 use super::item::Item;
 use super::range::{MAX_RANGE_BYTES, Position, RangeDigest, RangeEntry, StateDigest, position_of};
 use crate::plant::{ContentBug, planted};
@@ -85,7 +85,7 @@ impl<'a> Chain<'a> {
     }
 
     /// How often the store had been opened, when all was read.
-    pub(crate) fn opened(&self) -> Option<u32> {
+    pub(crate) fn open_count(&self) -> Option<u32> {
         self.opened
     }
 
@@ -134,19 +134,19 @@ impl<'a> Chain<'a> {
         loop {
             let Some((item, encoded)) = self.archive.next_item()? else {
                 let is_complete = out.is_empty() || planted(ContentBug::CutArchiveRestored);
-                return if is_complete { Ok(Step::End) } else { Err(damaged("it ends within a range")) };
+                return if is_complete { Ok(Step::End) } else { Err(damage_error("it ends within a range")) };
             };
             match item {
                 Item::RangeEnd { digest } => {
                     self.range.add_encoded(&out[undigested..]);
-                    let entry = self.range.end(start).ok_or_else(|| damaged("it has an empty range"))?;
+                    let entry = self.range.end(start).ok_or_else(|| damage_error("it has an empty range"))?;
                     return match entry.digest == digest {
                         true => Ok(Step::Range(entry)),
-                        false => Err(damaged("the digest of a range does not match")),
+                        false => Err(damage_error("the digest of a range does not match")),
                     };
                 }
                 Item::Same { .. } | Item::Replaced { .. } | Item::Incarnation { .. } if !out.is_empty() => {
-                    return Err(damaged("a range is interrupted"));
+                    return Err(damage_error("a range is interrupted"));
                 }
                 Item::Same { ranges } => return Ok(Step::Same(ranges)),
                 Item::Replaced { ranges } => return Ok(Step::Replaced(ranges)),
@@ -157,11 +157,11 @@ impl<'a> Chain<'a> {
                 Item::Content { id, .. } => self.content = id,
                 Item::Bytes { .. } | Item::Extent { .. } | Item::Row { .. } => {}
                 Item::Cleared { .. } | Item::RemovedContent { .. } | Item::RemovedRow { .. } => {
-                    return Err(damaged("it has an item of an archive of changes"));
+                    return Err(damage_error("it has an item of an archive of changes"));
                 }
             }
             if out.is_empty() {
-                start = position_of(&item, self.content).ok_or_else(|| damaged("a range has no beginning"))?;
+                start = position_of(&item, self.content).ok_or_else(|| damage_error("a range has no beginning"))?;
             }
             if let Item::Extent { index, file, offset, bytes, .. } = item {
                 self.range.add_encoded(&out[undigested..]);
@@ -170,7 +170,7 @@ impl<'a> Chain<'a> {
             }
             out.extend_from_slice(encoded);
             if out.len() as u64 > MAX_RANGE_BYTES {
-                return Err(damaged("a range is too long"));
+                return Err(damage_error("a range is too long"));
             }
         }
     }
@@ -180,7 +180,7 @@ impl<'a> Chain<'a> {
         if self.next_of_base(out)?.is_some() && is_checked {
             return Err(wrong_base());
         }
-        let trailer = self.archive.trailer().ok_or_else(|| damaged("it ends too early"))?;
+        let trailer = self.archive.trailer().ok_or_else(|| damage_error("it ends too early"))?;
         let empty = StateDigest::default();
         let base = self.base.as_ref().map_or(&empty, |base| &base.state).value();
         if self.is_increment() && trailer.base != base && is_checked {
@@ -189,7 +189,7 @@ impl<'a> Chain<'a> {
         match trailer.state == self.state.value() || !is_checked {
             true => Ok(()),
             false if self.is_increment() => Err(wrong_base()),
-            false => Err(damaged("the digest of its state does not match")),
+            false => Err(damage_error("the digest of its state does not match")),
         }
     }
 }

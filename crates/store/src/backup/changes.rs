@@ -113,7 +113,7 @@ impl ChangesWriter<'_, '_> {
         if matches!(found, FoundRow::Nothing | FoundRow::Row(Row::Tombstone, _)) {
             return self.add(&Item::RemovedRow { key: &key[1..] }, key.len());
         }
-        let value = rows::verify_value(key, &found).map_err(|error| rows::damaged(key, error))?;
+        let value = rows::verify_value(key, &found).map_err(|error| rows::damage_error(key, error))?;
         self.add(&Item::Row { key: &key[1..], value }, key.len() + value.len())
     }
 }

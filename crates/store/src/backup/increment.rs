@@ -12,7 +12,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use model::{ContentId, Result};
 
-use super::archive::{ArchiveCounts, ArchiveWriter, damaged};
+use super::archive::{ArchiveCounts, ArchiveWriter, damage_error};
 use super::item::{self, Item};
 use super::range::{Entries, Position, RangeDigest, RangeEntry, StateDigest};
 use super::{ExtentBytes, write_extent};
@@ -44,7 +44,7 @@ impl BaseEntries<'_> {
             let mut entries = Entries::new(&piece);
             while let Some(entry) = entries.next()? {
                 if self.last.as_ref().is_some_and(|last| *last >= entry.start) {
-                    return Err(damaged("the entries of the base's index are not in order"));
+                    return Err(damage_error("the entries of the base's index are not in order"));
                 }
                 self.last = Some(entry.start.clone());
                 self.state.add(&entry);
@@ -192,7 +192,7 @@ impl<'a> Increment<'a> {
             match pending {
                 Pending::Encoded(range) => {
                     let item = item::Items(&encoded[range]).next().ok().flatten();
-                    let item = item.ok_or_else(|| damaged("an item that was just encoded"))?;
+                    let item = item.ok_or_else(|| damage_error("an item that was just encoded"))?;
                     self.out.write_item(&item, || position)?;
                 }
                 Pending::Extent(id, index, extent) => {

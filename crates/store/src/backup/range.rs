@@ -9,7 +9,7 @@
 use crc_fast::{CrcAlgorithm, Digest};
 use model::{ContentId, Result, limits};
 
-use super::archive::damaged;
+use super::archive::damage_error;
 use super::item::{self, Item};
 
 /// A range ends with the item that brings it to this number of bytes.
@@ -151,7 +151,7 @@ impl<'a> Entries<'a> {
             return Ok(None);
         }
         let entry = self.decode().filter(|entry| entry.start > self.last);
-        let entry = entry.ok_or_else(|| damaged("an entry of its index is not valid"))?;
+        let entry = entry.ok_or_else(|| damage_error("an entry of its index is not valid"))?;
         self.last.clone_from(&entry.start);
         Ok(Some(entry))
     }

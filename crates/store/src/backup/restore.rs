@@ -16,7 +16,7 @@ use hashbrown::HashMap;
 use model::{ContentId, Error, ErrorKind, Result, limits};
 
 use super::BackupSummary;
-use super::archive::{ArchiveCounts, damaged};
+use super::archive::{ArchiveCounts, damage_error};
 use super::chain::Chain;
 use super::item::{Item, Items};
 use crate::checksum::crc32c;
@@ -290,7 +290,7 @@ pub(crate) fn restore_on(
     let header = chain.header();
     let position = position.max(header.version);
     if position >= LAST_VERSION {
-        return Err(damaged(format!("its header has the impossible position {position}")));
+        return Err(damage_error(format!("its header has the impossible position {position}")));
     }
     let mut blobs = RestoredBlobFiles::new(Arc::clone(disk), id).map_err(blob_file_error)?;
     let mut counts = ArchiveCounts::default();
@@ -299,14 +299,14 @@ pub(crate) fn restore_on(
         let mut range = Vec::new();
         while chain.next_range(&mut range)?.is_some() {
             let mut items = Items(&range);
-            while let Some(item) = items.next().map_err(damaged)? {
+            while let Some(item) = items.next().map_err(damage_error)? {
                 counts.count(&item);
                 restore.item(&item)?;
             }
             let amount = Amount { items: counts.items(), bytes: chain.bytes_read(), total_bytes: 0 };
             progress::report(progress, "restore", amount)?;
         }
-        restore.end(chain.opened())
+        restore.end(chain.open_count())
     })?;
     if !planted(ContentBug::RestoredChunksNotForced) {
         blobs.force().map_err(blob_file_error)?;
@@ -393,7 +393,7 @@ impl<'a> Restore<'a> {
             | Item::Replaced { .. }
             | Item::Cleared { .. }
             | Item::RemovedContent { .. }
-            | Item::RemovedRow { .. } => Err(damaged("an item that is in no range")),
+            | Item::RemovedRow { .. } => Err(damage_error("an item that is in no range")),
             Item::Content { id, size } => self.begin_content(*id, *size),
             Item::Bytes { index, bytes } => self.chunk(*index, |row| put_inline(row, bytes)),
             Item::Extent { index, file, offset, crc, bytes } => {
@@ -408,7 +408,7 @@ impl<'a> Restore<'a> {
                 self.end_content()?;
                 let key = Key::row(key);
                 if self.last_row.as_ref().is_some_and(|last| *last >= key) {
-                    return Err(damaged(format!("row {} is out of order", hex(&key[1..]))));
+                    return Err(damage_error(format!("row {} is out of order", hex(&key[1..]))));
                 }
                 self.last_row = Some(key.clone());
                 let row = row::seal(&key, value);
@@ -431,7 +431,7 @@ impl<'a> Restore<'a> {
     /// All items were shown; the store had been opened so often.
     fn end(mut self, opened: Option<u32>) -> Result<()> {
         self.end_content()?;
-        let times = opened.ok_or_else(|| damaged("it does not contain the count of openings"))?;
+        let times = opened.ok_or_else(|| damage_error("it does not contain the count of openings"))?;
         self.put(Key::system(key::INCARNATION), Bytes::copy_from_slice(&times.to_be_bytes()))?;
         self.load()
     }
@@ -439,15 +439,15 @@ impl<'a> Restore<'a> {
     fn begin_content(&mut self, id: ContentId, size: u64) -> Result<()> {
         self.end_content()?;
         if self.last_content.is_some_and(|last| last >= id) {
-            return Err(damaged(format!("content {id} is out of order")));
+            return Err(damage_error(format!("content {id} is out of order")));
         }
         if size > limits::BLOB {
-            return Err(damaged(format!("content {id} has {size} bytes")));
+            return Err(damage_error(format!("content {id} has {size} bytes")));
         }
         // A store has created fewer contents than this before the next position, so later contents get other numbers.
         self.content_count += 1;
         if self.content_count > self.version << 16 {
-            return Err(damaged(format!("it has more contents than are possible at position {}", self.version)));
+            return Err(damage_error(format!("it has more contents than are possible at position {}", self.version)));
         }
         self.last_content = Some(id);
         let head = ContentHead { size, data: DataId(self.content_count) };
@@ -464,9 +464,9 @@ impl<'a> Restore<'a> {
     }
 
     fn chunk(&mut self, index: u64, encode: impl FnOnce(&mut BytesMut)) -> Result<()> {
-        let content = self.content.as_mut().ok_or_else(|| damaged("a chunk comes before its content"))?;
+        let content = self.content.as_mut().ok_or_else(|| damage_error("a chunk comes before its content"))?;
         if index < content.next_chunk || index >= content.head.size.div_ceil(CHUNK as u64) {
-            return Err(damaged(format!("chunk {index} of content {} is out of order", content.id)));
+            return Err(damage_error(format!("chunk {index} of content {} is out of order", content.id)));
         }
         content.next_chunk = index + 1;
         if index == 0 {
@@ -497,10 +497,10 @@ impl RestoredBlobFiles {
     /// Writes a chunk at its position.
     fn write_chunk(&mut self, file: u32, offset: u64, crc: u32, bytes: &[u8]) -> Result<Extent> {
         if self.written_chunks.contains(file, offset) {
-            return Err(damaged("two chunks have the same position"));
+            return Err(damage_error("two chunks have the same position"));
         }
         if crc32c(bytes) != crc {
-            return Err(damaged("the checksum of a chunk does not match"));
+            return Err(damage_error("the checksum of a chunk does not match"));
         }
         self.write(file, offset, bytes).map_err(blob_file_error)?;
         self.written_chunks.insert(file, offset);

@@ -289,12 +289,12 @@ impl Core {
         let mut pending = std::mem::take(&mut self.pipeline.writer.lock().pending);
         let round = self.pipeline.queue.take_round(&mut pending.backlog);
         for job in pending.backlog {
-            self.refuse(job, error::closed());
+            self.refuse(job, error::closed_error());
         }
         // These were applied after the last force; nothing of them was written.
         for DecidedTransaction { staged, reply_to, .. } in pending.decided {
             self.discard(&staged);
-            reply_to.send(Err(error::closed()));
+            reply_to.send(Err(error::closed_error()));
         }
         drop((pending.rounds, round));
     }

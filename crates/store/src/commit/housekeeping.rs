@@ -129,7 +129,7 @@ impl Core {
             }
             return Err(error);
         }
-        let freed = extents.iter().map(|(file, from, _)| Key::freed(*file, *from));
+        let freed = extents.iter().map(|(file, from, _)| Key::freed_extent(*file, *from));
         self.installer.housekeeping.lock().punched.extend(freed);
         Ok(())
     }
@@ -174,7 +174,7 @@ impl Core {
 
     /// Frees what earlier openings left in blob files and no extent names, and records that these files were swept.
     fn sweep_blob_files(&self, durable: DurableFiles<'_>) -> Result<()> {
-        let swept = swept_up_to(&*self.state.engine)?;
+        let swept = last_swept_file(&*self.state.engine)?;
         let earlier = durable.files.earlier_files(swept).map_err(|e| error::io("listing the blob files", e))?;
         if earlier.is_empty() {
             return Ok(());
@@ -243,7 +243,7 @@ impl Core {
 }
 
 /// The number of the last swept blob file. Files up to it contain only named extents and do not grow.
-pub(crate) fn swept_up_to(engine: &dyn Engine) -> Result<u32> {
+pub(crate) fn last_swept_file(engine: &dyn Engine) -> Result<u32> {
     let row = engine.get(&Key::system(key::SWEPT)).into_model_result()?;
     Ok(row.and_then(|row| row.try_into().ok()).map_or(0, u32::from_be_bytes))
 }

@@ -320,7 +320,7 @@ impl InstallRows<'_, '_> {
             let len = CHUNK as u32;
             self.batch.freed.push((file, offset, len));
             if !planted(FaultBug::FreedExtentNotRecorded) {
-                self.freed.push((Key::freed(file, offset), Some(Bytes::copy_from_slice(&len.to_be_bytes()))));
+                self.freed.push((Key::freed_extent(file, offset), Some(Bytes::copy_from_slice(&len.to_be_bytes()))));
             }
         }
     }

@@ -44,7 +44,7 @@ impl RowSequence {
 
     /// A sequence whose changes are refused. Appended to other changes, such ones keep all of them from being applied, and break their sequences.
     #[must_use]
-    pub fn broken() -> Self {
+    pub fn new_broken() -> Self {
         let sequence = Self::default();
         sequence.mark_broken();
         sequence
@@ -125,7 +125,7 @@ impl RowChanges {
     /// The same changes, which a full store in memory still accepts: they follow from changes that it has accepted, or
     /// they free memory. The caller bounds how many such changes can arise.
     #[must_use]
-    pub fn needed(mut self) -> Self {
+    pub fn mark_needed(mut self) -> Self {
         self.is_needed = true;
         self
     }

@@ -136,7 +136,7 @@ impl Core {
         None
     }
 
-    /// Whether a store in memory accepts only changes that free memory or are [needed](RowChanges::needed).
+    /// Whether a store in memory accepts only changes that free memory or are [needed](RowChanges::mark_needed).
     pub(crate) fn is_memory_full(&self) -> bool {
         let is_full = || !self.is_durable() && self.is_full(&self.state.view.load());
         is_full() && {

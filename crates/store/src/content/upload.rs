@@ -76,7 +76,7 @@ pub(crate) struct FinishedUpload {
     pub(crate) unlogged: (u64, Vec<Extent>),
 }
 
-fn unknown_upload(id: UploadId) -> Error {
+fn unknown_upload_error(id: UploadId) -> Error {
     let message = format!("there is no upload {}: it has ended, or the server was restarted; begin another", id.0);
     Error::new(ErrorKind::NotFound, message)
 }
@@ -102,7 +102,7 @@ impl Uploads {
     }
 
     pub(crate) fn find(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
-        self.unfinished.lock().get(&id).cloned().ok_or_else(|| unknown_upload(id))
+        self.unfinished.lock().get(&id).cloned().ok_or_else(|| unknown_upload_error(id))
     }
 
     /// Removes an upload from the unfinished ones.
@@ -114,7 +114,7 @@ impl Uploads {
     /// [`Uploads::release`].
     pub(crate) fn take(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
         let mut finishing = self.finishing.lock();
-        let upload = self.remove(id).ok_or_else(|| unknown_upload(id))?;
+        let upload = self.remove(id).ok_or_else(|| unknown_upload_error(id))?;
         finishing.insert(DataId(id.0));
         Ok(upload)
     }
@@ -181,7 +181,7 @@ impl Upload {
     /// Checks that the upload has not ended (rule 3) and may grow by `len` bytes.
     pub(crate) fn check_can_add(&self, len: usize) -> Result<()> {
         if (self.ended || self.sealed) && !planted(ContentBug::UploadTakesLateBytes) {
-            return Err(unknown_upload(self.id()));
+            return Err(unknown_upload_error(self.id()));
         }
         let size = self.size() + len as u64;
         if size > limits::BLOB { Err(too_large("an upload", size, limits::BLOB)) } else { Ok(()) }
@@ -266,7 +266,7 @@ impl Upload {
 
     /// Whether it has not ended.
     fn check_open(&self) -> Result<()> {
-        if self.ended { Err(unknown_upload(self.id())) } else { Ok(()) }
+        if self.ended { Err(unknown_upload_error(self.id())) } else { Ok(()) }
     }
 
     /// Ends the upload and frees the chunks that no log entry names.

@@ -49,7 +49,7 @@ struct DamagedRead<'a> {
     page: &'a DamagedPage,
 }
 
-fn damaged() -> EngineError {
+fn damage_error() -> EngineError {
     EngineError::Damaged("a page is damaged".into())
 }
 
@@ -64,13 +64,13 @@ fn ends_before_damage(
         is_ended = shown.is_break();
         shown
     })?;
-    if is_ended { Ok(()) } else { Err(damaged()) }
+    if is_ended { Ok(()) } else { Err(damage_error()) }
 }
 
 impl EngineRead for DamagedRead<'_> {
     fn get<'a>(&'a self, key: &[u8]) -> EngineResult<Option<&'a [u8]>> {
         match self.page.range.contains(key) && !self.page.written.contains(key) {
-            true => Err(damaged()),
+            true => Err(damage_error()),
             false => self.rows.get(key),
         }
     }

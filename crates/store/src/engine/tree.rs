@@ -117,7 +117,7 @@ fn io_error(error: io::Error) -> EngineError {
     if disk::is_full(&error) { EngineError::Full(Box::new(error)) } else { EngineError::Failed(Box::new(error)) }
 }
 
-fn damaged(damage: FileDamage) -> EngineError {
+fn damage_error(damage: FileDamage) -> EngineError {
     EngineError::Damaged(Box::new(damage))
 }
 
@@ -138,7 +138,7 @@ impl TreeEngine {
         let (state, has_fallen_back) = read_meta(&file, id)?;
         let (found, needed) = (file.len().map_err(io_error)?, state.pages.saturating_mul(PAGE as u64));
         if found < needed {
-            return Err(damaged(FileDamage::Truncated { found, needed }));
+            return Err(damage_error(FileDamage::Truncated { found, needed }));
         }
         let mut space = Space::new(state.pages, state.index.clone());
         load_space(&file, &mut space, state.pages, &mut |what| {
@@ -286,9 +286,9 @@ fn read_meta(file: &TreeFile, id: &TreeId) -> EngineResult<(TreeState, bool)> {
         }
     }
     match (newest, refusal) {
-        (_, Some(refusal)) => Err(damaged(refusal)),
+        (_, Some(refusal)) => Err(damage_error(refusal)),
         (Some(newest), None) => Ok((newest, is_damaged)),
-        (None, None) => Err(damaged(FileDamage::Header)),
+        (None, None) => Err(damage_error(FileDamage::Header)),
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn lost_ranges(engine: &dyn Engine) -> Result<Vec<(Key, KeyRange)>> {
     };
     match engine.range(&from, &to, &mut show).into_model_result() {
         // The list is on a damaged page: it does not say any more what is lost.
-        Err(error) if error.kind() == ErrorKind::Corrupt => ranges.push((Key::lost(0), KeyRange::ALL)),
+        Err(error) if error.kind() == ErrorKind::Corrupt => ranges.push((Key::lost_range(0), KeyRange::ALL)),
         scanned => scanned?,
     }
     Ok(ranges)
@@ -181,7 +181,7 @@ impl Contents {
         if !self.used.remove(file, offset) && !self.has_unreadable_heads {
             self.rows.push((Key::from(key), None));
             let len = decode_extent_len(len).unwrap_or(CHUNK as u32);
-            self.rows.push((Key::freed(file, offset), Some(Bytes::copy_from_slice(&len.to_be_bytes()))));
+            self.rows.push((Key::freed_extent(file, offset), Some(Bytes::copy_from_slice(&len.to_be_bytes()))));
         }
     }
 

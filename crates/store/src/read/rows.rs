@@ -15,7 +15,7 @@ use crate::rows::mob::Row;
 use crate::rows::row::{self, RowError};
 
 /// The error for a damaged row with this whole key.
-pub(crate) fn damaged(key: &[u8], error: RowError) -> Error {
+pub(crate) fn damage_error(key: &[u8], error: RowError) -> Error {
     corrupt_row(&format!("row {}", hex(key.get(1..).unwrap_or_default())), error)
 }
 
@@ -26,11 +26,11 @@ pub(crate) fn row_value<'f>(key: &[u8], row: RowRef<'f>) -> Result<Option<&'f [u
         RowRef::Row(Row::Shared(value, _)) => Ok(Some(value)),
         RowRef::Row(Row::Value(row)) => match row.split_last_chunk::<4>() {
             Some((value, _)) => Ok(Some(value)),
-            None => Err(damaged(key, RowError::Short)),
+            None => Err(damage_error(key, RowError::Short)),
         },
         RowRef::Engine(row) => match row::unseal(key, row) {
             Ok(len) => Ok(Some(&row[..len])),
-            Err(error) => Err(damaged(key, error)),
+            Err(error) => Err(damage_error(key, error)),
         },
     }
 }

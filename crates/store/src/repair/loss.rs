@@ -80,7 +80,7 @@ pub(super) fn listing(engine: &dyn Engine, ranges: &DamagedRanges) -> Result<Vec
         Some(KeyRange { from: first.from.clone(), to })
     });
     let mut rows: Vec<EngineRow> = earlier.iter().map(|(key, _)| (key.clone(), None)).collect();
-    rows.extend((0..).zip(joined).map(|(number, range)| (Key::lost(number), Some(encode_range(&range)))));
+    rows.extend((0..).zip(joined).map(|(number, range)| (Key::lost_range(number), Some(encode_range(&range)))));
     rows.push((Key::system(key::SALVAGED), LossMark { has_list: true, ..mark }.encode()));
     Ok(rows)
 }

@@ -76,7 +76,7 @@ impl LostRows {
         self.parts.len() as u64
     }
 
-    pub(super) fn listed(&self) -> Vec<String> {
+    pub(super) fn descriptions(&self) -> Vec<String> {
         self.listed.clone()
     }
 

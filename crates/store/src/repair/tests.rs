@@ -188,7 +188,7 @@ fn a_zeroed_page_of_a_real_log_is_refused_by_name_and_repaired_when_asked() {
     let report = Store::repair(dir, false, &[], options(), &()).unwrap();
     assert!(!report.is_sound() && !report.repaired);
     assert!(report.damage.as_ref().unwrap().contains(&file), "{report:?}");
-    let (first, last) = report.lost().unwrap();
+    let (first, last) = report.lost_txns().unwrap();
     assert!(first == report.kept + 1 && report.installed < report.kept);
     assert_eq!(last, acknowledged.keys().last().unwrap() + 1, "the row of the last content");
     assert_eq!(files(dir), before, "without accept_loss nothing is changed");
@@ -204,7 +204,7 @@ fn a_zeroed_page_of_a_real_log_is_refused_by_name_and_repaired_when_asked() {
     assert!(commit(&store, [create(new_id(), "x")]) > last);
     drop(store);
     let report = Store::repair(dir, false, &[], options(), &()).unwrap();
-    assert!(report.is_sound() && report.lost().is_none(), "{report:?}");
+    assert!(report.is_sound() && report.lost_txns().is_none(), "{report:?}");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn damage_to_installed_frames_loses_nothing() {
     zero_page(dir, 0, 1);
     assert_eq!(Store::open(dir, options()).err().unwrap().kind(), ErrorKind::Corrupt);
     let report = Store::repair(dir, true, &[], options(), &()).unwrap();
-    assert!(report.repaired && report.lost().is_none(), "{report:?}");
+    assert!(report.repaired && report.lost_txns().is_none(), "{report:?}");
     assert!(report.to_string().contains("mentions no later one"), "{report}");
     check(&Store::open(dir, options()).unwrap(), &acknowledged, u64::MAX);
 }
@@ -616,7 +616,7 @@ fn a_missing_log_is_refused_and_what_is_installed_can_be_kept() {
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains("log has no frame"), "{error}");
     let report = Store::repair(dir, true, &[], options(), &()).unwrap();
-    assert_eq!((report.kept, report.lost()), (report.installed, None));
+    assert_eq!((report.kept, report.lost_txns()), (report.installed, None));
     check(&Store::open(dir, options()).unwrap(), &acknowledged, report.installed);
 }
 

@@ -127,7 +127,7 @@ impl Key {
         Self::concat(&[&[table::EXTENT], &file.to_be_bytes()])
     }
 
-    pub(crate) fn freed(file: u32, offset: u64) -> Self {
+    pub(crate) fn freed_extent(file: u32, offset: u64) -> Self {
         Self::concat(&[&[table::FREED], &file.to_be_bytes(), &offset.to_be_bytes()])
     }
 
@@ -139,7 +139,7 @@ impl Key {
         Self::concat(&[&[table::CHUNK], &data.0.to_be_bytes()])
     }
 
-    pub(crate) fn lost(number: u32) -> Self {
+    pub(crate) fn lost_range(number: u32) -> Self {
         Self::concat(&[&[table::LOST], &number.to_be_bytes()])
     }
 

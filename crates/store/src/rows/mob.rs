@@ -128,7 +128,7 @@ pub(crate) struct Mob {
 impl Mob {
     /// An empty buffer that is installed as a whole.
     pub(crate) fn new() -> Self {
-        Self::with_slabs(Slabs::shared())
+        Self::with_slabs(Slabs::new_shared())
     }
 
     /// An empty buffer that is the whole store.

@@ -250,7 +250,7 @@ mod tests {
         ) {
             let mut plain = base.clone();
             plain.resize(LEN, 0);
-            let (mut patch, mut slabs) = (Patch::with_base(Base::Older), Slabs::shared());
+            let (mut patch, mut slabs) = (Patch::with_base(Base::Older), Slabs::new_shared());
             for step in &steps {
                 match step {
                     Step::Write(at, bytes) => {

@@ -27,7 +27,7 @@ pub(crate) struct Slabs {
 
 impl Slabs {
     /// Slabs for a buffer whose rows are freed together.
-    pub(crate) fn shared() -> Self {
+    pub(crate) fn new_shared() -> Self {
         Self { shared: true, ..Self::default() }
     }
 
@@ -56,7 +56,7 @@ impl Slabs {
 mod tests {
     use super::*;
 
-    fn filled(slabs: &mut Slabs, len: usize, with: u8) -> bytes::Bytes {
+    fn filled_row(slabs: &mut Slabs, len: usize, with: u8) -> bytes::Bytes {
         let mut row = slabs.row(len);
         row.resize(len, with);
         row.freeze()
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn rows_do_not_overlap() {
-        let mut slabs = Slabs::shared();
-        let rows: Vec<_> = (0..5000u32).map(|i| filled(&mut slabs, (i % 300) as usize, i as u8)).collect();
+        let mut slabs = Slabs::new_shared();
+        let rows: Vec<_> = (0..5000u32).map(|i| filled_row(&mut slabs, (i % 300) as usize, i as u8)).collect();
         for (i, row) in (0u32..).zip(rows) {
             assert!(row.len() == (i % 300) as usize && row.iter().all(|byte| *byte == i as u8));
         }
@@ -73,13 +73,13 @@ mod tests {
 
     #[test]
     fn slabs_are_reused_unless_a_row_is_still_read() {
-        let mut slabs = Slabs::shared();
-        let kept = filled(&mut slabs, 100, 7);
-        (0..3 * SLAB_BYTES / MAX_SHARED_ROW).for_each(|_| drop(filled(&mut slabs, MAX_SHARED_ROW, 1)));
+        let mut slabs = Slabs::new_shared();
+        let kept = filled_row(&mut slabs, 100, 7);
+        (0..3 * SLAB_BYTES / MAX_SHARED_ROW).for_each(|_| drop(filled_row(&mut slabs, MAX_SHARED_ROW, 1)));
         slabs.reclaim();
         let free = slabs.free.len();
         assert!(free >= 2);
-        (0..SLAB_BYTES / MAX_SHARED_ROW).for_each(|_| drop(filled(&mut slabs, MAX_SHARED_ROW, 2)));
+        (0..SLAB_BYTES / MAX_SHARED_ROW).for_each(|_| drop(filled_row(&mut slabs, MAX_SHARED_ROW, 2)));
         assert_eq!(slabs.free.len(), free - 1);
         assert!(kept.iter().all(|byte| *byte == 7));
         slabs.reclaim();

@@ -94,14 +94,14 @@ impl Scrub<'_> {
                 self.layers.read_extent(&extent, bytes, at).map_err(|e| cause(&e.for_content(id)))?;
                 bytes.len()
             }
-            None => self.patched_chunk(id, index)?,
+            None => self.read_patched_chunk(id, index)?,
         };
         self.report.bytes += len as u64;
         Ok(())
     }
 
     /// A chunk whose row is a patch, merged with its base.
-    fn patched_chunk(&mut self, id: ContentId, index: u64) -> Result<usize, String> {
+    fn read_patched_chunk(&mut self, id: ContentId, index: u64) -> Result<usize, String> {
         if let Some(content) = self.layers.content(id).map_err(|e| cause(&e))? {
             self.layers.fill(&content, index, 0, &mut self.buffer).map_err(|e| cause(&e))?;
         }
@@ -190,7 +190,7 @@ impl Scrub<'_> {
     }
 
     /// Freed extents are not in use.
-    pub(super) fn freed(&mut self) -> Result<()> {
+    pub(super) fn check_freed_extents(&mut self) -> Result<()> {
         self.scan_table(&Key::table(table::FREED), "freed extents", |scrub, key, _| {
             match key::extent_of(key) {
                 None => scrub.report_damage(None, "the key of a freed extent has the wrong length"),

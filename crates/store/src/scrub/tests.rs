@@ -183,7 +183,7 @@ fn wrong_records_of_chunks_are_reported() {
     world.set(&chunk(1), len(4096));
     world.set(&chunk(2), None);
     world.set(&chunk(9), len(CHUNK));
-    world.set(&Key::freed(1, 0), Some(Bytes::from_static(&[0, 1, 0, 0])));
+    world.set(&Key::freed_extent(1, 0), Some(Bytes::from_static(&[0, 1, 0, 0])));
     // The second chunk of one content is that of the other.
     let (from, to) = (Key::chunk(world.data(world.large), 1), Key::chunk(world.data(world.other), 1));
     world.set(&to, Some(world.row(&from).into()));

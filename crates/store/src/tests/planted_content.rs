@@ -151,7 +151,7 @@ fn uploads_are_whole_or_nothing() {
 }
 
 /// Contents, of which one has a change that is not installed, and the archive of their store.
-fn archived() -> (Vec<(ContentId, Vec<u8>)>, Vec<u8>) {
+fn make_archive() -> (Vec<(ContentId, Vec<u8>)>, Vec<u8>) {
     let world = SimulatedStore::new();
     let all = [content(&world.store, pattern(6 * CHUNK, 1)), content(&world.store, pattern(99_000, 2))];
     world.store.install().unwrap();
@@ -162,7 +162,7 @@ fn archived() -> (Vec<(ContentId, Vec<u8>)>, Vec<u8>) {
 }
 
 /// The store of an archive after a power failure right after the restore.
-fn restored(archive: &[u8], seed: u64) -> model::Result<SimulatedStore> {
+fn restore_and_crash(archive: &[u8], seed: u64) -> model::Result<SimulatedStore> {
     let (disk, engine) = (SimDisk::new(), MemoryEngine::default());
     let on: Arc<dyn Disk> = Arc::new(disk.clone());
     restore_on(&on, &engine, [7; 16], &small_options(), (vec![Box::new(archive)], 0), &())?;
@@ -172,9 +172,9 @@ fn restored(archive: &[u8], seed: u64) -> model::Result<SimulatedStore> {
 #[test]
 fn a_restored_store_is_the_one_of_the_backup() {
     assert_noticed(&RESTORED, || {
-        let (contents, archive) = archived();
+        let (contents, archive) = make_archive();
         for seed in 0..8 {
-            let world = restored(&archive, seed).unwrap();
+            let world = restore_and_crash(&archive, seed).unwrap();
             for (id, expected) in &contents {
                 assert!(bytes(&world.store, *id) == *expected, "{id} is as it was");
             }
@@ -184,7 +184,7 @@ fn a_restored_store_is_the_one_of_the_backup() {
         // Every length at which a part ends.
         let mut at = 49;
         while at < archive.len() {
-            assert!(restored(&archive[..at], 0).is_err(), "{at} of {} bytes are restored", archive.len());
+            assert!(restore_and_crash(&archive[..at], 0).is_err(), "{at} of {} bytes are restored", archive.len());
             at += 20 + u32::from_le_bytes(archive[at..at + 4].try_into().unwrap()) as usize;
         }
     });

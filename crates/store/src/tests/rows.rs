@@ -336,7 +336,7 @@ fn a_store_in_memory_without_room_still_takes_removals() {
     store.commit_rows(changes([(&b"x"[..], Some(pattern(50_000, 1)))])).unwrap();
     let error = store.commit_rows(changes([(&b"x"[..], Some(pattern(59_000, 1)))])).unwrap_err();
     assert_eq!((error.kind(), store.is_memory_full()), (ErrorKind::Full, true));
-    store.commit_rows(changes([(&b"z"[..], Some(Bytes::new()))]).needed()).unwrap();
+    store.commit_rows(changes([(&b"z"[..], Some(Bytes::new()))]).mark_needed()).unwrap();
     store.commit_rows(changes([(&[2][..], None), (&[3], None), (&[4], None)])).unwrap();
     assert!(!store.is_memory_full());
     put(&store, b"y", "z");

@@ -120,7 +120,7 @@ pub(super) fn reply(reply: ReplyMessage, data: &mut Data<'_>) -> Result<Reply<Ob
         ReplyMessage::Ended(ended) => Reply::Ended(verdict::commit_reply(ended)?),
         ReplyMessage::Checked(checked) => Reply::Checked(verdict::verdict(Some(checked))?),
         ReplyMessage::Locked(found) => {
-            let (_, _, locked) = locked(found, data)?;
+            let (_, _, locked) = locked_from_proto(found, data)?;
             Reply::Locked(locked.ok_or_else(|| missing("state of the locked object"))?)
         }
     })
@@ -137,7 +137,10 @@ fn locked_to_proto(locked: &LockedObject<Object>, raw: &mut Vec<Bytes>) -> proto
 }
 
 /// The locked object, the mode, and the object's state if the message has it.
-fn locked(found: proto::Locked, data: &mut Data<'_>) -> Result<(Oid, LockMode, Option<LockedObject<Object>>)> {
+fn locked_from_proto(
+    found: proto::Locked,
+    data: &mut Data<'_>,
+) -> Result<(Oid, LockMode, Option<LockedObject<Object>>)> {
     let (oid, mode) = (ids::oid(found.oid)?, mode(found.exclusive, found.touch)?);
     let locked = match (ids::optional_version(found.version)?, found.state) {
         (None, None) => None,
@@ -324,7 +327,7 @@ pub(super) fn answer(
             Answer::Checked { txn, verdict: conflict.map_or(Ok(()), Err) }
         }
         AnswerMessage::Locked(found) => {
-            let (oid, mode, locked) = locked(found, data)?;
+            let (oid, mode, locked) = locked_from_proto(found, data)?;
             return Ok((Answer::Locked { txn, oid, mode }, locked));
         }
         AnswerMessage::Joint(joint) => Answer::Joint { txn, answers: joint_answers(joint, txn, data)? },

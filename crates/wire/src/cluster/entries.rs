@@ -95,7 +95,7 @@ fn place(field: Option<crate::proto::Oid>, space: SpaceId, node: Option<NodeId>)
     Ok(oid)
 }
 
-fn checked_limit(limit: u32) -> Result<u32> {
+fn check_limit(limit: u32) -> Result<u32> {
     if limit as usize > limits::LISTING {
         let what = format!("a listing of {limit} entries is requested; the limit is {}", limits::LISTING);
         return Err(Error::new(ErrorKind::TooLarge, what));
@@ -260,7 +260,7 @@ impl ListEntries {
             return Err(invalid("a listing in descending order cannot pass over damage".to_owned()));
         }
         let after = list.after.map(EntryKey::new).transpose()?;
-        let (collection, limit) = (place(list.collection, space, Some(node))?, checked_limit(limit)?);
+        let (collection, limit) = (place(list.collection, space, Some(node))?, check_limit(limit)?);
         Ok(Self { collection, after, prefix, limit, reverse, kinds, passes_damage })
     }
 }
@@ -363,7 +363,7 @@ impl ListEntriesOf {
             None if list.after_key.is_empty() => None,
             None => return Err(missing("collection of the key to continue after")),
         };
-        Ok(Self { node, target: place(list.target, space, None)?, after, limit: checked_limit(list.limit)? })
+        Ok(Self { node, target: place(list.target, space, None)?, after, limit: check_limit(list.limit)? })
     }
 }
 
@@ -449,7 +449,7 @@ impl ListNodeObjects {
     /// If a part is invalid; the error names it.
     pub fn from_proto(list: messages::ListNodeObjects) -> Result<Self> {
         let (space, node) = (convert::space(list.space)?, ids::node(list.node)?);
-        Ok(Self { space, node, from: place_of_number(list.from), limit: checked_limit(list.limit)? })
+        Ok(Self { space, node, from: place_of_number(list.from), limit: check_limit(list.limit)? })
     }
 }
 

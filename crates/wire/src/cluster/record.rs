@@ -110,7 +110,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<(Version, Record<Object>)> {
         None => return Err(invalid("a record of a transaction is empty")),
     };
     let head = proto::Record::decode(head)
-        .map_err(|error| invalid("a record of a transaction cannot be decoded").caused_by(error))?;
+        .map_err(|error| invalid("a record of a transaction cannot be decoded").with_source(error))?;
     let mut data = Data::new(Raw::Borrowed(data), Check::Lengths);
     let version = ids::version(head.version)?;
     let record = head.record.ok_or_else(|| missing("content"))?;

@@ -20,13 +20,13 @@ impl Receiver for Notes {
     fn receive(&self, deliveries: Vec<Delivery>) {
         assert_eq!(self.handling.fetch_add(1, Ordering::SeqCst), 0, "two threads handle messages of one queue");
         self.batches.lock().unwrap().push(deliveries.len());
-        for delivery in deliveries {
-            let Delivery::Message(SentMessage { message: Message::NotServedHere { epoch, .. }, .. }) = delivery else {
-                panic!("{delivery:?}")
+        for arrived in deliveries {
+            let Delivery::Message(SentMessage { message: Message::NotServedHere { epoch, .. }, .. }) = arrived else {
+                panic!("{arrived:?}")
             };
             self.epochs.lock().unwrap().push(epoch);
             if let Some(answers) = &self.answers {
-                assert!(answers.send(numbered(epoch)));
+                assert!(answers.send(delivery(epoch)));
             }
         }
         self.handling.fetch_sub(1, Ordering::SeqCst);
@@ -36,13 +36,13 @@ impl Receiver for Notes {
         self.wakes.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn overrun(&self) {
+    fn handle_overrun(&self) {
         self.overruns.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 impl Notes {
-    fn taken(&self) -> Vec<u64> {
+    fn epochs(&self) -> Vec<u64> {
         self.epochs.lock().unwrap().clone()
     }
 
@@ -51,7 +51,7 @@ impl Notes {
     }
 }
 
-fn numbered(epoch: u64) -> Delivery {
+fn delivery(epoch: u64) -> Delivery {
     Delivery::Message(SentMessage { message: Message::NotServedHere { node: model::NodeId(1), epoch }, forced: None })
 }
 
@@ -66,12 +66,12 @@ fn messages_are_handed_over_when_the_outermost_scope_ends() {
     let (queue, notes) = open();
     let outer = DeliveryScope::enter();
     let inner = DeliveryScope::enter();
-    assert!(queue.send(numbered(1)));
+    assert!(queue.send(delivery(1)));
     drop(inner);
-    assert!(queue.send(numbered(2)));
-    assert!(notes.taken().is_empty());
+    assert!(queue.send(delivery(2)));
+    assert!(notes.epochs().is_empty());
     drop(outer);
-    assert_eq!((notes.taken(), notes.wakes()), (vec![1, 2], 0));
+    assert_eq!((notes.epochs(), notes.wakes()), (vec![1, 2], 0));
 }
 
 #[test]
@@ -80,17 +80,17 @@ fn messages_that_wait_are_received_together_in_bounded_batches() {
     let scope = DeliveryScope::enter();
     let sent: Vec<u64> = (1..=3 * MAX_BATCH as u64).collect();
     for epoch in &sent {
-        assert!(queue.send(numbered(*epoch)));
+        assert!(queue.send(delivery(*epoch)));
     }
     drop(scope);
-    assert_eq!(notes.taken(), sent);
+    assert_eq!(notes.epochs(), sent);
     assert_eq!(*notes.batches.lock().unwrap(), [MAX_BATCH; 3]);
     // A closed queue is emptied, however many messages wait.
     for epoch in &sent {
-        assert!(queue.send(numbered(*epoch)));
+        assert!(queue.send(delivery(*epoch)));
     }
     queue.finish();
-    assert_eq!(notes.taken().len(), 2 * sent.len());
+    assert_eq!(notes.epochs().len(), 2 * sent.len());
 }
 
 #[test]
@@ -100,22 +100,22 @@ fn answers_of_what_is_handed_over_are_handed_over_too() {
     there.open(Arc::new(notes));
     let scope = DeliveryScope::enter();
     for epoch in 1..=3 {
-        there.send(numbered(epoch));
+        there.send(delivery(epoch));
     }
     drop(scope);
-    assert_eq!(answers.taken(), [1, 2, 3]);
+    assert_eq!(answers.epochs(), [1, 2, 3]);
 }
 
 #[test]
 fn task_of_the_receiver_is_woken_outside_of_scopes() {
     let (queue, notes) = open();
     for epoch in 1..=3 {
-        assert!(queue.send(numbered(epoch)));
+        assert!(queue.send(delivery(epoch)));
     }
-    assert_eq!((notes.taken(), notes.wakes()), (vec![], 1));
+    assert_eq!((notes.epochs(), notes.wakes()), (vec![], 1));
     queue.take_turn();
-    assert_eq!((notes.taken(), notes.wakes()), (vec![1, 2, 3], 1));
-    assert!(queue.send(numbered(4)));
+    assert_eq!((notes.epochs(), notes.wakes()), (vec![1, 2, 3], 1));
+    assert!(queue.send(delivery(4)));
     assert_eq!(notes.wakes(), 2);
 }
 
@@ -123,12 +123,12 @@ fn task_of_the_receiver_is_woken_outside_of_scopes() {
 fn messages_that_were_sent_before_the_receiver_existed_wake_it() {
     let (queue, notes) = (Arc::new(DirectQueue::default()), Arc::new(Notes::default()));
     let scope = DeliveryScope::enter();
-    assert!(queue.send(numbered(1)));
+    assert!(queue.send(delivery(1)));
     drop(scope);
     queue.open(notes.clone());
     assert_eq!(notes.wakes(), 1);
     queue.take_turn();
-    assert_eq!(notes.taken(), [1]);
+    assert_eq!(notes.epochs(), [1]);
 }
 
 #[test]
@@ -145,16 +145,16 @@ fn messages_of_several_threads_arrive_in_the_order_in_which_they_were_sent() {
                     // A machine sends with its lock held.
                     let mut number = sent.lock().unwrap();
                     *number += 1;
-                    assert!(queue.send(numbered(*number)));
+                    assert!(queue.send(delivery(*number)));
                 }
             });
         }
     });
     // What a thread has left to the task.
-    while notes.taken().len() < 4 * EACH as usize {
+    while notes.epochs().len() < 4 * EACH as usize {
         queue.take_turn();
     }
-    assert_eq!(notes.taken(), (1..=4 * EACH).collect::<Vec<_>>());
+    assert_eq!(notes.epochs(), (1..=4 * EACH).collect::<Vec<_>>());
 }
 
 #[test]
@@ -162,47 +162,47 @@ fn one_scope_leaves_the_work_of_others_to_the_task() {
     let (queue, notes) = open();
     let most = MAX_HANDED_OVER as u64;
     let scope = DeliveryScope::enter();
-    (1..=most + 10).for_each(|epoch| assert!(queue.send(numbered(epoch))));
+    (1..=most + 10).for_each(|epoch| assert!(queue.send(delivery(epoch))));
     drop(scope);
-    assert_eq!((notes.taken().len() as u64, notes.wakes()), (most, 1));
+    assert_eq!((notes.epochs().len() as u64, notes.wakes()), (most, 1));
     queue.take_turn();
-    assert_eq!(notes.taken().len() as u64, most + 10);
+    assert_eq!(notes.epochs().len() as u64, most + 10);
 }
 
 #[test]
 fn receiver_that_finishes_gets_what_was_sent_before_and_no_more() {
     let (queue, notes) = open();
-    assert!(queue.send(numbered(1)));
+    assert!(queue.send(delivery(1)));
     queue.finish();
-    assert_eq!(notes.taken(), [1]);
-    assert!(!queue.send(numbered(2)));
+    assert_eq!(notes.epochs(), [1]);
+    assert!(!queue.send(delivery(2)));
     assert_eq!(Arc::strong_count(&notes), 1, "the receiver is released");
     // A thread that is about to hand over does so, although the task has ended.
     let (queue, notes) = open();
     let scope = DeliveryScope::enter();
-    assert!(queue.send(numbered(1)));
+    assert!(queue.send(delivery(1)));
     queue.finish();
-    assert!(notes.taken().is_empty());
+    assert!(notes.epochs().is_empty());
     drop(scope);
-    assert_eq!((notes.taken(), Arc::strong_count(&notes)), (vec![1], 1));
+    assert_eq!((notes.epochs(), Arc::strong_count(&notes)), (vec![1], 1));
 }
 
 #[test]
 fn receiver_that_is_closed_gets_nothing_more() {
     let (queue, notes) = open();
     let scope = DeliveryScope::enter();
-    assert!(queue.send(numbered(1)));
+    assert!(queue.send(delivery(1)));
     queue.close();
     drop(scope);
-    assert!(!queue.send(numbered(2)));
-    assert_eq!((notes.taken(), Arc::strong_count(&notes)), (vec![], 1));
+    assert!(!queue.send(delivery(2)));
+    assert_eq!((notes.epochs(), Arc::strong_count(&notes)), (vec![], 1));
 }
 
 #[test]
 fn receiver_that_has_stopped_is_told_when_too_many_messages_wait() {
     let (queue, notes) = open();
-    (0..MAX_QUEUED as u64).for_each(|epoch| assert!(queue.send(numbered(epoch))));
+    (0..MAX_QUEUED as u64).for_each(|epoch| assert!(queue.send(delivery(epoch))));
     assert_eq!(notes.overruns.load(Ordering::SeqCst), 0);
-    assert!(!queue.send(numbered(0)));
+    assert!(!queue.send(delivery(0)));
     assert_eq!(notes.overruns.load(Ordering::SeqCst), 1);
 }

@@ -40,7 +40,7 @@ impl CallConnection {
     pub async fn ask(&self, request: Request) -> Result<Response> {
         let answered = self.caller.call(request, Vec::new()).await;
         answered.map(|answer| answer.response).map_err(|error| match error.kind() {
-            ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, "the server cannot answer now").caused_by(error),
+            ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, "the server cannot answer now").with_source(error),
             _ => error,
         })
     }

@@ -196,7 +196,7 @@ impl<S: Service> Link<S> {
     /// Ready if the other side has begun a frame and not finished it in time. Time in which this side does not read does not
     /// count.
     fn poll_frame_deadline(&mut self, context: &mut Context<'_>) -> Poll<End> {
-        let unfinished = self.inbox.unfinished().filter(|_| self.may_read());
+        let unfinished = self.inbox.unfinished_frame().filter(|_| self.may_read());
         let (Some((number, received)), Some(grace)) = (unfinished, self.limits.frame_grace) else {
             self.unfinished_since = None;
             return Poll::Pending;
@@ -289,11 +289,11 @@ impl<S: Service> Link<S> {
     fn may_read(&self) -> bool {
         !self.is_reading_paused
             && self.draining != Draining::Answering
-            && !is_full(&self.load, self.unanswered(), &self.limits)
+            && !is_full(&self.load, self.unsent_answer_bytes(), &self.limits)
     }
 
     /// Bytes of answers that are not sent.
-    fn unanswered(&self) -> usize {
+    fn unsent_answer_bytes(&self) -> usize {
         self.outbox.len().saturating_sub(self.unsent_requests.bytes())
     }
 
@@ -423,7 +423,7 @@ impl<S: Service> Link<S> {
             }
             filled
         });
-        let unfinished = inbox.unfinished().map_or(0, |(_, bytes)| bytes);
+        let unfinished = inbox.unfinished_frame().map_or(0, |(_, bytes)| bytes);
         if !input_charge.set(unfinished, mailbox) {
             return Poll::Ready(Err(FrameError::NoMemory.into()));
         }
@@ -439,7 +439,7 @@ impl<S: Service> Link<S> {
             }
         }
         for (_, asker) in self.pending_answers.drain() {
-            asker.fail(answer_lost().caused_by(end.to_string()));
+            asker.fail(answer_lost().with_source(end.to_string()));
         }
     }
 }

@@ -41,7 +41,7 @@ impl InputBudget {
 
     /// Bytes in use.
     #[must_use]
-    pub fn used(&self) -> usize {
+    pub fn used_bytes(&self) -> usize {
         self.lock().used
     }
 
@@ -122,7 +122,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn evicted(mailbox: &Mailbox) -> bool {
+    fn is_evicted(mailbox: &Mailbox) -> bool {
         let mut items = Vec::new();
         mailbox.take(&mut items);
         items.iter().any(|item| matches!(item, Item::InputBudgetExceeded))
@@ -136,16 +136,16 @@ mod tests {
         for (charge, mailbox) in charges.iter_mut().zip(&mailboxes).take(3) {
             assert!(charge.set(MIB, mailbox) && charge.set(3 * MIB, mailbox));
         }
-        assert_eq!(budget.used(), 9 * MIB);
+        assert_eq!(budget.used_bytes(), 9 * MIB);
         assert!(charges[3].set(2 * MIB, &mailboxes[3]));
-        let all: Vec<bool> = mailboxes.iter().map(|mailbox| evicted(mailbox)).collect();
+        let all: Vec<bool> = mailboxes.iter().map(|mailbox| is_evicted(mailbox)).collect();
         assert_eq!(all, [true, false, false, false]);
-        assert_eq!(budget.used(), 8 * MIB);
+        assert_eq!(budget.used_bytes(), 8 * MIB);
         // The evicted one returns nothing a second time.
         charges.remove(0);
-        assert_eq!(budget.used(), 8 * MIB);
+        assert_eq!(budget.used_bytes(), 8 * MIB);
         charges.clear();
-        assert_eq!(budget.used(), 0);
+        assert_eq!(budget.used_bytes(), 0);
     }
 
     #[test]
@@ -154,13 +154,13 @@ mod tests {
         let (mailbox, mut charge) = (Arc::default(), InputCharge::new(budget.clone()));
         assert!(charge.set(5 * MIB, &mailbox));
         assert!(charge.set(UNCOUNTED, &mailbox));
-        assert_eq!(budget.used(), 0);
+        assert_eq!(budget.used_bytes(), 0);
         // The next frame begins anew.
         assert!(charge.set(5 * MIB, &mailbox) && charge.set(4 * MIB, &mailbox));
-        assert_eq!(budget.used(), 4 * MIB);
+        assert_eq!(budget.used_bytes(), 4 * MIB);
         assert!(!charge.set(11 * MIB, &mailbox), "one frame alone exceeds the budget");
-        assert_eq!(budget.used(), 0);
-        assert!(!evicted(&mailbox), "the return value reports that");
+        assert_eq!(budget.used_bytes(), 0);
+        assert!(!is_evicted(&mailbox), "the return value reports that");
     }
 
     #[test]

@@ -154,15 +154,15 @@ impl Drop for Responder<'_> {
     fn drop(&mut self) {
         match self.route.take() {
             Some(Route::Frame(FrameRoute { id, one_way: false, outbox, .. })) => {
-                outbox.push_slice(Flags::RESPONSE, id, &message(failure(&dropped_unanswered())), &[], 0);
+                outbox.push_slice(Flags::RESPONSE, id, &message(failure(&dropped_request_error())), &[], 0);
             }
-            Some(Route::Direct(sink)) => sink.fail(dropped_unanswered()),
+            Some(Route::Direct(sink)) => sink.fail(dropped_request_error()),
             _ => {}
         }
     }
 }
 
-fn dropped_unanswered() -> Error {
+fn dropped_request_error() -> Error {
     Error::new(ErrorKind::Internal, "the request was dropped without an answer")
 }
 
@@ -266,8 +266,8 @@ impl Drop for DeferredResponder {
         match self.route.take_if(|route| matches!(route, DeferredRoute::Direct(_))) {
             // What answers has ended with its connection, as that of a server that stops.
             Some(DeferredRoute::Direct(sink)) if self.mailbox.is_closed() => sink.fail(answer_lost()),
-            Some(DeferredRoute::Direct(sink)) => sink.fail(dropped_unanswered()),
-            _ => self.finish(failure(&dropped_unanswered()), Body::Bytes(Vec::new())),
+            Some(DeferredRoute::Direct(sink)) => sink.fail(dropped_request_error()),
+            _ => self.finish(failure(&dropped_request_error()), Body::Bytes(Vec::new())),
         }
     }
 }

@@ -157,7 +157,7 @@ impl<S: Service> Receiver for SharedService<S> {
         self.end(Item::TakeDirect);
     }
 
-    fn overrun(&self) {
+    fn handle_overrun(&self) {
         self.end(Item::Overrun);
     }
 }

@@ -433,7 +433,7 @@ impl AcceptedSocket {
     /// certificate is refused, [`ErrorKind::Unavailable`] if it closed the connection.
     pub async fn into_stream(self) -> Result<Stream> {
         let broken = |error: io::Error| {
-            Error::new(ErrorKind::Io, "a connection cannot be registered with the runtime").caused_by(error)
+            Error::new(ErrorKind::Io, "a connection cannot be registered with the runtime").with_source(error)
         };
         match self {
             Self::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp).map_err(broken),

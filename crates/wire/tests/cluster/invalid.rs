@@ -15,7 +15,7 @@ use wire::proto::request::Request as Envelope;
 
 use crate::strategies::record;
 
-fn refused(request: Envelope, raw: &[u8]) -> (ErrorKind, String) {
+fn decode_error(request: Envelope, raw: &[u8]) -> (ErrorKind, String) {
     let error = Message::decode(request, Raw::Borrowed(raw)).expect_err("the message is accepted");
     (error.kind(), error.to_string())
 }
@@ -40,7 +40,7 @@ fn commit(reads: Option<cluster::Reads>, writes: Option<cluster::Writes>) -> Env
 }
 
 /// Writes with objects of this class and these kinds and lengths, at ascending slots.
-fn written(class: u32, states: &[[u32; 2]]) -> Option<cluster::Writes> {
+fn writes_of(class: u32, states: &[[u32; 2]]) -> Option<cluster::Writes> {
     let mut writes = cluster::Writes::default();
     for (slot, state) in states.iter().enumerate() {
         let page = PageId { space: SpaceId(1), node: NodeId(2), number: 7 };
@@ -60,7 +60,7 @@ fn identifiers_out_of_range_are_refused() {
         (evict(2, proto::Page { space: 1 << 15, ..some_page(2) }), "space 32768 does not fit into 15 bits"),
     ];
     for (request, why) in wrong {
-        assert_eq!(refused(request, b""), (ErrorKind::Invalid, why.to_owned()));
+        assert_eq!(decode_error(request, b""), (ErrorKind::Invalid, why.to_owned()));
     }
 }
 
@@ -69,7 +69,7 @@ fn temporary_identifiers_are_refused() {
     let temporary = proto::Oid::from(Oid::temporary(SpaceId(1), ClassId::NONE, 4));
     for oid in [temporary, proto::Oid::default()] {
         let reads = cluster::Reads { oids: vec![oid.high, oid.low], seen: vec![5], ..cluster::Reads::default() };
-        let (kind, why) = refused(commit(Some(reads), None), b"");
+        let (kind, why) = decode_error(commit(Some(reads), None), b"");
         assert_eq!(kind, ErrorKind::Invalid);
         assert!(why.ends_with("is not the identifier of a committed object"), "{why}");
     }
@@ -78,16 +78,16 @@ fn temporary_identifiers_are_refused() {
 #[test]
 fn object_that_is_too_large_is_refused_before_its_data_is_read() {
     let most = limits::OBJECT as u32;
-    assert_eq!(refused(commit(None, written(0, &[[1, most + 1]])), b"").0, ErrorKind::TooLarge);
+    assert_eq!(decode_error(commit(None, writes_of(0, &[[1, most + 1]])), b"").0, ErrorKind::TooLarge);
     let data = vec![0; limits::OBJECT];
-    let whole = Message::decode(commit(None, written(0, &[[1, most]])), Raw::Borrowed(&data));
+    let whole = Message::decode(commit(None, writes_of(0, &[[1, most]])), Raw::Borrowed(&data));
     assert!(whole.is_ok());
 }
 
 #[test]
 fn invalid_objects_are_refused() {
     for (class, kind) in [(0, 3), (0, 4), (7, 1)] {
-        assert_eq!(refused(commit(None, written(class, &[[kind, 1]])), b"x").0, ErrorKind::Invalid);
+        assert_eq!(decode_error(commit(None, writes_of(class, &[[kind, 1]])), b"x").0, ErrorKind::Invalid);
     }
 }
 
@@ -95,22 +95,22 @@ fn invalid_objects_are_refused() {
 fn invalid_records_are_refused_on_their_way_up() {
     let whole = record(1, "text");
     let cut = &whole[..whole.len() - 1];
-    let (kind, _) = refused(commit(None, written(7, &[[2, cut.len() as u32]])), cut);
+    let (kind, _) = decode_error(commit(None, writes_of(7, &[[2, cut.len() as u32]])), cut);
     assert_eq!(kind, ErrorKind::Invalid);
 }
 
 #[test]
 fn lists_that_are_out_of_order_are_refused() {
-    let Some(mut writes) = written(7, &[[0, 0], [0, 0]]) else { unreachable!() };
+    let Some(mut writes) = writes_of(7, &[[0, 0], [0, 0]]) else { unreachable!() };
     writes.oids.rotate_left(2);
-    assert_eq!(refused(commit(None, Some(writes)), b"").0, ErrorKind::Invalid);
+    assert_eq!(decode_error(commit(None, Some(writes)), b"").0, ErrorKind::Invalid);
     let read = cluster::Reads { oids: vec![1, 1], seen: vec![5], ..cluster::Reads::default() };
     let twice = cluster::Reads { written: vec![0, 0], writers: vec![6, 6], ..read.clone() };
     let nowhere = cluster::Reads { written: vec![1], writers: vec![6], ..read.clone() };
     let moved = cluster::Reads { written: vec![0], writers: vec![6], moves: vec![1], ..read.clone() };
     let short = cluster::Reads { seen: vec![], ..read };
     for reads in [twice, nowhere, moved, short] {
-        assert_eq!(refused(commit(Some(reads), None), b"").0, ErrorKind::Invalid);
+        assert_eq!(decode_error(commit(Some(reads), None), b"").0, ErrorKind::Invalid);
     }
 }
 
@@ -138,7 +138,7 @@ fn slots_that_are_not_those_of_the_runs_are_refused() {
         reads(&[u32::MAX], &[1, 0]),
     ];
     for reads in wrong {
-        assert_eq!(refused(commit(Some(reads), None), b"").0, ErrorKind::Invalid);
+        assert_eq!(decode_error(commit(Some(reads), None), b"").0, ErrorKind::Invalid);
     }
 }
 
@@ -166,14 +166,14 @@ fn offsets_of_appends_that_are_no_offsets_are_refused() {
         vec![0, 0, 1],
     ];
     for offsets in wrong {
-        assert_eq!(refused(ended(offsets), b"").0, ErrorKind::Invalid);
+        assert_eq!(decode_error(ended(offsets), b"").0, ErrorKind::Invalid);
     }
     let refusal = cluster::Refusal { why: Some(cluster::refusal::Why::Aborted(cluster::Nothing {})) };
     let reply = Some(cluster::commit_reply::Reply::Refused(refusal));
     let offsets = offset(one, 1).to_vec();
     let reply = Some(cluster::reply::Reply::Ended(cluster::CommitReply { reply, offsets }));
     let refused_with_offsets = Envelope::Reply(cluster::Reply { txn: some_txn(), reply });
-    assert_eq!(refused(refused_with_offsets, b"").0, ErrorKind::Invalid);
+    assert_eq!(decode_error(refused_with_offsets, b"").0, ErrorKind::Invalid);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn too_many_participants_are_refused() {
     let nodes = (0..=wire::cluster::MAX_PARTICIPANTS as u32).collect();
     let call = Some(cluster::call::Call::Release(cluster::Participants { nodes }));
     let request = Envelope::Call(Box::new(cluster::Call { txn: some_txn(), call }));
-    assert_eq!(refused(request, b"").0, ErrorKind::TooLarge);
+    assert_eq!(decode_error(request, b"").0, ErrorKind::TooLarge);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn scans_over_the_limits_are_refused() {
 
 #[test]
 fn requests_that_are_not_cluster_messages_are_not_decoded() {
-    assert_eq!(refused(Envelope::Ping(proto::Ping {}), b"").0, ErrorKind::Unsupported);
+    assert_eq!(decode_error(Envelope::Ping(proto::Ping {}), b"").0, ErrorKind::Unsupported);
 }
 
 #[test]

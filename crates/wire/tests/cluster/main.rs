@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn records_round_trip(record in kept(), version in version()) {
+    fn records_round_trip(record in kept_record(), version in version()) {
         let bytes = encode_record(&record, version);
         prop_assert_eq!(decode_record(&bytes).unwrap(), (version, record));
         prop_assert!(decode_record(&bytes[..bytes.len() - 1]).is_err());
@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn scans_and_their_answers_round_trip(scan in scan(), scanned in scanned(), extra in any::<u8>()) {
+    fn scans_and_their_answers_round_trip(scan in scan(), scanned in scan_answer(), extra in any::<u8>()) {
         prop_assert_eq!(Scan::from_proto(scan.clone().into_proto().unwrap()).unwrap(), scan);
         let (message, raw) = scanned.clone().into_proto();
         let raw = raw.concat();
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn read_objects_round_trip(locked in locked()) {
+    fn read_objects_round_trip(locked in locked_object()) {
         let message = object_read_to_proto(locked.value.as_ref().map(|object| (object.code(), object.encoded_len())));
         let raw = locked.value.as_ref().map(|object| object.data.clone()).unwrap_or_default();
         let back = object_read_from_proto(locked.oid, message, Raw::Borrowed(&raw)).unwrap();

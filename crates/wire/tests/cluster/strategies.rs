@@ -205,7 +205,7 @@ pub(crate) fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![time().prop_map(Outcome::Committed), Just(Outcome::Aborted)]
 }
 
-pub(crate) fn locked() -> BoxedStrategy<LockedObject<Object>> {
+pub(crate) fn locked_object() -> BoxedStrategy<LockedObject<Object>> {
     let object = oid().prop_flat_map(|oid| (Just(oid), option::of(object(oid.class()))));
     (object, mode(), version())
         .prop_map(|((oid, value), mode, version)| LockedObject { oid, mode, version, value })
@@ -285,7 +285,7 @@ pub(crate) fn reply() -> BoxedStrategy<Reply<Object>> {
     prop_oneof![
         commit_reply().prop_map(Reply::Ended),
         verdict().prop_map(Reply::Checked),
-        locked().prop_map(Reply::Locked)
+        locked_object().prop_map(Reply::Locked)
     ]
     .boxed()
 }
@@ -324,7 +324,7 @@ pub(crate) fn joint<T: std::fmt::Debug>(each: impl Strategy<Value = T>) -> impl 
 }
 
 pub(crate) fn answer() -> BoxedStrategy<(Answer, Option<LockedObject<Object>>)> {
-    let locked = (txn(), locked(), any::<bool>()).prop_map(|(txn, locked, has_state)| {
+    let locked = (txn(), locked_object(), any::<bool>()).prop_map(|(txn, locked, has_state)| {
         (Answer::Locked { txn, oid: locked.oid, mode: locked.mode }, has_state.then_some(locked))
     });
     let checked = (txn(), option::of(conflict()))
@@ -386,7 +386,7 @@ pub(crate) fn message() -> BoxedStrategy<Message> {
     .boxed()
 }
 
-pub(crate) fn kept() -> BoxedStrategy<Record<Object>> {
+pub(crate) fn kept_record() -> BoxedStrategy<Record<Object>> {
     prop_oneof![
         (txn(), participants(), part(), offsets(), time()).prop_map(|(txn, participants, part, offsets, proposal)| {
             Record::Prepared { txn, participants, part: Part { offsets, ..part }, proposal }
@@ -502,7 +502,7 @@ pub(crate) fn operand(value: i64) -> Operand {
     Operand::new(Value::Int64(value)).unwrap()
 }
 
-pub(crate) fn scanned() -> BoxedStrategy<Scanned> {
+pub(crate) fn scan_answer() -> BoxedStrategy<Scanned> {
     let object = oid().prop_flat_map(|oid| (Just(oid), version(), object(oid.class())));
     (vec(object, 0..5), guards(), option::of(place()), any::<u64>(), any::<u64>())
         .prop_map(|(found, guards, next, examined, count)| {

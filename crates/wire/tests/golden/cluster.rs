@@ -26,7 +26,7 @@ use wire::cluster::{
 use wire::frame::{Flags, Raw};
 use wire::proto;
 
-use super::{check, golden, oid, sent};
+use super::{check, golden, oid, proto_oid};
 
 /// Number of vectors in this file.
 pub(crate) const VECTORS: usize = 67 + 3 + 22 + 5 + 15 + 3 + 1;
@@ -76,7 +76,7 @@ fn touch() -> Part<Object> {
     Part { touches: [oid(1), oid(3)].into(), entries: entries(), ..Part::default() }
 }
 
-fn decided_touching(txn: TxnId) -> Record<Object> {
+fn decided_touch(txn: TxnId) -> Record<Object> {
     let (outcome, participants) = (Outcome::Committed(AT), vec![NODE, NodeId(5)]);
     Record::Decided {
         txn,
@@ -105,7 +105,7 @@ fn conflict(cause: Cause) -> Refusal {
     Refusal::Conflict(ValidationConflict { oid: oid(1), cause })
 }
 
-fn locked(value: Option<Object>) -> LockedObject<Object> {
+fn locked_object(value: Option<Object>) -> LockedObject<Object> {
     LockedObject { oid: oid(1), mode: LockMode::Exclusive, version: version(42), value }
 }
 
@@ -196,8 +196,8 @@ fn replies() -> Vec<(&'static str, Reply<Object>)> {
         ("reply-appended", Reply::Ended(CommitReply::Committed(CommitReceipt { timestamp: AT, offsets: offsets() }))),
         ("reply-refused", Reply::Ended(CommitReply::Refused(conflict(Cause::Stale(version(42)))))),
         ("reply-checked", Reply::Checked(Err(conflict(Cause::Held(txn(4)))))),
-        ("reply-locked", Reply::Locked(locked(Some(object(7))))),
-        ("reply-locked-touch", Reply::Locked(LockedObject { mode: LockMode::Touch, ..locked(None) })),
+        ("reply-locked", Reply::Locked(locked_object(Some(object(7))))),
+        ("reply-locked-touch", Reply::Locked(LockedObject { mode: LockMode::Touch, ..locked_object(None) })),
     ]
 }
 
@@ -254,7 +254,7 @@ fn answers() -> Vec<(&'static str, Answer, Option<LockedObject<Object>>)> {
         ("refused", Answer::Refused { txn, why: Refusal::Aborted }, None),
         ("checked", Answer::Checked { txn, verdict: Ok(()) }, None),
         ("not-checked", Answer::Checked { txn, verdict: Err(held) }, None),
-        ("locked", lock, Some(locked(None))),
+        ("locked", lock, Some(locked_object(None))),
         ("locked-touch", touch, None),
     ]
 }
@@ -324,7 +324,7 @@ fn scan() -> Scan {
     }
 }
 
-fn scanned() -> Scanned {
+fn scan_answer() -> Scanned {
     let found = vec![(oid(1), version(42), object(7)), (oid(3), version(42), object(8))];
     let next = Some(ScanPosition { key: Bytes::new(), oid: oid(3) });
     Scanned { found, guards: reads(), next, examined: 5, count: 2, seen: HlcTimestamp::ZERO, has_stale_classes: false }
@@ -352,7 +352,7 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
     let requests = [
         ("reserve", Request::Reserve(reserve.into())),
         ("return-pages", Request::ReturnPages(return_pages)),
-        ("look", Request::ReadObject(proto::ReadObject { oid: sent(1), cached: false })),
+        ("look", Request::ReadObject(proto::ReadObject { oid: proto_oid(1), cached: false })),
         ("scan", Request::Scan(scan().into_proto().unwrap())),
         ("get-numbers", Request::GetNumbers(proto::GetNumbers { count: 2 })),
         ("get-space", Request::GetSpace(proto::GetSpace {})),
@@ -369,7 +369,7 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
     }
     let object = object(7);
     let some = object_read_to_proto(Some((object.code(), object.encoded_len())));
-    let (scanned, entries) = scanned().into_proto();
+    let (scanned, entries) = scan_answer().into_proto();
     let (behind, _) = Scanned { has_stale_classes: true, ..Scanned::default() }.into_proto();
     let looked_up = LookedUp { targets: vec![oid(2)], guards: reads(), seen: AT };
     let looked_up = LookedUp { guards: looked_up.guards[..2].to_vec(), ..looked_up };
@@ -499,7 +499,7 @@ fn records_of_transactions_are_unchanged() {
             "prepared-appending",
             Record::Prepared { txn, participants: participants.clone(), part: appending(), proposal: AT },
         ),
-        ("decided-touching", decided_touching(txn)),
+        ("decided-touching", decided_touch(txn)),
         ("decided", decided(Outcome::Committed(AT), writes())),
         ("aborted", decided(Outcome::Aborted, Writes::new())),
         ("marked", Record::Marked { txn }),

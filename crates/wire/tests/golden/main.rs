@@ -67,7 +67,7 @@ fn oid(slot: u16) -> Oid {
     Oid::new(ClassId(0x00c1_a550), PageId { space: SpaceId(1), node: NodeId(2), number: 0x0123_4567_89ab }, slot)
 }
 
-fn sent(slot: u16) -> Option<proto::Oid> {
+fn proto_oid(slot: u16) -> Option<proto::Oid> {
     Some(oid(slot).into())
 }
 

@@ -28,7 +28,7 @@ impl Service for Handler {
     }
 }
 
-fn found() -> Response {
+fn object_read() -> Response {
     Response::ObjectRead(proto::ObjectRead::default())
 }
 
@@ -87,7 +87,7 @@ fn thread_that_sends_a_request_has_the_answer_before_it_waits() {
         let near = silent(near);
         let _far = serve(far, move |raw, reply| {
             *noted.lock().unwrap() = Some(thread::current().id());
-            reply.send_slice(found(), &raw);
+            reply.send_slice(object_read(), &raw);
         });
         let answer = at_once(ask(&near, b"hot")).await.unwrap();
         assert_eq!(answer.raw, "hot");
@@ -102,7 +102,7 @@ fn forwarded_request_is_handled_by_the_thread_that_sent_it() {
         let (near, beyond) = (silent(near), silent(beyond));
         let caller = beyond.caller.clone();
         let _middle = serve(middle, move |raw, reply| caller.forward(read(), vec![raw], reply.defer()));
-        let _far = serve(far, |raw, reply| reply.send_checked(found(), &raw, wire::frame::crc32c(&raw)));
+        let _far = serve(far, |raw, reply| reply.send_checked(object_read(), &raw, wire::frame::crc32c(&raw)));
         assert_eq!(at_once(ask(&near, b"through")).await.unwrap().raw, "through");
     });
 }
@@ -120,7 +120,7 @@ fn request_is_forwarded_between_a_socket_and_the_process() {
             let _middle = serve(first.1, move |raw, reply| caller.forward(read(), vec![raw], reply.defer()));
             let _far = serve(second.1, |raw, reply| match &raw[..] {
                 b"wrong" => reply.fail(&Error::new(ErrorKind::NotFound, "there is nothing")),
-                _ => reply.defer().send(found(), vec![raw.clone(), raw]),
+                _ => reply.defer().send(object_read(), vec![raw.clone(), raw]),
             });
             for _ in 0..3 {
                 assert_eq!(ask(&near, b"twice ").await.unwrap().raw, "twice twice ");
@@ -138,7 +138,7 @@ fn task_that_a_request_starts_belongs_to_the_runtime_of_the_server() {
         let near = silent(near);
         let _far = serve(far, |raw, reply| {
             let deferred = reply.defer();
-            tokio::spawn(async move { deferred.send(found(), vec![raw]) });
+            tokio::spawn(async move { deferred.send(object_read(), vec![raw]) });
         });
         // This thread has no runtime of its own.
         let caller = near.caller.clone();
@@ -165,7 +165,8 @@ fn bytes_with_a_wrong_checksum_do_not_arrive() {
     run(async {
         let (near, far) = in_process("checksum").await;
         let near = silent(near);
-        let _far = serve(far, |raw, reply| reply.send_shared(found(), raw.clone(), wire::frame::crc32c(&raw) ^ 1));
+        let _far =
+            serve(far, |raw, reply| reply.send_shared(object_read(), raw.clone(), wire::frame::crc32c(&raw) ^ 1));
         assert_eq!(ask(&near, b"damaged").await.unwrap_err().kind(), ErrorKind::Corrupt);
     });
 }

@@ -13,7 +13,7 @@ fn alice() -> Introduction {
     Introduction { role: Role::Peer, credentials, ..Introduction::new("main", "test") }
 }
 
-async fn connected() -> (Stream, Stream) {
+async fn connect() -> (Stream, Stream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (Stream::Tcp(client), Stream::Tcp(listener.accept().await.unwrap().0))
@@ -22,7 +22,7 @@ async fn connected() -> (Stream, Stream) {
 #[test]
 fn authenticator_receives_the_introduction() {
     run(async {
-        let (mut client, mut server) = connected().await;
+        let (mut client, mut server) = connect().await;
         let (mut door, introduction) = (Door::default(), alice());
         let opening = handshake::introduce(&mut client, &introduction);
         let (near, far) = tokio::join!(opening, handshake::accept(&mut server, &mut door, "server"));
@@ -45,7 +45,7 @@ fn password_is_not_in_logs() {
 #[test]
 fn lengths_of_names_and_passwords_are_bounded() {
     run(async {
-        let (mut client, mut server) = connected().await;
+        let (mut client, mut server) = connect().await;
         let long = Credentials { user: "a".repeat(handshake::MAX_USER + 1), password: String::new() };
         let introduction = Introduction { credentials: Some(long), ..alice() };
         let error = handshake::introduce(&mut client, &introduction).await.unwrap_err();
@@ -64,7 +64,7 @@ fn lengths_of_names_and_passwords_are_bounded() {
 #[test]
 fn unknown_role_is_refused() {
     run(async {
-        let (mut client, mut server) = connected().await;
+        let (mut client, mut server) = connect().await;
         let mut door = Door::default();
         let hello = proto::Hello { role: 99, ..proto::Hello::default() };
         let bytes = handshake::encode(handshake::VERSION, &hello);

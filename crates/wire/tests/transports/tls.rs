@@ -209,7 +209,7 @@ fn connection_that_dies_during_the_negotiation_is_unavailable() {
 }
 
 /// The common name of the certificate that the server uses now.
-async fn shown(listener: &Listener, client: &Client) -> Result<String> {
+async fn server_name(listener: &Listener, client: &Client) -> Result<String> {
     let address = listener.address().unwrap();
     let accepting = async { listener.accept().await.unwrap().0.into_stream().await };
     let (near, _far) = tokio::join!(Stream::dial(&address, Some(client)), accepting);
@@ -222,17 +222,17 @@ fn replaced_certificates_are_used_for_new_connections() {
         let authority = Authority::new(dir.path(), "authority");
         let (server, client) = (server(authority.server(Age::Valid)), client(authority.client(None)));
         let listener = Listener::bind(&local(true), Some(&server)).await.unwrap();
-        assert!(shown(&listener, &client).await.unwrap().contains("CN=server"));
+        assert!(server_name(&listener, &client).await.unwrap().contains("CN=server"));
         authority.issue("server", "renewed", &["127.0.0.1"], Age::Valid);
-        assert!(shown(&listener, &client).await.unwrap().contains("CN=renewed"));
+        assert!(server_name(&listener, &client).await.unwrap().contains("CN=renewed"));
         // Between the two renames the files do not match.
         let next = authority.issue("next", "next", &["127.0.0.1"], Age::Valid);
         let place = |from: &Path, name: &str| fs::rename(from, dir.path().join(name)).unwrap();
         place(&next.certificate, "server.pem");
-        assert!(shown(&listener, &client).await.unwrap().contains("CN=renewed"), "the previous ones stay in use");
+        assert!(server_name(&listener, &client).await.unwrap().contains("CN=renewed"), "the previous ones stay in use");
         assert!(server.reload().unwrap_err().message().contains("do not match"));
         place(&next.key, "server.key.pem");
-        assert!(shown(&listener, &client).await.unwrap().contains("CN=next"));
+        assert!(server_name(&listener, &client).await.unwrap().contains("CN=next"));
         server.reload().unwrap();
     });
 }
@@ -243,9 +243,9 @@ fn clients_trust_the_authorities_in_the_current_file() {
         let (authority, other) = (Authority::new(dir.path(), "authority"), Authority::new(dir.path(), "other"));
         let (server, client) = (server(authority.server(Age::Valid)), client(other.client(None)));
         let listener = Listener::bind(&local(true), Some(&server)).await.unwrap();
-        assert_eq!(shown(&listener, &client).await.unwrap_err().kind(), ErrorKind::Denied);
+        assert_eq!(server_name(&listener, &client).await.unwrap_err().kind(), ErrorKind::Denied);
         fs::copy(&authority.ca, &other.ca).unwrap();
-        assert!(shown(&listener, &client).await.is_ok());
+        assert!(server_name(&listener, &client).await.is_ok());
     });
 }
 

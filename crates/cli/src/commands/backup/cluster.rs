@@ -99,7 +99,7 @@ pub(super) async fn backup(
             let hint = "Bricks in memory keep nothing; a cluster of several can be backed up only if all are on disk.";
             return Err(Failure::from(error).hint(hint));
         }
-        Err(error) => return Err(broken_off(error)),
+        Err(error) => return Err(backup_failure(error)),
     };
     let (base, since) = match contents {
         ArchiveContents::Full => (None, None),
@@ -166,7 +166,7 @@ pub(super) async fn backup(
     }
     let streamed = match streamed {
         Ok(()) => confirm().await,
-        Err(error) => Err(broken_off(error)),
+        Err(error) => Err(backup_failure(error)),
     };
     // Without this word the archive stays incomplete. A writer that has failed says why below.
     match streamed.is_ok() {
@@ -187,13 +187,13 @@ pub(super) async fn backup(
 /// An error of a brick, with its name.
 fn of_brick(name: PartName, error: Error) -> Error {
     match name {
-        PartName::Brick(number) => Error::new(error.kind(), format!("brick {number}: {error}")).caused_by(error),
+        PartName::Brick(number) => Error::new(error.kind(), format!("brick {number}: {error}")).with_source(error),
         PartName::Catalogue => error,
     }
 }
 
 /// Why a backup failed. Whether a brick has got a request does not matter: a backup changes nothing there.
-fn broken_off(error: Error) -> Failure {
+fn backup_failure(error: Error) -> Failure {
     match error.kind() {
         ErrorKind::Unknown => Failure::from(Error::new(ErrorKind::Unavailable, error.to_string()))
             .hint("Begin the backup again. It changes nothing at the cluster."),

@@ -83,7 +83,7 @@ impl JournalPosition {
     /// Adds to a failure which moment can be restored, if it is one of a damaged journal.
     pub(super) fn explain(&self, failure: Failure) -> Failure {
         match self.0.get().filter(|_| is_damage(&failure)) {
-            Some(before) => failure.hint(lost_moments(before)),
+            Some(before) => failure.hint(lost_moments_hint(before)),
             None => failure,
         }
     }
@@ -103,7 +103,7 @@ pub(super) fn damage_in(verified: Result) -> Result<Option<String>> {
     }
 }
 
-fn lost_moments(before_us: i64) -> String {
+fn lost_moments_hint(before_us: i64) -> String {
     let before = Timestamp::from_micros(before_us);
     format!("Later moments of this journal are lost. --at {before} restores the last one before.")
 }
@@ -322,7 +322,7 @@ impl FollowDirectory {
         let number = states[last].0.number;
         let (begin_us, journal) = (states[last].1.id.time_us, self.journal_up_to(number, until)?);
         if let Some(damage) = journal.damage.filter(|_| until != begin_us) {
-            return Err(Failure::corrupt(damage).hint(lost_moments(journal.last_us.unwrap_or(begin_us))));
+            return Err(Failure::corrupt(damage).hint(lost_moments_hint(journal.last_us.unwrap_or(begin_us))));
         }
         let mut bytes = journal.bytes;
         let mut archives = Vec::new();

@@ -95,7 +95,10 @@ impl EncryptArgs {
 }
 
 /// What an archive is written to, encrypted if there is an encryptor.
-pub(super) fn encrypted(out: Box<dyn Write + Send>, encryptor: Option<Encryptor>) -> io::Result<ArchiveOutput> {
+pub(super) fn wrap_archive_output(
+    out: Box<dyn Write + Send>,
+    encryptor: Option<Encryptor>,
+) -> io::Result<ArchiveOutput> {
     match encryptor {
         None => Ok(ArchiveOutput::Plain(out)),
         Some(encryptor) => Ok(ArchiveOutput::Encrypted(Box::new(encryptor.wrap_output(out)?))),
@@ -129,7 +132,7 @@ impl DecryptArgs {
         let read = (&mut archive).take(MAGIC.len() as u64).read_to_end(&mut head);
         read.map_err(|error| Failure::file("cannot read the archive", &error))?;
         if head.len() < MAGIC.len() && MAGIC.starts_with(&head) {
-            return Err(damaged(if head.is_empty() { "it is empty" } else { "it ends in its header" }));
+            return Err(damage_failure(if head.is_empty() { "it is empty" } else { "it ends in its header" }));
         }
         let is_encrypted = head == MAGIC;
         let is_plain = head.starts_with(PLAIN);
@@ -143,7 +146,7 @@ impl DecryptArgs {
                 Err(Failure::usage("the archive is not encrypted, and a key for it was given")
                     .hint("Restore it without a key if it is the right one."))
             }
-            (false, Some(_)) => Err(damaged("it does not begin as an encrypted archive does")),
+            (false, Some(_)) => Err(damage_failure("it does not begin as an encrypted archive does")),
             (true, Some(identities)) => {
                 let mut archive = BufReader::with_capacity(1 << 18, archive);
                 let header = read_header(&mut archive)?;
@@ -202,7 +205,7 @@ fn read_header(archive: &mut impl BufRead) -> Result<Vec<u8>> {
         let read = archive.by_ref().take(room).read_until(b'\n', &mut header);
         let read = read.map_err(|error| explain(DecryptError::Io(error)))?;
         if read == 0 && room == 0 {
-            return Err(damaged("the header of its encryption is too long"));
+            return Err(damage_failure("the header of its encryption is too long"));
         }
         if read == 0 || header[line..].starts_with(LAST_LINE) {
             return Ok(header);
@@ -235,14 +238,14 @@ fn explain(error: DecryptError) -> Failure {
         }
         DecryptError::ExcessiveWork { .. } => denied("the archive demands far too much work for its passphrase"),
         DecryptError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            damaged("it ends in the header of its encryption")
+            damage_failure("it ends in the header of its encryption")
         }
         DecryptError::Io(error) => Failure::file("cannot read the archive", &error),
-        _ => damaged("the header of its encryption is damaged, or has an unknown format"),
+        _ => damage_failure("the header of its encryption is damaged, or has an unknown format"),
     }
 }
 
-fn damaged(what: &str) -> Failure {
+fn damage_failure(what: &str) -> Failure {
     Failure::local(Error::new(ErrorKind::Corrupt, format!("the archive is damaged: {what}; use another backup")))
 }
 

@@ -18,7 +18,7 @@ use tokio::time::{self, Instant};
 
 use super::cluster::{self, ArchiveContents, Bricks, Follower, TakenArchive};
 use super::directory::{FollowDirectory, StateFile, StateKind, header_of, len_of};
-use super::encryption::encrypted;
+use super::encryption::wrap_archive_output;
 use super::journal::JournalWriter;
 use super::{Backup, open_archive, open_base};
 use crate::commands::member;
@@ -268,7 +268,7 @@ impl Following<'_> {
         let state = self.directory.state(number, kind);
         let begun = Instant::now();
         let (archive, part) = open_archive(&state.path)?;
-        let archive = encrypted(archive, encryptor).map_err(cannot_write)?;
+        let archive = wrap_archive_output(archive, encryptor).map_err(cannot_write)?;
         let confirm = async || confirm(connections).await;
         let (before, moments, progress) = (self.report.bytes, self.report.moments, self.progress.clone());
         let report = move |bytes, _| progress.set_done(before + bytes, moments);
@@ -356,7 +356,7 @@ impl Following<'_> {
     async fn take_moment(&mut self) -> Result {
         let (Some(connections), Some(open)) = (&self.connections, &mut self.open) else { return Ok(()) };
         let archive = Box::new(io::BufWriter::with_capacity(1 << 18, open.journal.begin().map_err(cannot_write)?));
-        let archive = encrypted(archive, self.args.encryption.encryptor()?).map_err(cannot_write)?;
+        let archive = wrap_archive_output(archive, self.args.encryption.encryptor()?).map_err(cannot_write)?;
         let confirm = async || confirm(connections).await;
         let (contents, follower) = (ArchiveContents::Changes(open.last), Some(&mut self.follower));
         let taken = cluster::backup(&connections.bricks, contents, follower, archive, confirm, |_, _| {}).await;

@@ -125,7 +125,7 @@ impl JournalReader {
     /// [`ErrorKind::Corrupt`] if it is none; those of the file system.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let unreadable = |error: io::Error| Error::new(ErrorKind::Io, format!("{name}: {error}")).caused_by(error);
+        let unreadable = |error: io::Error| Error::new(ErrorKind::Io, format!("{name}: {error}")).with_source(error);
         let mut file = File::open(path).map_err(unreadable)?;
         let mut magic = Vec::new();
         (&mut file).take(MAGIC.len() as u64).read_to_end(&mut magic).map_err(unreadable)?;
@@ -155,7 +155,7 @@ impl JournalReader {
             read => read.map_err(|error| self.unreadable(error))?,
         }
         if zeros.iter().any(|byte| *byte != 0) {
-            return Err(self.damaged_at(self.end));
+            return Err(self.damage_error_at(self.end));
         }
         if header == [0; HEADER] {
             // The last archive was not complete when the backup ended, or is not yet.
@@ -165,19 +165,19 @@ impl JournalReader {
         let len = self.file.metadata().map_err(|error| self.unreadable(error))?.len();
         let (begin, left) = (at + HEADER as u64, len.saturating_sub(at + HEADER as u64));
         let is_next = |record: &Record| record.len <= left && self.last_us.is_none_or(|last| last < record.time_us);
-        let record = Record::decode(&header).filter(is_next).ok_or_else(|| self.damaged_at(at))?;
+        let record = Record::decode(&header).filter(is_next).ok_or_else(|| self.damage_error_at(at))?;
         (self.end, self.last_us) = (begin + record.len, Some(record.time_us));
         Ok(Some((record, RecordBytes { file: self.file.clone(), at: begin, end: self.end })))
     }
 
-    fn damaged_at(&self, byte: u64) -> Error {
+    fn damage_error_at(&self, byte: u64) -> Error {
         let last = self.last_us.map(|last| format!("; the last moment before is {}", Timestamp::from_micros(last)));
         let what = format!("{} is damaged at byte {byte}{}", self.name, last.unwrap_or_default());
         Error::new(ErrorKind::Corrupt, what)
     }
 
     fn unreadable(&self, error: io::Error) -> Error {
-        Error::new(ErrorKind::Io, format!("{}: {error}", self.name)).caused_by(error)
+        Error::new(ErrorKind::Io, format!("{}: {error}", self.name)).with_source(error)
     }
 }
 

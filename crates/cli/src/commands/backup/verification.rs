@@ -79,7 +79,7 @@ fn read_to_end(name: &str, mut reader: ClusterArchiveReader<impl Read>, progress
         match item {
             Ok(Some(_)) => {}
             Ok(None) => return Ok(()),
-            Err(error) => return Err(model::Error::new(error.kind(), format!("{name}: {error}")).caused_by(error)),
+            Err(error) => return Err(model::Error::new(error.kind(), format!("{name}: {error}")).with_source(error)),
         }
     }
 }

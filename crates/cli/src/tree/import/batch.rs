@@ -119,7 +119,7 @@ async fn read(mut changes: Vec<FileChange>, report: &mut BatchReport) -> model::
         });
         (changes, unread)
     };
-    let failed = |error| Error::new(ErrorKind::Internal, "reading files failed").caused_by(error);
+    let failed = |error| Error::new(ErrorKind::Internal, "reading files failed").with_source(error);
     let (changes, unread) = task::spawn_blocking(read).await.map_err(failed)?;
     report.failures.extend(unread);
     Ok(changes)

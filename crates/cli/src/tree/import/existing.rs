@@ -29,9 +29,9 @@ pub(super) fn choose_action(entry: &Entry, found: Option<&BoundObject>) -> FileA
     let expected = if entry.kind == EntryKind::Directory { Kind::Directory } else { Kind::Blob };
     let object = match state {
         ObjectState::Present(object) if object.kind == expected => object,
-        ObjectState::Present(object) => return blocked(entry, &format!("is a {}", object.kind.name())),
-        ObjectState::Deleted => return blocked(entry, &format!("is bound to {oid}, which was deleted")),
-        ObjectState::Damaged(why) => return blocked(entry, &format!("is damaged ({why})")),
+        ObjectState::Present(object) => return blocked_action(entry, &format!("is a {}", object.kind.name())),
+        ObjectState::Deleted => return blocked_action(entry, &format!("is bound to {oid}, which was deleted")),
+        ObjectState::Damaged(why) => return blocked_action(entry, &format!("is damaged ({why})")),
     };
     let stored = Attributes::of(object);
     let is_changed = expected == Kind::Blob && !has_same_content(entry, object, &stored);
@@ -48,7 +48,7 @@ fn has_same_content(entry: &Entry, object: &Object, stored: &Attributes) -> bool
     object.size() == entry.size && stored.mtime == Some(entry.mtime) && stored.symlink == is_link
 }
 
-fn blocked(entry: &Entry, what: &str) -> FileAction {
+fn blocked_action(entry: &Entry, what: &str) -> FileAction {
     let (path, name) = (entry.path.display(), &entry.name);
     FileAction::Blocked(format!("{path}: in the store {name} {what}; remove it there first: mortar rm -r {name}"))
 }
@@ -77,7 +77,7 @@ mod tests {
         Entry { path: "/d/f".into(), name: "/f".into(), parent: None, kind, size, mode, mtime }
     }
 
-    fn found(entry: &Entry, mut object: Object) -> BoundObject {
+    fn bound_object(entry: &Entry, mut object: Object) -> BoundObject {
         expected_attributes(entry, Some("text/plain".into())).apply(&mut object);
         BoundObject { oid: Oid::MIN, state: ObjectState::Present(object) }
     }
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn only_differences_are_imported() {
         let file = entry(EntryKind::File, 10, 1000, 0o644);
-        let there = found(&file, Object::blob(Bytes::from_static(&[0; 10])));
+        let there = bound_object(&file, Object::blob(Bytes::from_static(&[0; 10])));
         assert!(matches!(choose_action(&file, None), FileAction::Create));
         assert!(matches!(choose_action(&file, Some(&there)), FileAction::Unchanged));
         assert!(matches!(choose_action(&entry(EntryKind::File, 10, 1000, 0o600), Some(&there)), FileAction::Update));
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn only_attributes_of_a_directory_can_change() {
         let directory = entry(EntryKind::Directory, 0, 1000, 0o755);
-        let there = found(&directory, Object::collection(Kind::Directory));
+        let there = bound_object(&directory, Object::collection(Kind::Directory));
         assert!(matches!(choose_action(&directory, Some(&there)), FileAction::Unchanged));
         assert!(matches!(
             choose_action(&entry(EntryKind::Directory, 0, 2000, 0o755), Some(&there)),
@@ -116,7 +116,7 @@ mod tests {
     fn name_of_a_deleted_object_or_a_set_is_reported() {
         let file = entry(EntryKind::File, 10, 1000, 0o644);
         let deleted = BoundObject { oid: Oid::MIN, state: ObjectState::Deleted };
-        let set = found(&file, Object::collection(Kind::Collection));
+        let set = bound_object(&file, Object::collection(Kind::Collection));
         for there in [deleted, set] {
             assert!(matches!(choose_action(&file, Some(&there)), FileAction::Blocked(_)));
         }

@@ -187,7 +187,7 @@ pub(crate) async fn older_catalogue_is_not_followed() {
         editor.start_number().await.unwrap();
     }
     let follower = Follower::start(editor.store().clone()).await.unwrap();
-    let seen = follower.catalog().forced();
+    let seen = follower.catalog().forced_position();
     assert_eq!(seen.unwrap().position, follower.catalog().revision().0);
     let again = Follower::start_after(editor.store().clone(), move || seen).await.unwrap();
     assert_eq!(again.problem(), None);

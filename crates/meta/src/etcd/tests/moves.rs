@@ -15,8 +15,8 @@ const SPACES: usize = 120;
 
 fn no_progress(_: u64, _: u64) {}
 
-async fn seen(of: &dyn MetaStore) -> ForcedPosition {
-    Catalog::load(&of.read(Prefix::all()).await.unwrap()).forced().unwrap()
+async fn highest_position(of: &dyn MetaStore) -> ForcedPosition {
+    Catalog::load(&of.read(Prefix::all()).await.unwrap()).forced_position().unwrap()
 }
 
 fn store() -> Store {
@@ -60,14 +60,14 @@ async fn serve(catalogue: Arc<dyn MetaStore>, before: ForcedPosition, user: &str
     let made = editor.create_user(user, Some("a long password"), &[]).await.unwrap();
     assert!(made.revision.0 > before.position);
     follower.wait_for_revision(made.revision).await.unwrap();
-    seen(&*catalogue).await
+    highest_position(&*catalogue).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn catalogue_moves_to_etcd_and_back_and_is_followed() {
     let servers = Servers::start(1).await;
     let (_store, embedded) = original().await;
-    let before = seen(&embedded).await;
+    let before = highest_position(&embedded).await;
     let first = Etcd::new(&servers.config()).unwrap();
     to_etcd(&embedded, &first).await.unwrap();
     assert_eq!(contents(&embedded).await, contents(&first).await);
@@ -128,7 +128,7 @@ async fn interrupted_copy_is_not_served_and_goes_on() {
         let error = refused.expect_err("an incomplete copy is not served");
         assert!(error.kind() == ErrorKind::Invalid && error.message().contains("incomplete copy"), "{error}");
     }
-    let before = seen(&embedded).await;
+    let before = highest_position(&embedded).await;
     let copy = to_etcd(&embedded, &direct()).await.unwrap();
     assert_eq!(contents(&embedded).await, contents(&direct()).await);
     // Repeated after its end, it changes nothing.

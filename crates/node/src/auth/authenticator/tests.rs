@@ -61,7 +61,7 @@ fn peer_without_certificate() -> RemoteEndpoint {
     }
 }
 
-fn certified(name: &str) -> RemoteEndpoint {
+fn endpoint_with_certificate(name: &str) -> RemoteEndpoint {
     let subject = Subject { name: format!("CN={name}"), common_name: Some(name.to_owned()) };
     RemoteEndpoint { subject: Some(subject), ..peer_without_certificate() }
 }
@@ -69,7 +69,7 @@ fn certified(name: &str) -> RemoteEndpoint {
 impl World {
     /// A user that came with a certificate.
     async fn user(&self, name: &str) -> Principal {
-        self.admit(&self.authenticator(), hello(Role::Client, "", ""), &certified(name)).await.unwrap()
+        self.admit(&self.authenticator(), hello(Role::Client, "", ""), &endpoint_with_certificate(name)).await.unwrap()
     }
 }
 
@@ -124,7 +124,7 @@ async fn a_disabled_user_learns_it_only_by_the_right_password() {
     let untold =
         world.admit(&guard, hello(Role::Client, "ann", "wrong"), &peer_without_certificate()).await.unwrap_err();
     assert_eq!(untold.message(), wrong_credentials_error().message());
-    assert!(world.admit(&guard, hello(Role::Client, "", ""), &certified("ann")).await.is_err());
+    assert!(world.admit(&guard, hello(Role::Client, "", ""), &endpoint_with_certificate("ann")).await.is_err());
     assert!(ann.check(Some(&catalog)).is_err(), "a disabled user is not admitted any more");
 }
 
@@ -156,14 +156,14 @@ async fn connections_end_when_the_password_of_their_user_changes() {
 async fn a_certificate_stands_for_its_user_and_for_no_other() {
     let world = World::with_users().await;
     let guard = world.authenticator();
-    let ann = certified("ann");
+    let ann = endpoint_with_certificate("ann");
     for user in ["", "ann"] {
         assert_eq!(name(&world.admit(&guard, hello(Role::Client, user, ""), &ann).await.unwrap()), "ann");
     }
     assert!(world.admit(&guard, hello(Role::Client, "root", ""), &ann).await.is_err());
     let by_password = world.admit(&guard, hello(Role::Client, "root", "right one"), &ann).await.unwrap();
     assert_eq!(name(&by_password), "root");
-    assert!(world.admit(&guard, hello(Role::Client, "", ""), &certified("unknown")).await.is_err());
+    assert!(world.admit(&guard, hello(Role::Client, "", ""), &endpoint_with_certificate("unknown")).await.is_err());
     assert!(world.admit(&guard, hello(Role::Peer, "", ""), &ann).await.is_err(), "a user is no process of the cluster");
 }
 
@@ -175,7 +175,10 @@ async fn processes_show_the_secret_or_a_certificate() {
         let who = world.admit(&guard, hello(role, "", &secret), &peer_without_certificate()).await.unwrap();
         assert_eq!(who, Principal::Member);
     }
-    let who = world.admit(&guard, hello(Role::Brick, "", ""), &certified(NODE_CERTIFICATE_NAME)).await.unwrap();
+    let who = world
+        .admit(&guard, hello(Role::Brick, "", ""), &endpoint_with_certificate(NODE_CERTIFICATE_NAME))
+        .await
+        .unwrap();
     assert_eq!(who, Principal::Member);
     for wrong in ["", "x", &secret[1..], &secret[..secret.len() - 1], &format!("{secret}0")] {
         let refused =
@@ -297,7 +300,7 @@ async fn an_attacker_that_finds_the_password_late_does_not_get_in() {
     let unknown_user = world.admit(&guard, hello(Role::Client, "unknown", "x"), &at(200)).await.unwrap_err();
     assert_eq!(unknown_user.message(), refused.message());
     // A client with a certificate or an earlier login is admitted all the time, and any other client after some seconds.
-    let certified = RemoteEndpoint { address: at(300).address, ..certified("laptop") };
+    let certified = RemoteEndpoint { address: at(300).address, ..endpoint_with_certificate("laptop") };
     world.admit(&guard, hello(Role::Client, "ann", "right one"), &certified).await.unwrap();
     tokio::time::advance(std::time::Duration::from_secs(6)).await;
     world.admit(&guard, hello(Role::Client, "ann", "right one"), &at(11)).await.unwrap();

@@ -163,7 +163,7 @@ fn list_batch(state: &Snapshot, check: &NodeCheck<'_>, from: ContentId) -> Resul
         let listed = state.contents(from, end, LISTED.min(BATCH))?;
         let Some(last) = listed.last() else { return Ok((batch, None)) };
         from = ContentId(last.0 + 1);
-        let staged = staged_between(state, check, listed[0], *last)?;
+        let staged = staged_contents(state, check, listed[0], *last)?;
         batch.extend(listed.into_iter().filter(|id| !staged.contains(id)));
         if batch.len() >= BATCH {
             return Ok((batch, Some(from)));
@@ -172,7 +172,7 @@ fn list_batch(state: &Snapshot, check: &NodeCheck<'_>, from: ContentId) -> Resul
 }
 
 /// The staged contents in a range, both ends included.
-fn staged_between(
+fn staged_contents(
     state: &Snapshot,
     check: &NodeCheck<'_>,
     first: ContentId,

@@ -295,7 +295,7 @@ impl<C: Clone> NodeDriver<C> {
         if let Some(rejection) = replaced.rejection() {
             return Err(self.reject(txn, rejection));
         }
-        let checked = self.check_contents(txn, part, |oid| replaced.replaced(oid));
+        let checked = self.check_contents(txn, part, |oid| replaced.replaced_object(oid));
         let CheckedContents { growth, offsets } = checked.map_err(|rejection| reject_content(part, rejection))?;
         self.check_removed_collections(&replaced, part)?;
         let (of_indexes, key_bytes) = replaced.entries();

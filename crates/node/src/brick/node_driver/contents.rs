@@ -150,7 +150,7 @@ mod tests {
         plan_write((oid(), 0), before, written, |id| (id == STAGED).then_some(7), || NEXT)
     }
 
-    fn changed(ops: Vec<ContentOp>) -> ObjectState<Object> {
+    fn changed_state(ops: Vec<ContentOp>) -> ObjectState<Object> {
         ObjectState::Changed(ContentPatch { ops }.encode())
     }
 
@@ -217,7 +217,7 @@ mod tests {
     fn part_of_a_content_changes_in_place() {
         let before = Object::blob_with_content(OLD);
         let ops = vec![append("ab"), ContentOp::Write { offset: 3, data: "c".into() }, append("d")];
-        let plan = plan(Some(&before), changed(ops)).unwrap();
+        let plan = plan(Some(&before), changed_state(ops)).unwrap();
         let id = OLD.id;
         let expected = [
             ContentChange::Write { id, offset: 100, data: "ab".into() },
@@ -235,7 +235,7 @@ mod tests {
         let before = Object::blob_with_content(OLD);
         let generation = |moves| {
             let plan =
-                plan_write((oid(), moves), Some(&before), changed(vec![append("x")]), |_| None, || NEXT).unwrap();
+                plan_write((oid(), moves), Some(&before), changed_state(vec![append("x")]), |_| None, || NEXT).unwrap();
             plan.object.unwrap().content().unwrap().generation
         };
         assert_eq!([generation(0), generation(1), generation(2)], [5, 1 << 32, 2 << 32]);
@@ -245,27 +245,27 @@ mod tests {
     fn bytes_in_the_page_move_to_a_content_when_they_are_many() {
         let mut before = Object::blob("hello".into());
         before.set_attribute("key".into(), Some("value".into()));
-        let small = plan(Some(&before), changed(vec![append("!")])).unwrap();
+        let small = plan(Some(&before), changed_state(vec![append("!")])).unwrap();
         assert_eq!((small.object, small.changes.len()), (Some(before.with_data("hello!".into())), 0));
         assert_eq!(small.append_offset, Some(5));
         let many = Bytes::from(vec![7; MAX_INLINE as usize]);
-        let large = plan(Some(&before), changed(vec![ContentOp::Append { data: many.clone() }])).unwrap();
+        let large = plan(Some(&before), changed_state(vec![ContentOp::Append { data: many.clone() }])).unwrap();
         let content = ContentRef { id: NEXT, size: 5 + MAX_INLINE, generation: 1 };
         assert_eq!(large.object, Some(before.with_content(content)));
         let create = ContentChange::Create { id: NEXT, data: "hello".into() };
         assert_eq!(large.changes, [create, ContentChange::Write { id: NEXT, offset: 5, data: many }]);
         // Bytes that are many in between do not stay in memory either.
         let peak = vec![ContentOp::Truncate { size: 1 << 40 }, ContentOp::Truncate { size: 1 }];
-        assert_eq!(plan(Some(&before), changed(peak)).unwrap().changes.len(), 3);
+        assert_eq!(plan(Some(&before), changed_state(peak)).unwrap().changes.len(), 3);
     }
 
     #[test]
     fn only_parts_of_blobs_can_be_changed() {
         let record = Object::record(ClassId(5), Bytes::new());
         for before in [None, Some(&record)] {
-            assert_eq!(plan(before, changed(vec![append("x")])).unwrap_err(), ContentRejection::NotABlob(oid()));
+            assert_eq!(plan(before, changed_state(vec![append("x")])).unwrap_err(), ContentRejection::NotABlob(oid()));
         }
-        let beyond = changed(vec![ContentOp::Append { data: "x".into() }]);
+        let beyond = changed_state(vec![ContentOp::Append { data: "x".into() }]);
         let vast = Object::blob_with_content(ContentRef { size: model::limits::BLOB, ..OLD });
         assert_eq!(plan(Some(&vast), beyond).unwrap_err(), ContentRejection::BadChange(oid()));
     }

@@ -70,7 +70,7 @@ impl<C: Clone> NodeDriver<C> {
     }
 
     pub(super) fn prepared_txns(&self) -> BTreeSet<TxnId> {
-        self.machine.prepared().collect()
+        self.machine.prepared_txns().collect()
     }
 
     /// The space of the node has these classes and indexes.

@@ -99,7 +99,7 @@ impl<C: Clone> NodeDriver<C> {
             machine.finish_recovery(position_limit, now);
         }
         let usage = NodeUsage::read(&reader, node)?;
-        let index = IndexKeeper::open(node, portion, &reader, &machine.prepared().collect(), now)?;
+        let index = IndexKeeper::open(node, portion, &reader, &machine.prepared_txns().collect(), now)?;
         let mut driver = Self {
             node,
             moves,

@@ -295,7 +295,7 @@ impl World {
                     if is_durable {
                         self.staged.push((id, bytes));
                     }
-                    self.act(id.node(), |driver, now| driver.finished_upload(id, is_durable, now))?;
+                    self.act(id.node(), |driver, now| driver.complete_upload(id, is_durable, now))?;
                 }
                 Written::Reservation { node, first, pages, result } => {
                     if result.is_ok() {

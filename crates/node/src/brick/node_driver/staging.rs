@@ -100,12 +100,12 @@ impl Staging {
                 upload.expires = now + self.lease_ms;
                 Ok(upload_of(id))
             }
-            _ => Err(unknown_upload(id)),
+            _ => Err(unknown_upload_error(id)),
         }
     }
 
     /// How many bytes of an upload have come.
-    pub(super) fn received(&self, id: ContentId) -> u64 {
+    pub(super) fn received_bytes(&self, id: ContentId) -> u64 {
         match self.uploads.get(&id) {
             Some(StagedUpload { stage: Stage::Receiving(received), .. }) => *received,
             _ => 0,
@@ -147,7 +147,7 @@ impl Staging {
     ///
     /// # Panics
     /// If the upload was not finishing.
-    pub(super) fn finished(&mut self, id: ContentId, is_durable: bool, now: Ms) -> u64 {
+    pub(super) fn complete(&mut self, id: ContentId, is_durable: bool, now: Ms) -> u64 {
         let Some(StagedUpload { stage: Stage::Finishing(size), .. }) = self.uploads.remove(&id) else {
             panic!("K3: upload {id} has finished and was not finishing");
         };
@@ -273,7 +273,7 @@ fn upload_of(id: ContentId) -> UploadId {
     UploadId(id.0 as u64)
 }
 
-fn unknown_upload(id: ContentId) -> Error {
+fn unknown_upload_error(id: ContentId) -> Error {
     let what = format!("there is no upload {id} here: its lease has ended, or the brick was restarted: begin another");
     Error::new(ErrorKind::NotFound, what)
 }
@@ -293,20 +293,20 @@ mod tests {
     }
 
     /// A node with one staged content of 5 bytes.
-    fn staged() -> (Staging, ContentId) {
+    fn staging_with_content() -> (Staging, ContentId) {
         let mut staging = empty();
         let id = staging.begin(SpaceId(1), UploadId(7), 0);
         assert_eq!(staging.receive(id, 1).unwrap(), UploadId(7));
         staging.finish(id, 5, 2).unwrap();
         assert!(!staging.is_idle() && staging.size(id, OTHER).is_none());
-        staging.finished(id, true, 3);
+        staging.complete(id, true, 3);
         assert!(staging.is_idle());
         (staging, id)
     }
 
     #[test]
     fn content_is_used_by_one_transaction() {
-        let (mut staging, id) = staged();
+        let (mut staging, id) = staging_with_content();
         assert_eq!(staging.size(id, OTHER), Some(5));
         staging.prepare(id, TXN);
         assert_eq!((staging.size(id, TXN), staging.size(id, OTHER)), (Some(5), None));
@@ -326,13 +326,13 @@ mod tests {
         assert_eq!(changes.keys().collect::<Vec<_>>(), [&rows::staged_key(id)[..]]);
         assert_eq!(changes.contents(), [ContentChange::CreateFromUpload { id, upload: UploadId(7) }]);
         assert!(staging.receive(id, 3).is_err(), "no bytes come behind the end");
-        staging.finished(id, false, 3);
+        staging.complete(id, false, 3);
         assert!(staging.size(id, OTHER).is_none(), "the store had no room");
     }
 
     #[test]
     fn lease_ends_what_no_transaction_has_named() {
-        let (mut staging, id) = staged();
+        let (mut staging, id) = staging_with_content();
         let mut changes = RowChanges::new();
         let late = staging.due();
         assert_eq!(late, 3 + STAGING_LEASE_MS);
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn abort_ends_an_upload_and_frees_a_staged_content_soon() {
-        let (mut staging, id) = staged();
+        let (mut staging, id) = staging_with_content();
         let receiving = staging.begin(SpaceId(1), UploadId(8), 0);
         assert_eq!(staging.abort(receiving, 4), Some(UploadId(8)));
         assert_eq!(staging.abort(id, 4), None);

@@ -137,7 +137,7 @@ impl World {
         while let Some(output) = self.driver.next_output() {
             match output {
                 DriverOutput::SubmitRows { life, rows } if self.is_in_memory => {
-                    let result = self.store.commit_rows(rows.needed()).map(drop);
+                    let result = self.store.commit_rows(rows.mark_needed()).map(drop);
                     self.driver.handle_written(life, result, self.now);
                 }
                 DriverOutput::SubmitRows { life, rows } => {
@@ -306,7 +306,7 @@ impl World {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
             let range = IndexRange { reverse, ..everything(index) };
-            let scanned = self.scan(Scan { after, limit, ..wanted(Some(range)) }).unwrap();
+            let scanned = self.scan(Scan { after, limit, ..scan_request(Some(range)) }).unwrap();
             found.extend(scanned.found.iter().map(|(oid, _, object)| (age(object), oid.slot())));
             after = scanned.next;
             if after.is_none() {
@@ -328,7 +328,7 @@ impl World {
     }
 
     /// What an index by age must have.
-    fn expected(&self) -> Vec<(i64, u16)> {
+    fn expected_index(&self) -> Vec<(i64, u16)> {
         let people = self.model.iter().filter(|(_, object)| object.class != ClassId::NONE);
         let mut expected: Vec<(i64, u64, u16)> =
             people.map(|(slot, object)| (age(object), page(*slot).number, *slot)).collect();
@@ -337,7 +337,7 @@ impl World {
     }
 }
 
-fn wanted(range: Option<IndexRange>) -> Scan {
+fn scan_request(range: Option<IndexRange>) -> Scan {
     let classes = [PERSON, STUDENT].into();
     Scan {
         space: SPACE,
@@ -367,13 +367,13 @@ fn of_two_who_look_and_then_insert_one_is_refused() {
     {
         let mut world = World::with_index();
         world.put(STUDENT, 1, 20);
-        let looks = [(); 2].map(|()| world.scan(wanted(range.clone())).unwrap().guards);
+        let looks = [(); 2].map(|()| world.scan(scan_request(range.clone())).unwrap().guards);
         let first = world.commit(&looks[0], oid(PERSON, 2), ObjectState::Value(person(PERSON, 20)));
         assert!(matches!(first, Answer::Ended { .. }), "{first:?}");
         let second = world.commit(&looks[1], oid(PERSON, 3), ObjectState::Value(person(PERSON, 20)));
         assert!(is_refused_for(&second, guard), "{second:?}");
         // Who looks again sees what was missed.
-        let again = world.scan(wanted(range)).unwrap();
+        let again = world.scan(scan_request(range)).unwrap();
         assert_eq!(again.found.len(), 2);
         let third = world.commit(&again.guards, oid(PERSON, 3), ObjectState::Value(person(PERSON, 20)));
         assert!(matches!(third, Answer::Ended { .. }), "{third:?}");
@@ -401,7 +401,7 @@ fn changes_of_members_in_and_out_of_a_range_are_minded_and_others_are_not() {
         let mut world = World::with_index();
         world.put(PERSON, 1, 20);
         world.put(PERSON, 2, 50);
-        let guards = world.scan(wanted(Some(ages(20, None, false)))).unwrap().guards;
+        let guards = world.scan(scan_request(Some(ages(20, None, false)))).unwrap().guards;
         world.commit(&[], oid(PERSON, slot), content);
         let answer = world.commit(&guards, oid(ClassId::NONE, 9), ObjectState::Value(Object::blob("x".into())));
         assert_eq!(matches!(answer, Answer::Refused { .. }), is_minded, "{name}: {answer:?}");
@@ -412,7 +412,7 @@ fn changes_of_members_in_and_out_of_a_range_are_minded_and_others_are_not() {
 fn writes_of_another_class_in_the_place_are_refused() {
     let mut world = World::with_index();
     world.put(PERSON, 1, 20);
-    let guards = world.scan(wanted(None)).unwrap().guards;
+    let guards = world.scan(scan_request(None)).unwrap().guards;
     let blob = ObjectState::Value(Object::blob("x".into()));
     let student = ObjectState::Value(person(STUDENT, 5));
     for (class, content) in [(ClassId::NONE, blob.clone()), (STUDENT, ObjectState::Absent), (PERSON, student)] {
@@ -421,7 +421,7 @@ fn writes_of_another_class_in_the_place_are_refused() {
     }
     let answer = world.commit(&guards, oid(ClassId::NONE, 9), blob);
     assert!(matches!(answer, Answer::Ended { .. }), "nothing has changed: {answer:?}");
-    assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found.len()), (vec![(key(20), 1)], 1));
+    assert_eq!((world.entries(BY_AGE), world.scan(scan_request(None)).unwrap().found.len()), (vec![(key(20), 1)], 1));
 }
 
 #[test]
@@ -442,7 +442,7 @@ fn objects_of_a_class_that_there_is_not_are_refused_once_the_catalogue_was_asked
     }
     let answers = bring(&mut world);
     assert!(matches!(answers[..], [Answer::Refused { why: Refusal::Aborted, .. }]), "{answers:?}");
-    assert!(world.scan(wanted(None)).unwrap().found.is_empty());
+    assert!(world.scan(scan_request(None)).unwrap().found.is_empty());
 }
 
 #[test]
@@ -453,7 +453,7 @@ fn values_that_are_to_be_unique_are_taken_only_from_who_binds_them() {
     let is_taken = |answer: &Answer| matches!(answer, Answer::Ended { outcome: Outcome::Committed(_), .. });
     let question = unique_question(SPACE, NODE, BY_AGE);
     // Who does not say that it binds them, has scanned the index, or binds those of another index.
-    let scanned = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
+    let scanned = world.scan(scan_request(Some(everything(BY_AGE)))).unwrap().guards;
     for reads in [Vec::new(), scanned, vec![unique_question(SPACE, NODE, BY_AGE + 1)]] {
         let answer = world.commit(&reads, oid(PERSON, 1), aged(20));
         assert!(matches!(answer, Answer::Refused { why: Refusal::Aborted, .. }), "{answer:?}");
@@ -476,7 +476,7 @@ fn renew(world: &World) -> Up<Object> {
 fn writes_outside_of_transactions_are_minded_too() {
     let mut world = World::with_index();
     let blob = ObjectState::Value(Object::blob("x".into()));
-    let guards = world.scan(wanted(None)).unwrap().guards;
+    let guards = world.scan(scan_request(None)).unwrap().guards;
     let holder = HolderId(1);
     let renew = renew(&world);
     let write = Up::Write {
@@ -524,7 +524,7 @@ fn one_transaction_puts_one_object_in_a_place() {
     world.begin(Vec::new(), writes.into(), true);
     let answers = world.answers();
     assert!(matches!(answers[..], [Answer::Refused { why: Refusal::Aborted, .. }]), "{answers:?}");
-    assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found), (vec![], vec![]));
+    assert_eq!((world.entries(BY_AGE), world.scan(scan_request(None)).unwrap().found), (vec![], vec![]));
 }
 
 #[test]
@@ -585,7 +585,7 @@ fn transactions_that_are_prepared_touch_until_they_are_decided() {
         let writes: Writes<Object> = [(oid(PERSON, 1), ObjectState::Value(person(PERSON, 20)))].into();
         world.begin(Vec::new(), writes, false);
         world.answer_all();
-        let guards = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
+        let guards = world.scan(scan_request(Some(everything(BY_AGE)))).unwrap().guards;
         let blob = || ObjectState::Value(Object::blob("x".into()));
         let early = world.commit(&guards, oid(ClassId::NONE, 9), blob());
         assert!(is_refused_for(&early, guards[0].oid), "{early:?}");

@@ -101,7 +101,7 @@ impl<C: Clone> NodeDriver<C> {
         }
         let objects = ObjectReader { reader: &self.reader, recent: &self.recent };
         let (replaced, _) = self.index.compute_touches(objects, part)?;
-        let checked = self.check_contents(txn, part, |oid| replaced.replaced(oid));
+        let checked = self.check_contents(txn, part, |oid| replaced.replaced_object(oid));
         if let Err(rejection) = checked {
             let what = format!("a change of the content of an object cannot be made: {rejection:?}");
             return Err(Error::new(ErrorKind::Corrupt, what));

@@ -37,8 +37,8 @@ impl<C: Clone> NodeDriver<C> {
     }
 
     /// The rows of a finished upload are durable, or were refused.
-    pub(crate) fn finished_upload(&mut self, id: ContentId, is_durable: bool, now: Ms) {
-        let size = self.staging.finished(id, is_durable, now);
+    pub(crate) fn complete_upload(&mut self, id: ContentId, is_durable: bool, now: Ms) {
+        let size = self.staging.complete(id, is_durable, now);
         self.update_quota();
         if let Some(changed) = self.changed_since_copy.as_mut().filter(|_| is_durable) {
             let keys = content_rows::keys_in(id, 0, size);

@@ -73,7 +73,7 @@ impl<C: Clone> NodeDriver<C> {
     /// [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) while it is not known what the space takes, or while it is removed.
     pub(crate) fn extend_upload(&mut self, id: ContentId, size: u64) -> Result<()> {
         self.check_space_stays()?;
-        let more = size.saturating_sub(self.staging.received(id));
+        let more = size.saturating_sub(self.staging.received_bytes(id));
         let allowed = self.check_quota(Growth::of_bytes(more));
         allowed.map_err(|QuotaRefusal { kind, why }| Error::new(kind, why))?;
         self.staging.set_received(id, size);

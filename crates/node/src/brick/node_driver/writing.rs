@@ -138,7 +138,7 @@ impl<C: Clone> NodeDriver<C> {
         for (oid, written) in change.writes.iter_mut().filter(|(oid, _)| oid.class() == ClassId::NONE) {
             let objects = ObjectReader { reader: &self.reader, recent: &self.recent };
             let read;
-            let before = match known.replaced(*oid) {
+            let before = match known.replaced_object(*oid) {
                 Some(replaced) => replaced.blob.as_ref(),
                 None => {
                     read = objects.read(oid.page(), oid.slot())?;

@@ -269,7 +269,7 @@ impl MoveTest {
         panic!("the new brick asks for nothing: {:?}", self.work)
     }
 
-    fn copied(&mut self, asked: &CopyRows) -> Result<CopiedRows> {
+    fn copy_rows(&mut self, asked: &CopyRows) -> Result<CopiedRows> {
         let now = self.now;
         self.brick(OLD).copy_rows(asked, now)
     }
@@ -390,14 +390,14 @@ fn last_rows_are_sent_when_none_are_in_flight_and_the_seal_is_durable() {
     test.edit(PlacementEdit::Seal { to: NEW });
     let (now, map) = (test.now, Arc::new(test.map()));
     test.brick(OLD).follow_map(map, now);
-    assert_eq!(test.copied(&asked).unwrap_err().kind(), ErrorKind::Unavailable, "it is closing");
+    assert_eq!(test.copy_rows(&asked).unwrap_err().kind(), ErrorKind::Unavailable, "it is closing");
     // The transaction is durable; the seal is submitted then, and is not.
     let now = test.now;
     test.brick(OLD).force(usize::MAX).unwrap();
     test.brick(OLD).handle_written(now);
     assert!(test.bricks[&OLD].unforced_count() > 0);
     let asked = CopyRows { number: asked.number + 1, ..asked };
-    assert_eq!(test.copied(&asked).unwrap_err().kind(), ErrorKind::Unavailable, "the seal is not durable");
+    assert_eq!(test.copy_rows(&asked).unwrap_err().kind(), ErrorKind::Unavailable, "the seal is not durable");
     test.settle(OLD);
     test.finish();
     assert!(test.objects(NEW).contains_key(&30), "the transaction has moved");
@@ -409,11 +409,11 @@ fn copy_begins_again_when_changes_are_unknown() {
     test.commit(0..40);
     test.begin_move(NEW);
     let asked = test.next_copy();
-    assert!(!test.copied(&asked).unwrap().rows.is_empty());
+    assert!(!test.copy_rows(&asked).unwrap().rows.is_empty());
     let late = CopyRows { number: asked.number + 1, last_answered: asked.number + 9, ..asked.clone() };
-    assert_eq!(test.copied(&late).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(test.copy_rows(&late).unwrap_err().kind(), ErrorKind::NotFound);
     let other = CopyRows { to: 3, number: asked.number + 2, ..asked.clone() };
-    assert_eq!(test.copied(&other).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(test.copy_rows(&other).unwrap_err().kind(), ErrorKind::NotFound);
     // More changes than are remembered.
     for _ in 0..20 {
         test.commit(0..40);
@@ -672,7 +672,7 @@ fn rows_that_are_being_written_when_a_move_is_cancelled_are_removed() {
     test.begin_move(NEW);
     let asked = test.next_copy();
     let (brick, job, _) = test.work.pop_front().unwrap();
-    let (copied, now) = (test.copied(&asked), test.now);
+    let (copied, now) = (test.copy_rows(&asked), test.now);
     assert!(copied.as_ref().is_ok_and(|copied| !copied.rows.is_empty()));
     test.brick(brick).handle_copied(job, copied, now);
     assert!(test.bricks[&NEW].unforced_count() > 0);
@@ -786,7 +786,7 @@ fn answers_of_a_copy_are_bounded() {
     test.commit(0..40);
     test.begin_move(NEW);
     let asked = test.next_copy();
-    let rows = test.copied(&asked).unwrap().rows;
+    let rows = test.copy_rows(&asked).unwrap().rows;
     let size = |(key, value): &(Bytes, Option<Bytes>)| key.len() + value.as_ref().map_or(0, Bytes::len);
     let MoveLimits { answer_rows, answer_bytes, .. } = MoveLimits::SMALL;
     let before_last: usize = rows.iter().rev().skip(1).map(size).sum();

@@ -28,7 +28,7 @@ impl Nodes {
         let mut found = Emptiness::default();
         for node in asked.nodes {
             let node = wire::cluster::node(node)?;
-            let Some(served) = self.served(node) else { continue };
+            let Some(served) = self.served_node(node) else { continue };
             match self.has_objects(&served, node, asked.class.map(ClassId), until).await? {
                 true => found.occupied.push(node.0),
                 false => found.empty.push(node.0),

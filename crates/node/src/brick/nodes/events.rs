@@ -45,7 +45,7 @@ impl Nodes {
             }
             let mut events = events.into_iter().peekable();
             while let Some(event) = events.next() {
-                let node = event.handled_by();
+                let node = event.target_node();
                 // The thread may be the store's committer, which a mistake of one logical node must not end.
                 if catch_unwind(AssertUnwindSafe(|| handle_event(&mut &*self, event, &mut events))).is_err() {
                     error!(%node, "a logical node has panicked while it handled an event, and is not served any more");

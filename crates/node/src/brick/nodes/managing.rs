@@ -68,7 +68,7 @@ impl Nodes {
             }
             // Requests see the change before anything rests on it.
             self.served.store(Arc::new(after));
-            for served in opened.iter().filter_map(|(node, _)| self.served(*node)) {
+            for served in opened.iter().filter_map(|(node, _)| self.served_node(*node)) {
                 // The time may have changed since it was opened.
                 self.act(&served, |driver| driver.set_time(self.cluster_view.clock.cluster_time()));
             }

@@ -26,7 +26,7 @@ const USUAL_NODES: usize = 2;
 
 type LockedDriver<'a> = (&'a ServedNode, MutexGuard<'a, Driver>);
 
-fn held<'a>((served, driver): &'a mut LockedDriver<'_>) -> HeldNode<'a, PeerHandle> {
+fn held_node<'a>((served, driver): &'a mut LockedDriver<'_>) -> HeldNode<'a, PeerHandle> {
     HeldNode { epoch: served.epoch, driver }
 }
 
@@ -84,7 +84,7 @@ impl Effects<PeerHandle> for &Nodes {
     }
 
     fn apply(&mut self, rows: RowChanges) -> Result<()> {
-        self.store.commit_rows(rows.needed()).map(drop)
+        self.store.commit_rows(rows.mark_needed()).map(drop)
     }
 
     fn submit(&mut self, mut submissions: Submissions) {
@@ -159,7 +159,7 @@ impl<'n> LocalNodes for &'n Nodes {
         };
         let locked = served.iter().filter_map(|served| Some((&**served, served.lock().ok()?)));
         let mut locked: SmallVec<[LockedDriver<'_>; USUAL_NODES]> = locked.collect();
-        let mut all: SmallVec<[HeldNode<'_, PeerHandle>; USUAL_NODES]> = locked.iter_mut().map(held).collect();
+        let mut all: SmallVec<[HeldNode<'_, PeerHandle>; USUAL_NODES]> = locked.iter_mut().map(held_node).collect();
         let acted = act(&mut all, self);
         all.iter().for_each(|one| self.inbox.wake_at(one.driver.deadline()));
         acted
@@ -169,7 +169,7 @@ impl<'n> LocalNodes for &'n Nodes {
         for served in self.served.load().values() {
             if let Ok(driver) = served.lock() {
                 let mut locked = (&**served, driver);
-                act(&mut held(&mut locked), self);
+                act(&mut held_node(&mut locked), self);
                 self.inbox.wake_at(locked.1.deadline());
             }
         }
@@ -177,11 +177,11 @@ impl<'n> LocalNodes for &'n Nodes {
 
     fn with_writing(&mut self, node: NodeId, act: impl FnOnce(&mut HeldNode<'_, PeerHandle>, &mut Self::Effects)) {
         let closing = self.lock_closing().get(&node).cloned();
-        if let Some(served) = closing.or_else(|| self.served(node))
+        if let Some(served) = closing.or_else(|| self.served_node(node))
             && let Ok(driver) = served.driver.lock()
         {
             let mut locked = (&*served, driver);
-            act(&mut held(&mut locked), self);
+            act(&mut held_node(&mut locked), self);
             self.inbox.wake_at(locked.1.deadline());
         }
     }

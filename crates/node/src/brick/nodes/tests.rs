@@ -83,7 +83,7 @@ async fn finished_upload_is_answered_when_a_transaction_can_name_its_content() {
     let id = nodes.begin_upload(SpaceId(1), NODE).unwrap();
     nodes.add_to_upload(id, 0, "staged".into()).unwrap();
     let (answer, mut answers) = mpsc::unbounded_channel();
-    let served = nodes.served(NODE).unwrap();
+    let served = nodes.served_node(NODE).unwrap();
     nodes.finish_upload(id, move |size| {
         // The driver is unlocked when the client is answered.
         let staged = served.driver.try_lock().ok().and_then(|driver| driver.staged_size(id));

@@ -106,7 +106,7 @@ impl Nodes {
             for usage in answer.unwrap_or_default() {
                 quotas
                     .iter()
-                    .for_each(|quota| with_quota(quota, |quota| quota.report(NodeId(usage.node), counted(&usage))));
+                    .for_each(|quota| with_quota(quota, |quota| quota.report(NodeId(usage.node), quota_usage(&usage))));
             }
         }
     }
@@ -167,7 +167,7 @@ impl Nodes {
 }
 
 /// What counts of a logical node for a quota.
-fn counted(usage: &NodeUsageMessage) -> NodeUsage {
+fn quota_usage(usage: &NodeUsageMessage) -> NodeUsage {
     let bytes = usage.bytes.saturating_add(usage.staged_bytes).saturating_add(usage.pending_bytes);
     NodeUsage { objects: usage.objects.saturating_add(usage.pending_objects), bytes }
 }
@@ -180,6 +180,6 @@ mod tests {
     fn what_is_staged_and_prepared_at_another_brick_counts_for_a_quota() {
         let reported =
             NodeUsageMessage { node: 3, objects: 2, bytes: 30, staged_bytes: 4, pending_objects: 1, pending_bytes: 5 };
-        assert_eq!(counted(&reported), NodeUsage { objects: 3, bytes: 39 });
+        assert_eq!(quota_usage(&reported), NodeUsage { objects: 3, bytes: 39 });
     }
 }

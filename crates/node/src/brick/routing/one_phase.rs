@@ -87,7 +87,7 @@ fn carry_out_as_one<C: Clone>(held: &mut [HeldNode<'_, C>], effects: &mut impl E
     // submission, and they are opened again.
     let is_whole = held.iter().all(|one| one.driver.failure().is_none()) || planted(Bug::OnePhaseHalfCommitted);
     if let Some(first) = submissions.first_mut().filter(|_| !is_whole) {
-        first.rows.append(RowSequence::broken().changes());
+        first.rows.append(RowSequence::new_broken().changes());
     }
     // The first node concludes. When its sender hears that, the others hold nothing any more.
     let concluding = submissions.len().min(1);

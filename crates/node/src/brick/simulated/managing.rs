@@ -93,7 +93,7 @@ impl<C: Clone> SimulatedBrick<C> {
             driver.set_schema(*space, schema, now);
         }
         let mut one = ServedNode { epoch, driver };
-        carry_out(&mut [one.held()], &mut self.effects);
+        carry_out(&mut [one.as_held_node()], &mut self.effects);
         self.served.insert(node, one);
         self.handle_events();
         Ok(())

@@ -117,7 +117,7 @@ mod tests {
     }
 
     /// A prepared transaction of the space, or of the clone.
-    fn prepared(is_clone: bool) -> Record<Object> {
+    fn prepared_record(is_clone: bool) -> Record<Object> {
         let oid = |slot| oid(is_clone, slot);
         let entry = |key| Entry { collection: oid(7), key };
         let part = Part {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn all_identifiers_of_a_prepared_transaction_are_those_of_the_clone() {
-        assert_eq!(map_record(&map(), prepared(false)).unwrap(), prepared(true));
+        assert_eq!(map_record(&map(), prepared_record(false)).unwrap(), prepared_record(true));
         assert_eq!(map_record(&map(), Record::Marked { txn: TXN }).unwrap(), Record::Marked { txn: TXN });
     }
 

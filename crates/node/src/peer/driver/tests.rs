@@ -112,13 +112,13 @@ fn client_in(address: u8, space: &Arc<SpaceView>, user: &str, number: Option<u64
 }
 
 /// A client with a number.
-fn numbered(address: u8, user: &str, number: u64) -> PeerClient<u8> {
+fn client_with_number(address: u8, user: &str, number: u64) -> PeerClient<u8> {
     client_in(address, &FIXTURE.main, user, Some(number))
 }
 
 /// A client with number 7.
 fn client(address: u8, user: &str) -> PeerClient<u8> {
-    numbered(address, user, 7)
+    client_with_number(address, user, 7)
 }
 
 fn node() -> NodeId {
@@ -190,12 +190,12 @@ fn send(driver: &mut Driver, client: &mut PeerClient<u8>, message: ClientMessage
 }
 
 /// The kind of error that ends the connection of a client which says this.
-fn refused(driver: &mut Driver, client: &mut PeerClient<u8>, message: ClientMessage<u64>) -> ErrorKind {
+fn refusal_kind(driver: &mut Driver, client: &mut PeerClient<u8>, message: ClientMessage<u64>) -> ErrorKind {
     driver.client_message(client, message, NOW).expect_err("it ends the connection").kind()
 }
 
 /// Why the transaction of a client is not done, if that is so.
-fn deferred(outputs: &Outputs) -> Option<ErrorKind> {
+fn deferral_kind(outputs: &Outputs) -> Option<ErrorKind> {
     outputs.iter().find_map(|output| match output {
         Output::Deferred { kind, .. } => Some(*kind),
         _ => None,
@@ -211,7 +211,7 @@ fn asks(outputs: &Outputs) -> Vec<BrickId> {
 }
 
 /// The sessions that are opened with bricks.
-fn opened(outputs: &Outputs) -> Vec<(BrickId, HolderId)> {
+fn opened_sessions(outputs: &Outputs) -> Vec<(BrickId, HolderId)> {
     let open = |output: &Output<u8, u64, u32>| match output {
         Output::Up { to, holder, message: Up::Renew { open: true, .. }, .. } => Some((to.brick, *holder)),
         _ => None,
@@ -264,7 +264,7 @@ fn driver_with_client(client: &mut PeerClient<u8>, number: u64) -> Driver {
 }
 
 /// The placement after the first logical node has moved to the other brick.
-fn moved() -> Arc<PlacementSnapshot> {
+fn moved_placement() -> Arc<PlacementSnapshot> {
     let mut map = FIXTURE.placement.clone();
     let other = map.bricks.keys().copied().find(|brick| *brick != brick_of(node())).unwrap();
     let place = map.nodes.get_mut(&node()).unwrap();
@@ -289,12 +289,12 @@ fn what_a_client_may_do_depends_on_its_permission() {
                 let mut client = client(1, user);
                 let mut driver = driver_with_client(&mut client, 7);
                 let outputs = send(&mut driver, &mut client, message.clone());
-                assert_eq!(deferred(&outputs), expected, "{user}: {message:?}");
+                assert_eq!(deferral_kind(&outputs), expected, "{user}: {message:?}");
             }
         }
         let mut reader = client(1, "reader");
         let outputs = send(&mut driver(), &mut reader, commit(7, Part::default()));
-        assert_eq!(deferred(&outputs), None, "it has only read");
+        assert_eq!(deferral_kind(&outputs), None, "it has only read");
     });
 }
 
@@ -302,9 +302,9 @@ fn what_a_client_may_do_depends_on_its_permission() {
 fn permission_is_that_of_the_newest_catalogue() {
     assert_noticed(&[Bug::PermissionNotRefreshed], || {
         let (mut driver, mut writer) = (driver(), client(1, "writer"));
-        assert_eq!(deferred(&send(&mut driver, &mut writer, commit(7, writing()))), None);
+        assert_eq!(deferral_kind(&send(&mut driver, &mut writer, commit(7, writing()))), None);
         driver.set_catalog(&FIXTURE.revoked);
-        assert_eq!(deferred(&send(&mut driver, &mut writer, commit(7, writing()))), Some(ErrorKind::Denied));
+        assert_eq!(deferral_kind(&send(&mut driver, &mut writer, commit(7, writing()))), Some(ErrorKind::Denied));
     });
 }
 
@@ -315,12 +315,12 @@ fn read_only_space_is_read_and_not_written_even_by_those_who_may_write() {
         let mut driver = driver_with_client(&mut writer, 7);
         driver.set_catalog(&FIXTURE.read_only);
         let reads = Part { reads: [Read { oid: oid(), seen: NO_STATE }].into_iter().collect(), ..Part::default() };
-        assert_eq!(deferred(&send(&mut driver, &mut writer, commit(7, reads))), None);
+        assert_eq!(deferral_kind(&send(&mut driver, &mut writer, commit(7, reads))), None);
         for message in [commit(7, writing()), write(7)] {
-            assert_eq!(deferred(&send(&mut driver, &mut writer, message)), Some(ErrorKind::Denied));
+            assert_eq!(deferral_kind(&send(&mut driver, &mut writer, message)), Some(ErrorKind::Denied));
         }
         driver.set_catalog(&FIXTURE.catalog);
-        assert_eq!(deferred(&send(&mut driver, &mut writer, commit(7, writing()))), None);
+        assert_eq!(deferral_kind(&send(&mut driver, &mut writer, commit(7, writing()))), None);
     });
 }
 
@@ -330,14 +330,17 @@ fn client_reaches_its_own_space_only() {
         let mut client = client(1, "writer");
         let mut driver = driver_with_client(&mut client, 7);
         let elsewhere = PageId { space: FIXTURE.other.id, ..page() };
-        assert_eq!(refused(&mut driver, &mut client, fetch(7, node(), elsewhere)), ErrorKind::Denied);
+        assert_eq!(refusal_kind(&mut driver, &mut client, fetch(7, node(), elsewhere)), ErrorKind::Denied);
         let node = FIXTURE.other.nodes[0];
-        assert_eq!(refused(&mut driver, &mut client, fetch(7, node, PageId { node, ..page() })), ErrorKind::NotFound);
+        assert_eq!(
+            refusal_kind(&mut driver, &mut client, fetch(7, node, PageId { node, ..page() })),
+            ErrorKind::NotFound
+        );
         let read = Part { touches: [Oid::new(ClassId::NONE, elsewhere, 1)].into(), ..Part::default() };
-        assert_eq!(refused(&mut driver, &mut client, commit(7, read)), ErrorKind::Denied);
+        assert_eq!(refusal_kind(&mut driver, &mut client, commit(7, read)), ErrorKind::Denied);
         let foreign = Oid::new(ClassId::NONE, elsewhere, 1);
         for part in [naming(foreign, oid()), naming(oid(), foreign)] {
-            assert_eq!(refused(&mut driver, &mut client, commit(7, part)), ErrorKind::Denied);
+            assert_eq!(refusal_kind(&mut driver, &mut client, commit(7, part)), ErrorKind::Denied);
         }
     });
 }
@@ -348,7 +351,7 @@ fn client_uses_its_own_sessions_and_transactions_only() {
         let mut client = client(1, "writer");
         let mut driver = driver_with_client(&mut client, 7);
         for message in [renew(8, None), renew(7, Some(holder(8))), commit(8, writing())] {
-            assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::Denied);
+            assert_eq!(refusal_kind(&mut driver, &mut client, message), ErrorKind::Denied);
         }
         driver.check_invariants().unwrap();
     });
@@ -366,7 +369,7 @@ fn client_opens_a_bounded_number_of_sessions() {
         for session in 1..1024 {
             send(&mut driver, &mut client, renew_session(session));
         }
-        assert_eq!(refused(&mut driver, &mut client, renew_session(1024)), ErrorKind::TooLarge);
+        assert_eq!(refusal_kind(&mut driver, &mut client, renew_session(1024)), ErrorKind::TooLarge);
         send(&mut driver, &mut client, renew_session(5));
         driver.client_disconnected(&client, NOW);
         assert_eq!(driver.holder_count(), 0);
@@ -388,7 +391,7 @@ fn client_has_no_holders_below_it() {
         };
         let message = Up::Renew { asked, wanted_ms, open, sync, subscribe, replaces, height: 1 };
         let claimed = ClientMessage::Up { node, holder, message };
-        assert_eq!(refused(&mut driver, &mut client, claimed.clone()), ErrorKind::Invalid);
+        assert_eq!(refusal_kind(&mut driver, &mut client, claimed.clone()), ErrorKind::Invalid);
         send(&mut driver, &mut client.as_redirector(), claimed);
     });
 }
@@ -401,10 +404,10 @@ fn client_uses_no_number_that_it_was_not_given() {
             txn: txn(client),
             call: Call::Resolve { participants: vec![], patched: vec![] },
         };
-        assert_eq!(refused(&mut driver, &mut numbered(2, "reader", 8), resolve(7)), ErrorKind::Denied);
+        assert_eq!(refusal_kind(&mut driver, &mut client_with_number(2, "reader", 8), resolve(7)), ErrorKind::Denied);
         let mut unnumbered = client_in(3, &FIXTURE.main, "writer", None);
         for message in [resolve(7), resolve(9), renew(PROCESS, None)] {
-            assert_eq!(refused(&mut driver, &mut unnumbered, message), ErrorKind::Denied);
+            assert_eq!(refusal_kind(&mut driver, &mut unnumbered, message), ErrorKind::Denied);
         }
         assert!(driver.outputs().all(|output| !matches!(output, Output::Disconnect(1))));
     });
@@ -429,7 +432,7 @@ fn client_that_connects_again_takes_the_place_of_its_earlier_connection() {
 fn reason_for_a_delay_goes_to_the_client_of_the_transaction() {
     assert_noticed(&[Bug::DeferredToAnyone], || {
         let mut driver = driver_with_client(&mut client(1, "writer"), 7);
-        send(&mut driver, &mut numbered(2, "writer", 8), commit(8, writing()));
+        send(&mut driver, &mut client_with_number(2, "writer", 8), commit(8, writing()));
         let (txn, kind, why) = (txn(8), ErrorKind::Full, "no room".to_owned());
         driver.brick_message(brick_of(node()), BrickMessage::Deferred { node: node(), txn, kind, why }, NOW).unwrap();
         let told: Outputs = driver.outputs().collect();
@@ -457,15 +460,18 @@ fn times_in_the_future_and_large_commits_end_the_connection() {
         let future = HlcTimestamp::at(NOW + SKEW_MS);
         let call = Call::Release { participants: vec![node()] };
         let message = ClientMessage::Call { txn: TxnId { start: future, ..txn(7) }, call };
-        assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::Invalid);
+        assert_eq!(refusal_kind(&mut driver, &mut client, message), ErrorKind::Invalid);
         let call = Call::Check { reads: [(node(), ReadList::default())].into(), seen: future };
-        assert_eq!(refused(&mut driver, &mut client, ClientMessage::Call { txn: txn(7), call }), ErrorKind::Invalid);
+        assert_eq!(
+            refusal_kind(&mut driver, &mut client, ClientMessage::Call { txn: txn(7), call }),
+            ErrorKind::Invalid
+        );
         let in_page = |number: u64| PageId { number: 100 + number / 1_000, ..page() };
         let objects = 0..=limits::OBJECTS as u64;
         let oid = |number| Oid::new(ClassId::NONE, in_page(number), (number % 1_000) as u16);
         let writes = objects.map(|number| (oid(number), ObjectState::Value(1))).collect();
         let message = commit(7, Part { writes, ..Part::default() });
-        assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::TooLarge);
+        assert_eq!(refusal_kind(&mut driver, &mut client, message), ErrorKind::TooLarge);
     });
 }
 
@@ -478,14 +484,14 @@ fn large_write_outside_of_transactions_ends_the_connection() {
     let writes = (0..=limits::OBJECTS as u64).map(|number| (oid(number), ObjectState::Value(1))).collect();
     let message = Up::Write { write: txn(7), writes };
     let message = ClientMessage::Up { node: node(), holder: holder(7), message };
-    assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::TooLarge);
+    assert_eq!(refusal_kind(&mut driver, &mut client, message), ErrorKind::TooLarge);
 }
 
 #[test]
 fn outcome_of_a_refused_commit_is_found_out() {
     assert_noticed(&[Bug::RefusedNotResolved], || {
         let outputs = send(&mut driver(), &mut client(1, "reader"), commit(7, writing()));
-        assert_eq!(deferred(&outputs), Some(ErrorKind::Denied));
+        assert_eq!(deferral_kind(&outputs), Some(ErrorKind::Denied));
         assert_eq!(asks(&outputs), [brick_of(node())], "an earlier call may have been taken");
     });
 }
@@ -496,11 +502,11 @@ fn stopped_space_takes_no_new_work_and_finishes_what_was_begun() {
         let mut client = client(1, "writer");
         let mut driver = driver_with_client(&mut client, 7);
         driver.update_statuses(|brick| brick != brick_of(node()), NOW);
-        assert!(driver.stopped().contains_key(&FIXTURE.main.id));
-        assert_eq!(deferred(&send(&mut driver, &mut client, write(7))), None, "it may be a repeated one");
-        assert_eq!(deferred(&send(&mut driver, &mut client, commit(7, writing()))), Some(ErrorKind::Stopped));
+        assert!(driver.stopped_spaces().contains_key(&FIXTURE.main.id));
+        assert_eq!(deferral_kind(&send(&mut driver, &mut client, write(7))), None, "it may be a repeated one");
+        assert_eq!(deferral_kind(&send(&mut driver, &mut client, commit(7, writing()))), Some(ErrorKind::Stopped));
         driver.update_statuses(|_| true, NOW);
-        assert_eq!(deferred(&send(&mut driver, &mut client, commit(7, writing()))), None);
+        assert_eq!(deferral_kind(&send(&mut driver, &mut client, commit(7, writing()))), None);
     });
 }
 
@@ -510,15 +516,15 @@ fn tree_of_a_node_that_has_moved_begins_anew_at_its_new_brick() {
         let mut client = client(1, "writer");
         let mut driver = driver();
         let outputs = send(&mut driver, &mut client, renew(7, None));
-        let (_, before) = opened(&outputs)[0];
+        let (_, before) = opened_sessions(&outputs)[0];
         answer_as_bricks(&mut driver, outputs, NOW);
-        let map = moved();
+        let map = moved_placement();
         let new = map.nodes[&node()].brick;
         driver.map(map, NOW);
         let closed: Outputs = driver.outputs().collect();
         assert!(matches!(closed[..], [Output::Down { to: 1, message: Down::Closed, .. }]), "{closed:?}");
         let outputs = send(&mut driver, &mut client, reopen(7, 1));
-        let [(brick, session)] = opened(&outputs)[..] else { panic!("{outputs:?}") };
+        let [(brick, session)] = opened_sessions(&outputs)[..] else { panic!("{outputs:?}") };
         assert!(brick == new && session != before, "{session:?} at {brick:?}");
         assert_eq!(asks(&send(&mut driver, &mut client, commit(7, writing()))), [new]);
     });
@@ -539,7 +545,7 @@ fn node_of_a_removed_space_is_asked_nothing_more() {
         driver.map(Arc::new(map), NOW);
         assert!(driver.cache_node().tree(node()).is_none());
         for message in [reopen(7, 1), commit(7, writing())] {
-            assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::NotFound);
+            assert_eq!(refusal_kind(&mut driver, &mut client, message), ErrorKind::NotFound);
         }
         driver.client_disconnected(&client, NOW);
         driver.outputs().for_each(drop);
@@ -562,10 +568,10 @@ fn tree_that_its_brick_does_not_serve_is_tried_again() {
             driver.brick_message(brick_of(node()), BrickMessage::NotServedHere { node: node() }, now).unwrap();
             driver.client_message(&mut client, reopen(7, number), now).unwrap();
             driver.poll(now + pause - 1);
-            assert_eq!(opened(&driver.outputs().collect()), [], "after {pause} ms");
+            assert_eq!(opened_sessions(&driver.outputs().collect()), [], "after {pause} ms");
             now += pause;
             driver.poll(now);
-            assert_eq!(opened(&driver.outputs().collect()).len(), 1, "after {pause} ms");
+            assert_eq!(opened_sessions(&driver.outputs().collect()).len(), 1, "after {pause} ms");
             driver.check_invariants().unwrap();
         }
     });
@@ -576,7 +582,7 @@ fn brick_that_served_a_node_before_does_not_close_its_tree() {
     assert_noticed(&[Bug::FormerBrickBelieved], || {
         let mut client = client(1, "writer");
         let mut driver = driver_with_client(&mut client, 7);
-        driver.map(moved(), NOW);
+        driver.map(moved_placement(), NOW);
         driver.outputs().for_each(drop);
         let outputs = send(&mut driver, &mut client, reopen(7, 1));
         answer_as_bricks(&mut driver, outputs, NOW);

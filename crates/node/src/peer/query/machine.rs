@@ -522,7 +522,7 @@ impl QueryMachine {
         }
         let is_last = self.is_done && self.ready.is_empty();
         if is_last && self.asked.explain {
-            let scanned = Some(self.streams.examined());
+            let scanned = Some(self.streams.examined_count());
             let counts = query::Counts { scanned, ..self.run()?.counts() };
             let step = self.plan.explain(&counts);
             rows.plan = (step.to_string(), Bytes::from(step.to_json().to_string()));

@@ -164,7 +164,7 @@ impl Streams {
     }
 
     /// Number of objects or index entries that the bricks have examined.
-    pub(super) fn examined(&self) -> u64 {
+    pub(super) fn examined_count(&self) -> u64 {
         self.examined
     }
 

@@ -90,7 +90,7 @@ fn read_of_the_cache_is_answered_here_and_another_one_by_the_brick() {
 #[test]
 fn target_is_of_the_connection_s_space_only() {
     let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(3)] };
-    let client = PeerClient::unrestricted((), Arc::new(space), ClientId(7));
+    let client = PeerClient::with_all_permissions((), Arc::new(space), ClientId(7));
     let check = |space, node| Target::Node { space, node }.node(&client).map_err(|error| error.kind());
     assert_eq!(check(1, 3), Ok(NodeId(3)));
     assert_eq!(check(2, 3), Err(ErrorKind::Denied));

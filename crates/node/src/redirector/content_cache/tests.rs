@@ -23,7 +23,7 @@ fn answer(content: u8) -> Answer {
 }
 
 /// Looks a range up that is kept.
-fn kept(ranges: &mut Ranges<u32>, range: Range) -> Option<Bytes> {
+fn look_up_kept(ranges: &mut Ranges<u32>, range: Range) -> Option<Bytes> {
     match ranges.look_up(range, 0) {
         Step::Reply(_, answer) => Some(answer.raw),
         Step::Ask(_) | Step::Wait => None,
@@ -36,8 +36,8 @@ fn a_range_is_asked_for_once_and_all_that_wait_for_it_get_it() {
     assert!(matches!(ranges.look_up(range(0, 0), 1), Step::Ask(1)));
     assert!(matches!(ranges.look_up(range(0, 0), 2), Step::Wait));
     assert!(matches!(ranges.look_up(range(0, 0), 3), Step::Wait));
-    assert_eq!(ranges.answered(range(0, 0), Some(&answer(1))), [2, 3]);
-    assert_eq!(kept(&mut ranges, range(0, 0)).unwrap(), answer(1).raw);
+    assert_eq!(ranges.handle_answer(range(0, 0), Some(&answer(1))), [2, 3]);
+    assert_eq!(look_up_kept(&mut ranges, range(0, 0)).unwrap(), answer(1).raw);
     assert_eq!(ranges.counts, ContentCounts { reads: 4, kept: 3, kept_bytes: 3_000 });
 }
 
@@ -46,7 +46,7 @@ fn after_an_answer_that_is_no_range_those_that_wait_ask_themselves() {
     let mut ranges = Ranges::new(1 << 20);
     assert!(matches!(ranges.look_up(range(0, 0), 1), Step::Ask(1)));
     assert!(matches!(ranges.look_up(range(0, 0), 2), Step::Wait));
-    assert_eq!(ranges.answered(range(0, 0), None), [2]);
+    assert_eq!(ranges.handle_answer(range(0, 0), None), [2]);
     assert!(matches!(ranges.look_up(range(0, 0), 3), Step::Ask(3)), "nothing is kept");
     assert_eq!(ranges.counts.kept, 0);
 }
@@ -59,10 +59,10 @@ fn states_and_places_of_a_content_are_different_ranges() {
     let all = [first, range(1, 0), range(0, 1_000), shorter, Range { cluster: 2, ..first }];
     for (number, range) in (0..).zip(all) {
         assert!(matches!(ranges.look_up(range, 0), Step::Ask(_)), "{range:?}");
-        ranges.answered(range, Some(&answer(number)));
+        ranges.handle_answer(range, Some(&answer(number)));
     }
     for (number, range) in (0..).zip(all) {
-        assert_eq!(kept(&mut ranges, range).unwrap()[0], number);
+        assert_eq!(look_up_kept(&mut ranges, range).unwrap()[0], number);
     }
 }
 
@@ -71,7 +71,7 @@ fn memory_is_bounded() {
     let mut ranges = Ranges::new(10_000);
     for number in 0..1_000 {
         assert!(matches!(ranges.look_up(range(0, number), 0), Step::Ask(_)));
-        ranges.answered(range(0, number), Some(&answer(0)));
+        ranges.handle_answer(range(0, number), Some(&answer(0)));
         let bytes: usize = ranges.kept.values().map(|answer| answer.raw.len() + OVERHEAD_BYTES).sum();
         assert!(bytes <= 10_000 && ranges.policy.bytes() == bytes, "{bytes} bytes are kept");
     }
@@ -140,7 +140,7 @@ impl World {
         let first = self.waiting.iter().find(|(_, waits)| **waits == range).map(|(reader, _)| *reader);
         self.waiting.remove(&first.ok_or("an answer without a reader")?);
         let kept = range_of(&answered);
-        for reader in self.ranges.answered(range, kept.as_ref()) {
+        for reader in self.ranges.handle_answer(range, kept.as_ref()) {
             match &kept {
                 Some(answer) => self.finish(reader, answer)?,
                 // It asks in its own name.

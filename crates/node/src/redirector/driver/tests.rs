@@ -19,14 +19,14 @@ const NOW: Ms = 1_000_000;
 type Driver = RedirectorDriver<u8, u64>;
 
 /// A member of space 1 at an address, with a number.
-fn numbered(address: u8, number: u64, may_write: bool) -> Member<u8> {
+fn member_with_number(address: u8, number: u64, may_write: bool) -> Member<u8> {
     let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NODE] };
-    Member::new(PeerClient::unrestricted(address, Arc::new(space), ClientId(number)), may_write)
+    Member::new(PeerClient::with_all_permissions(address, Arc::new(space), ClientId(number)), may_write)
 }
 
 /// Member 5 at address 1, member 6 at address 2.
 fn member(address: u8, may_write: bool) -> Member<u8> {
-    numbered(address, u64::from(address) + 4, may_write)
+    member_with_number(address, u64::from(address) + 4, may_write)
 }
 
 fn holder(client: u64) -> HolderId {
@@ -52,7 +52,7 @@ fn commit(page: PageId) -> Call<u64> {
 }
 
 /// A redirector with a session above.
-fn connected() -> Driver {
+fn connected_driver() -> Driver {
     let mut driver = Driver::new(9, BITS);
     driver.upstream_connected(NOW);
     driver
@@ -74,7 +74,7 @@ fn open(driver: &mut Driver, member: &mut Member<u8>, client: u64) {
 
 #[test]
 fn member_uses_its_number_once_it_opens_a_session() {
-    let (mut driver, mut member) = (connected(), member(1, true));
+    let (mut driver, mut member) = (connected_driver(), member(1, true));
     assert!(!member.uses_number());
     open(&mut driver, &mut member, 5);
     assert!(member.uses_number());
@@ -82,7 +82,7 @@ fn member_uses_its_number_once_it_opens_a_session() {
 
 #[test]
 fn call_goes_on_the_connection_of_its_member_and_its_reply_to_the_member() {
-    let (mut driver, mut one, mut other) = (connected(), member(1, true), member(2, true));
+    let (mut driver, mut one, mut other) = (connected_driver(), member(1, true), member(2, true));
     driver.member_call(&mut one, txn(5), commit(PAGE), NOW).unwrap();
     driver.member_call(&mut other, txn(6), commit(PAGE), NOW).unwrap();
     let from = |output: Output<u8, u64>| match output {
@@ -103,8 +103,8 @@ fn call_goes_on_the_connection_of_its_member_and_its_reply_to_the_member() {
 
 #[test]
 fn member_uses_its_own_sessions_and_transactions_only() {
-    let mut driver = connected();
-    let (mut one, mut other) = (member(1, true), numbered(2, 5, true));
+    let mut driver = connected_driver();
+    let (mut one, mut other) = (member(1, true), member_with_number(2, 5, true));
     open(&mut driver, &mut one, 5);
     for lie in [holder(6), holder(9)] {
         assert_eq!(driver.member_up(&mut one, (NODE, lie), renew(), NOW).unwrap_err().kind(), ErrorKind::Denied);
@@ -122,7 +122,7 @@ fn member_uses_its_own_sessions_and_transactions_only() {
 
 #[test]
 fn later_connection_of_a_member_ends_its_earlier_one() {
-    let (mut driver, mut before, mut after) = (connected(), member(1, true), numbered(2, 5, true));
+    let (mut driver, mut before, mut after) = (connected_driver(), member(1, true), member_with_number(2, 5, true));
     open(&mut driver, &mut before, 5);
     driver.member_up(&mut after, (NODE, holder(5)), renew(), NOW).unwrap();
     let out: Vec<_> = driver.outputs().collect();
@@ -140,7 +140,7 @@ fn later_connection_of_a_member_ends_its_earlier_one() {
 
 #[test]
 fn pages_and_logical_nodes_of_other_spaces_are_refused() {
-    let (mut driver, mut one) = (connected(), member(1, true));
+    let (mut driver, mut one) = (connected_driver(), member(1, true));
     open(&mut driver, &mut one, 5);
     let (elsewhere, unknown) = (PageId { space: SpaceId(2), ..PAGE }, PageId { node: NodeId(4), ..PAGE });
     for page in [elsewhere, unknown] {
@@ -154,7 +154,7 @@ fn pages_and_logical_nodes_of_other_spaces_are_refused() {
 
 #[test]
 fn calls_beyond_limits_are_refused() {
-    let (mut driver, mut one) = (connected(), member(1, true));
+    let (mut driver, mut one) = (connected_driver(), member(1, true));
     let late = TxnId { start: HlcTimestamp::at(NOW + 3_600_000), client: ClientId(5) };
     assert_eq!(driver.member_call(&mut one, late, commit(PAGE), NOW).unwrap_err().kind(), ErrorKind::Invalid);
     let _planted = plant(Bug::MemberCallTooLarge);
@@ -178,7 +178,7 @@ fn write(driver: &mut Driver, by: &mut Member<u8>, client: u64) -> (bool, bool) 
 
 #[test]
 fn write_of_a_member_that_may_only_read_is_denied() {
-    let (mut driver, mut writer, mut reader) = (connected(), member(1, true), member(2, false));
+    let (mut driver, mut writer, mut reader) = (connected_driver(), member(1, true), member(2, false));
     open(&mut driver, &mut writer, 5);
     open(&mut driver, &mut reader, 6);
     assert_eq!(write(&mut driver, &mut writer, 5), (true, false));
@@ -206,7 +206,7 @@ fn asked_helper(driver: &mut Driver, wants: &mut Member<u8>, client: u64) -> Opt
 fn member_that_has_left_is_not_asked_for_help() {
     for (bug, helper) in [(None, None), (Some(Bug::MemberNotForgotten), Some(holder(5)))] {
         let _planted = bug.map(plant);
-        let (mut driver, mut one, mut other) = (connected(), member(1, true), member(2, true));
+        let (mut driver, mut one, mut other) = (connected_driver(), member(1, true), member(2, true));
         open(&mut driver, &mut one, 5);
         open(&mut driver, &mut other, 6);
         let fetch = Up::Fetch { page: PAGE, fetch: FetchId(1), have: None };
@@ -235,7 +235,7 @@ fn member_that_has_left_is_not_asked_for_help() {
 fn sessions_of_members_end_with_the_connection_to_the_server_above() {
     for (bug, ended) in [(None, true), (Some(Bug::UpstreamLossIgnored), false)] {
         let _planted = bug.map(plant);
-        let (mut driver, mut one) = (connected(), member(1, true));
+        let (mut driver, mut one) = (connected_driver(), member(1, true));
         open(&mut driver, &mut one, 5);
         driver.upstream_disconnected(NOW);
         let out: Vec<_> = driver.outputs().collect();
@@ -246,7 +246,7 @@ fn sessions_of_members_end_with_the_connection_to_the_server_above() {
 
 /// Whether the new state in a member's commit is sent to another member when an invalidation names the commit.
 fn is_update_sent(may_write: bool) -> bool {
-    let (mut driver, mut writer, mut reader) = (connected(), member(1, may_write), member(2, true));
+    let (mut driver, mut writer, mut reader) = (connected_driver(), member(1, may_write), member(2, true));
     open(&mut driver, &mut writer, 5);
     open(&mut driver, &mut reader, 6);
     let fetch = Up::Fetch { page: PAGE, fetch: FetchId(1), have: None };
@@ -283,7 +283,7 @@ fn commit_of_a_member_that_may_only_read_updates_no_other_member() {
 
 #[test]
 fn repeated_call_is_marked_until_it_is_answered() {
-    let (mut driver, mut one) = (connected(), member(1, true));
+    let (mut driver, mut one) = (connected_driver(), member(1, true));
     let mut call = |driver: &mut Driver| {
         driver.member_call(&mut one, txn(5), commit(PAGE), NOW).unwrap();
         driver.outputs().find_map(|it| if let Output::Call { is_repeated, .. } = it { Some(is_repeated) } else { None })
@@ -300,7 +300,7 @@ fn messages_to_a_member_that_has_connected_again_go_to_its_later_connection() {
     use crate::peer::plant::Bug as SharedBug;
     for (bug, expected) in [(None, 2), (Some(SharedBug::SessionKeepsConnection), 1)] {
         let _planted = bug.map(plant);
-        let (mut driver, mut before, mut after) = (connected(), member(1, true), numbered(2, 5, true));
+        let (mut driver, mut before, mut after) = (connected_driver(), member(1, true), member_with_number(2, 5, true));
         open(&mut driver, &mut before, 5);
         driver.member_up(&mut after, (NODE, holder(5)), renew(), NOW).unwrap();
         assert_eq!(driver.below.holder(holder(5)), Some(&expected), "{bug:?}");

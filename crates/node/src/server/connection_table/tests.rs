@@ -80,7 +80,7 @@ fn tick(table: &ConnectionTable, count: u32) {
 }
 
 async fn is_evicted(slot: &ConnectionSlot) -> bool {
-    tokio::time::timeout(std::time::Duration::from_millis(1), slot.evicted()).await.is_ok()
+    tokio::time::timeout(std::time::Duration::from_millis(1), slot.wait_until_evicted()).await.is_ok()
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_full_server_evicts_the_connection_that_is_idle_longest() {
     let _ann = connect(&table, address(9), "ann").expect("one has been idle for two seconds");
     let hung_up: Vec<bool> = held.iter().map(|(_, link)| link.is_hung_up()).collect();
     assert_eq!(hung_up, [true, false, false, false, false, false, false, false]);
-    assert_eq!(table.evicted(), 1);
+    assert_eq!(table.evicted_count(), 1);
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn part(node: NodeId) -> Part<u64> {
 }
 
 /// A part that conflicts: it has read a version that never was.
-fn outdated(node: NodeId) -> Part<u64> {
+fn conflicting_part(node: NodeId) -> Part<u64> {
     let page = PageId { space: SpaceId(1), node, number: 7 };
     let read = Read { oid: Oid::new(ClassId::NONE, page, 2), seen: ReadVersion::Written(txn(1)) };
     Part { reads: [read].into(), ..part(node) }
@@ -112,7 +112,7 @@ impl TwoNodes {
     }
 }
 
-fn committed(answers: &[Answer]) -> HlcTimestamp {
+fn commit_timestamp(answers: &[Answer]) -> HlcTimestamp {
     match answers {
         [Answer::Concluded { reply: CommitReply::Committed(receipt), .. }] => receipt.timestamp,
         other => panic!("one answer is expected, with the commit: {other:?}"),
@@ -125,13 +125,13 @@ fn transaction_of_one_brick_is_concluded_there_when_all_nodes_have_prepared_it()
     let request = prepare(txn(900), &[A, B], &[(A, part(A)), (B, part(B))]);
     assert_eq!(brick.joint(request.clone()), []);
     assert_eq!(brick.force(A), [], "node B has not prepared it durably");
-    let at = committed(&brick.force(B));
+    let at = commit_timestamp(&brick.force(B));
     for node in [A, B] {
         assert!(
             matches!(brick.last_record(node), Record::Decided { outcome: Outcome::Committed(when), .. } if *when == at)
         );
     }
-    assert_eq!(committed(&brick.joint(request.clone())), at, "a repeated request gets the same answer");
+    assert_eq!(commit_timestamp(&brick.joint(request.clone())), at, "a repeated request gets the same answer");
     brick.force(A);
     assert!(!brick.nodes[&A].finishing.is_empty(), "node B has not acknowledged the outcome");
     assert!(matches!(brick.last_record(A), Record::Decided { .. }), "A keeps it until B has");
@@ -140,7 +140,7 @@ fn transaction_of_one_brick_is_concluded_there_when_all_nodes_have_prepared_it()
     for node in [A, B] {
         assert!(matches!(brick.last_record(node), Record::Ended { participants, .. } if participants.is_empty()));
     }
-    assert_eq!(committed(&brick.joint(request)), at, "also when the transaction has ended");
+    assert_eq!(commit_timestamp(&brick.joint(request)), at, "also when the transaction has ended");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn answer_of_a_brick_has_the_offsets_of_the_appends_at_all_its_nodes() {
 #[test]
 fn refusal_of_one_node_ends_the_transaction_at_all() {
     let mut brick = TwoNodes::new();
-    let request = prepare(txn(900), &[A, B], &[(A, part(A)), (B, outdated(B))]);
+    let request = prepare(txn(900), &[A, B], &[(A, part(A)), (B, conflicting_part(B))]);
     assert_eq!(brick.joint(request.clone()), []);
     let refused = brick.force(B);
     let is_conflict = |answers: &[Answer]| {
@@ -220,7 +220,7 @@ fn joint_request_that_is_not_answered_is_left_to_its_requester() {
     brick.now += 1_000;
     brick.act(A, |brick, now| brick.poll(now));
     assert_eq!(asked(&brick), [false; 2], "nobody waits for them any more");
-    assert!(brick.nodes[&A].prepared().eq([txn(900), txn(901)]), "what is prepared stays so (C4)");
+    assert!(brick.nodes[&A].prepared_txns().eq([txn(900), txn(901)]), "what is prepared stays so (C4)");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn clock_learns_from_votes() {
     brick.ask(PEER, B, Request::Check { txn: txn(950), reads: ReadList::default(), at: late });
     brick.joint(prepare(txn(900), &[A, B], &[(A, part(A)), (B, part(B))]));
     brick.force(A);
-    let at = committed(&brick.force(B));
+    let at = commit_timestamp(&brick.force(B));
     assert!(at > late && brick.nodes[&A].clock() >= at, "L1, V4: {at:?}");
 }
 
@@ -260,7 +260,7 @@ fn planted_bugs_are_noticed() {
         brick.ask(PEER, B, Request::Check { txn: txn(950), reads: ReadList::default(), at: HlcTimestamp::at(1_040) });
         brick.joint(prepare(txn(900), &[A, B], &[(A, part(A)), (B, part(B))]));
         brick.force(A);
-        committed(&brick.force(B)) <= HlcTimestamp::at(1_040)
+        commit_timestamp(&brick.force(B)) <= HlcTimestamp::at(1_040)
     };
     for (bug, shows) in [(Bug::ConcludedAtFirstVote, &early as &dyn Fn() -> bool), (Bug::OwnProposalCounts, &small)] {
         assert!(!shows(), "without {bug:?}");

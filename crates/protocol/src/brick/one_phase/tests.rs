@@ -86,7 +86,7 @@ fn all_nodes_commit_at_one_time_and_one_concludes_when_that_is_durable() {
     first.handle_forced(1, NOW, &no_versions());
     let reply = CommitReply::Committed(at.into());
     assert_eq!(answers(first), [Answer::Concluded { txn: txn(900), reply }]);
-    assert!([first, second].into_iter().all(|node| !node.has_prepared() && node.prepared().next().is_none()));
+    assert!([first, second].into_iter().all(|node| !node.has_prepared() && node.prepared_txns().next().is_none()));
 }
 
 #[test]

@@ -159,7 +159,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// The position of the record by which an unknown transaction is too old: the horizon, or the mark of its client.
     pub(super) fn too_old_since(&self, txn: TxnId) -> Option<u64> {
         let by_horizon = (txn.start <= self.horizon).then_some(self.horizon_position);
-        by_horizon.or_else(|| self.marks.heard_at(txn))
+        by_horizon.or_else(|| self.marks.heard_position(txn))
     }
 
     /// Refuses an unknown transaction that is too old, as soon as the record at `since` is durable, by which it is.

@@ -37,7 +37,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         if !self.marks.is_news(client, &mark) {
             return;
         }
-        let heard: Vec<TxnId> = self.finished_and_heard(client, &mark).collect();
+        let heard: Vec<TxnId> = self.forgettable_txns(client, &mark).collect();
         if heard.is_empty() {
             return;
         }
@@ -49,7 +49,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 
     /// Transactions that need no further message, whose records are durable and whose outcomes their client has heard.
-    pub(super) fn finished_and_heard<'a>(
+    pub(super) fn forgettable_txns<'a>(
         &'a self,
         client: ClientId,
         mark: &'a ClientMark,
@@ -129,7 +129,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// Transactions whose outcome not all participants have acknowledged, with the participants. If that lasts, their
     /// coordinator is gone: finishing them again collects the acknowledgements, and shows whether a participant has lost its part.
-    pub fn unacknowledged(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
+    pub fn unacknowledged_txns(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
         self.unacknowledged.iter().filter_map(|txn| match self.transactions.get(txn) {
             Some(TxnState::Ended { participants, .. }) => Some((*txn, &participants[..])),
             _ => None,

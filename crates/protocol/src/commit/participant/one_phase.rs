@@ -25,7 +25,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         let checked = self.validator.check(txn, &part.reads, &footprint, versions);
         if checked.is_err() && planted(Bug::OnePhaseUnchecked) {
             // It would hold what another transaction holds.
-            let is_free = |oid: &Oid| self.validator.prepared().all(|other| !self.validator.is_written_by(other, *oid));
+            let is_free =
+                |oid: &Oid| self.validator.prepared_txns().all(|other| !self.validator.is_written_by(other, *oid));
             footprint.reads.retain(is_free);
             footprint.writes.retain(is_free);
             return Some(footprint);

@@ -55,7 +55,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     pub fn close_timestamp(&mut self, now_ms: u64) -> HlcTimestamp {
         let now = self.clock.tick(now_ms);
         self.promise(now, now_ms);
-        let in_flight = self.validator.prepared();
+        let in_flight = self.validator.prepared_txns();
         let open = in_flight.filter_map(|txn| self.transactions.get(&txn)).filter_map(|known| match known {
             TxnState::Prepared { .. } if planted(Bug::ClosedAbovePrepared) => None,
             TxnState::Prepared { proposal, .. } => Some(*proposal),

@@ -102,7 +102,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.remove_forgotten();
         self.remove_old_marks();
         let (marks, bound) = (&self.marks, self.bound_appended);
-        let heard = marks.iter().flat_map(|(client, mark, _)| self.finished_and_heard(client, mark));
+        let heard = marks.iter().flat_map(|(client, mark, _)| self.forgettable_txns(client, mark));
         let heard = heard.filter(|txn| self.transactions.get(txn).is_some_and(|known| known.is_below(bound)));
         let heard: Vec<TxnId> = heard.collect();
         self.remove(heard);

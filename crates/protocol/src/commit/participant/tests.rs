@@ -151,14 +151,14 @@ fn proposal(answers: &[Answer]) -> HlcTimestamp {
     }
 }
 
-fn ended(answers: &[Answer]) -> (Outcome, Option<Version>) {
+fn outcome_of(answers: &[Answer]) -> (Outcome, Option<Version>) {
     match answers {
         [Answer::Ended { outcome, version, .. }] => (*outcome, *version),
         other => panic!("{other:?}"),
     }
 }
 
-fn refused(answers: &[Answer]) -> Refusal {
+fn refusal_of(answers: &[Answer]) -> Refusal {
     match answers {
         [Answer::Refused { why, .. }] => *why,
         other => panic!("{other:?}"),
@@ -174,13 +174,13 @@ fn nothing_is_output_before_it_is_durable() {
     let answers = world.ask(commit(2, part(&[(1, 0)], &[]))).take_answers();
     assert_eq!(answers, []);
     let answers = world.force().take_answers();
-    assert_eq!(ended(&answers[..1]).1, Some(at(1)));
+    assert_eq!(outcome_of(&answers[..1]).1, Some(at(1)));
     assert!(
         matches!(answers[1], Answer::Refused { why: Refusal::Conflict(conflict), .. } if conflict.cause == Cause::Held(txn(1)))
     );
     assert_eq!((world.changed.len(), world.changed[0].version), (1, at(1)));
     // Now it has ended and can be read at its version.
-    assert_eq!(ended(&world.ask_forced(commit(3, part(&[(1, 1)], &[1])))).1, Some(at(3)));
+    assert_eq!(outcome_of(&world.ask_forced(commit(3, part(&[(1, 1)], &[1])))).1, Some(at(3)));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn prepared_transaction_is_applied_when_its_outcome_is_durable() {
     assert!(world.changed.is_empty());
     let later = HlcTimestamp::at(1040);
     assert_eq!(world.ask(decide(1, Outcome::Committed(later))).take_answers(), []);
-    assert_eq!(ended(&world.force().take_answers()), (Outcome::Committed(later), Some(at(2))));
+    assert_eq!(outcome_of(&world.force().take_answers()), (Outcome::Committed(later), Some(at(2))));
     assert_eq!(world.changed[0].timestamp, later);
     // The clock has learned the commit's timestamp.
     assert!(proposal(&world.ask_forced(prepare(2, part(&[], &[9])))) > later && later > proposed);
@@ -231,24 +231,24 @@ fn repeated_message_gets_the_first_answer() {
 fn refusal_persists_over_a_restart() {
     let mut world = World::new();
     world.ask_forced(commit(1, part(&[], &[1])));
-    assert!(matches!(refused(&world.ask_forced(prepare(2, part(&[(1, 0)], &[1])))), Refusal::Conflict(_)));
+    assert!(matches!(refusal_of(&world.ask_forced(prepare(2, part(&[(1, 0)], &[1])))), Refusal::Conflict(_)));
     let mut again = world.restart(world.log.len());
-    assert_eq!(refused(&again.ask_forced(prepare(2, part(&[(1, 1)], &[1])))), Refusal::Aborted);
+    assert_eq!(refusal_of(&again.ask_forced(prepare(2, part(&[(1, 1)], &[1])))), Refusal::Aborted);
 }
 
 #[test]
 fn question_about_an_unknown_transaction_aborts_it() {
     let mut world = World::new();
     assert_eq!(world.ask(Request::Ask { txn: txn(1), round: 0 }).take_answers(), []);
-    assert_eq!(refused(&world.force().take_answers()), Refusal::Aborted);
-    assert_eq!(refused(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::Aborted);
-    assert_eq!(refused(&world.restart(1).ask_forced(prepare(1, part(&[], &[1])))), Refusal::Aborted);
+    assert_eq!(refusal_of(&world.force().take_answers()), Refusal::Aborted);
+    assert_eq!(refusal_of(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::Aborted);
+    assert_eq!(refusal_of(&world.restart(1).ask_forced(prepare(1, part(&[], &[1])))), Refusal::Aborted);
 }
 
 #[test]
 fn writes_before_a_move_keep_their_version() {
     let mut world = World::new();
-    let first = ended(&world.ask_forced(commit(1, part(&[], &[1]))));
+    let first = outcome_of(&world.ask_forced(commit(1, part(&[], &[1]))));
     assert_eq!(first.1, Some(at(1)));
     let settings = ParticipantSettings { node: HERE, moves: 1, skew_ms: 1_000, window_limit: 10 };
     let mut moved = World { participant: Participant::new(settings), ..World::new() };
@@ -257,8 +257,8 @@ fn writes_before_a_move_keep_their_version() {
         let _ = moved.participant.recover(at(position), record.clone());
     }
     moved.participant.finish_recovery(world.log.len() as u64);
-    assert_eq!(ended(&moved.ask_forced(commit(1, part(&[], &[1])))), first);
-    let next = ended(&moved.ask_forced(commit(2, part(&[], &[2]))));
+    assert_eq!(outcome_of(&moved.ask_forced(commit(1, part(&[], &[1])))), first);
+    let next = outcome_of(&moved.ask_forced(commit(2, part(&[], &[2]))));
     assert_eq!(next.1.map(|version| version.moves), Some(1));
 }
 
@@ -267,13 +267,13 @@ fn prepared_transaction_holds_its_objects_over_a_restart() {
     let mut world = World::new();
     let answers = world.ask_forced(prepare(1, part(&[(5, 0)], &[1])));
     let mut world = world.restart(1);
-    assert_eq!(world.participant.prepared().count(), 1);
-    assert!(matches!(refused(&world.ask_forced(commit(2, part(&[], &[5])))), Refusal::Conflict(_)));
-    assert!(matches!(refused(&world.ask_forced(commit(3, part(&[(1, 0)], &[])))), Refusal::Conflict(_)));
+    assert_eq!(world.participant.prepared_txns().count(), 1);
+    assert!(matches!(refusal_of(&world.ask_forced(commit(2, part(&[], &[5])))), Refusal::Conflict(_)));
+    assert!(matches!(refusal_of(&world.ask_forced(commit(3, part(&[(1, 0)], &[])))), Refusal::Conflict(_)));
     assert_eq!(world.ask_forced(Request::Ask { txn: txn(1), round: 0 }), answers);
     world.ask_forced(decide(1, Outcome::Aborted));
     assert!(world.changed.is_empty());
-    assert_eq!(ended(&world.ask_forced(commit(4, part(&[(5, 0)], &[1])))).1, Some(at(5)));
+    assert_eq!(outcome_of(&world.ask_forced(commit(4, part(&[(5, 0)], &[1])))).1, Some(at(5)));
 }
 
 #[test]
@@ -284,10 +284,10 @@ fn outcome_is_forgotten_only_when_acknowledged_and_old() {
     world.participant.raise_horizon(HlcTimestamp::at(5));
     world.drain();
     assert_eq!(world.force().ask_forced(prepare(1, part(&[], &[1]))), done, "not all have acknowledged it");
-    assert_eq!(world.participant.unacknowledged().count(), 1);
+    assert_eq!(world.participant.unacknowledged_txns().count(), 1);
     world.ask(Request::Forget { txn: txn(1) }).force();
-    assert_eq!(refused(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::TooOld);
-    assert_eq!(refused(&world.restart(world.log.len()).ask_forced(prepare(1, part(&[], &[1])))), Refusal::TooOld);
+    assert_eq!(refusal_of(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::TooOld);
+    assert_eq!(refusal_of(&world.restart(world.log.len()).ask_forced(prepare(1, part(&[], &[1])))), Refusal::TooOld);
     assert_eq!(world.changed.len(), 1);
 }
 
@@ -307,12 +307,12 @@ fn forgetting_outcomes_does_not_visit_unacknowledged_ones() {
     for ms in 1..=100 {
         world.ask(Request::Forget { txn: txn(ms) }).force();
     }
-    assert_eq!(world.participant.unacknowledged().count() as u64, LINGERING - 100);
+    assert_eq!(world.participant.unacknowledged_txns().count() as u64, LINGERING - 100);
     let visited = world.participant.visited.get() - before;
     assert!(visited < 1_000, "{visited} outcomes were visited to forget 100");
 }
 
-fn heard(ms: u64, open: &[u64]) -> Request<u64> {
+fn heard_request(ms: u64, open: &[u64]) -> Request<u64> {
     let open = open.iter().map(|ms| txn(*ms).start).collect();
     Request::Heard { txn: txn(ms), mark: ClientMark::new(txn(ms).start.next(), open).unwrap() }
 }
@@ -323,18 +323,18 @@ fn outcomes_that_a_client_has_heard_are_forgotten_and_never_executed_again() {
     for ms in 1..=3 {
         world.ask_forced(commit(ms, part(&[], &[1])));
     }
-    assert_eq!(world.ask_forced(heard(3, &[2])), [], "a mark is not answered");
+    assert_eq!(world.ask_forced(heard_request(3, &[2])), [], "a mark is not answered");
     assert_eq!([1, 2, 3].map(|ms| world.participant.knows(txn(ms))), [false, true, false]);
     let length = world.log.len();
-    world.ask_forced(heard(3, &[2]));
-    world.ask_forced(heard(2, &[]));
+    world.ask_forced(heard_request(3, &[2]));
+    world.ask_forced(heard_request(2, &[]));
     assert_eq!(world.log.len(), length, "a mark that says nothing new writes nothing");
     for world in [&mut world.restart(length), &mut world] {
         for ms in [1, 3] {
-            assert_eq!(refused(&world.ask_forced(commit(ms, part(&[], &[1])))), Refusal::TooOld);
-            assert_eq!(refused(&world.ask_forced(Request::Ask { txn: txn(ms), round: 1 })), Refusal::TooOld);
+            assert_eq!(refusal_of(&world.ask_forced(commit(ms, part(&[], &[1])))), Refusal::TooOld);
+            assert_eq!(refusal_of(&world.ask_forced(Request::Ask { txn: txn(ms), round: 1 })), Refusal::TooOld);
         }
-        assert!(matches!(ended(&world.ask_forced(commit(2, part(&[], &[1])))).0, Outcome::Committed(_)));
+        assert!(matches!(outcome_of(&world.ask_forced(commit(2, part(&[], &[1])))).0, Outcome::Committed(_)));
     }
     assert_eq!(world.changed.len(), 3, "each was executed once");
 }
@@ -343,9 +343,9 @@ fn outcomes_that_a_client_has_heard_are_forgotten_and_never_executed_again() {
 fn mark_is_durable_before_what_it_lets_a_participant_answer() {
     let mut world = World::new();
     world.ask_forced(commit(1, part(&[], &[1])));
-    world.ask(heard(1, &[])).ask(commit(1, part(&[], &[1])));
+    world.ask(heard_request(1, &[])).ask(commit(1, part(&[], &[1])));
     assert_eq!(world.take_answers(), []);
-    assert_eq!(refused(&world.force().take_answers()), Refusal::TooOld);
+    assert_eq!(refusal_of(&world.force().take_answers()), Refusal::TooOld);
 }
 
 #[test]
@@ -353,21 +353,21 @@ fn heard_outcome_is_kept_until_all_participants_have_it() {
     let mut world = World::new();
     let proposed = proposal(&world.ask_forced(prepare(1, part(&[], &[1]))));
     let prepared = world.log.len();
-    world.ask_forced(heard(1, &[]));
+    world.ask_forced(heard_request(1, &[]));
     assert_eq!(world.log.len(), prepared, "it is prepared");
     let done = world.ask_forced(decide(1, Outcome::Committed(proposed)));
-    world.ask_forced(heard(1, &[]));
+    world.ask_forced(heard_request(1, &[]));
     assert_eq!(world.ask_forced(prepare(1, part(&[], &[1]))), done);
     world.ask(Request::Forget { txn: txn(1) }).force();
-    world.ask_forced(heard(1, &[]));
-    assert_eq!(refused(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::TooOld);
+    world.ask_forced(heard_request(1, &[]));
+    assert_eq!(refusal_of(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::TooOld);
 }
 
 #[test]
 fn marks_of_clients_that_vanished_are_forgotten_by_the_horizon() {
     let mut world = World::new();
     world.ask_forced(commit(1, part(&[], &[1])));
-    world.ask_forced(heard(1, &[]));
+    world.ask_forced(heard_request(1, &[]));
     let has_mark =
         |world: &World| world.participant.state_records().iter().any(|one| matches!(one, Record::Heard { .. }));
     assert!(has_mark(&world));
@@ -375,7 +375,7 @@ fn marks_of_clients_that_vanished_are_forgotten_by_the_horizon() {
     world.drain();
     world.force();
     assert!(!has_mark(&world));
-    assert_eq!(refused(&world.ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
+    assert_eq!(refusal_of(&world.ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
     let length = world.log.len();
     world.participant.raise_horizon(HlcTimestamp::at(6));
     world.drain();
@@ -390,7 +390,7 @@ fn outcome_without_other_participants_is_forgotten_when_old() {
     assert_eq!(world.ask_forced(commit(1, part(&[], &[1]))), done);
     world.participant.raise_horizon(HlcTimestamp::at(5));
     world.drain();
-    assert_eq!(refused(&world.force().ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
+    assert_eq!(refusal_of(&world.force().ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
 }
 
 /// ATTACK: a log segment with a prepared record was freed once.
@@ -409,7 +409,7 @@ fn copied_records_replace_the_freed_log() {
         assert_eq!(again.recover(at(position), record.clone()), None, "the pages are in the B-tree already");
     }
     again.finish_recovery(world.log.len() as u64);
-    assert_eq!(again.prepared().map(|(txn, _)| txn).collect::<Vec<_>>(), [txn(1)]);
+    assert_eq!(again.prepared_txns().map(|(txn, _)| txn).collect::<Vec<_>>(), [txn(1)]);
     assert!(matches!(again.outcome(txn(2)), Some(Outcome::Committed(_))));
     assert_eq!(again.outcome(txn(3)), Some(Outcome::Aborted));
 }
@@ -439,7 +439,7 @@ fn outcome_needs_no_earlier_record() {
     assert_eq!(again.participant.outcome(txn(2)), Some(Outcome::Aborted));
     again.participant.raise_horizon(HlcTimestamp::at(5));
     again.drain();
-    assert_eq!(again.participant.unacknowledged().count(), 2, "the missing acknowledgements are known");
+    assert_eq!(again.participant.unacknowledged_txns().count(), 2, "the missing acknowledgements are known");
 }
 
 #[test]
@@ -457,8 +457,8 @@ fn older_datastore_transaction_wounds_a_younger_one_and_gets_its_lock() {
         "{answers:?}"
     );
     assert!(answers.contains(&Answer::Refused { txn: txn(20), why: Refusal::Aborted }), "{answers:?}");
-    assert_eq!(refused(&world.ask_forced(commit(20, part(&[], &[1])))), Refusal::Aborted);
-    assert!(ended(&world.ask_forced(commit(10, part(&[(1, 0)], &[1])))).1.is_some());
+    assert_eq!(refusal_of(&world.ask_forced(commit(20, part(&[], &[1])))), Refusal::Aborted);
+    assert!(outcome_of(&world.ask_forced(commit(10, part(&[(1, 0)], &[1])))).1.is_some());
 }
 
 /// Found by the simulator: transactions that locked a set and inserted into it refused each other again and again.
@@ -478,14 +478,14 @@ fn prepare_of_an_older_datastore_transaction_wounds_younger_readers_of_what_it_t
             participants: vec![HERE, THERE],
             part: Part { reads: part(&[(1, 0)], &[]).reads, ..touching(&[1]) },
         };
-        assert!(matches!(refused(&world.ask_forced(insert(20))), Refusal::Conflict(_)), "the other one is older");
+        assert!(matches!(refusal_of(&world.ask_forced(insert(20))), Refusal::Conflict(_)), "the other one is older");
         world.ask_forced(lock(21, 20));
         let answers = world.ask_forced(insert(older));
         assert!(answers.contains(&Answer::Refused { txn: txn(21), why: Refusal::Aborted }), "{answers:?}");
         assert!(matches!(answers.last(), Some(Answer::Prepared { .. })), "{answers:?}");
         for world in [&mut world.restart(world.log.len()), &mut world] {
             world.participant.check_invariants().unwrap();
-            assert_eq!(refused(&world.ask_forced(insert(21))), Refusal::Aborted);
+            assert_eq!(refusal_of(&world.ask_forced(insert(21))), Refusal::Aborted);
         }
     }
 }
@@ -495,13 +495,13 @@ fn locks_of_a_silent_transaction_are_released() {
     let mut world = World::new();
     let lock = |ms| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(1), mode: crate::locks::LockMode::Shared };
     world.ask_forced(lock(10));
-    assert!(matches!(refused(&world.ask_forced(commit(20, part(&[], &[1])))), Refusal::Conflict(_)));
+    assert!(matches!(refusal_of(&world.ask_forced(commit(20, part(&[], &[1])))), Refusal::Conflict(_)));
     let expires = world.participant.next_expiry().unwrap();
     world.participant.expire(expires);
     world.drain();
     world.force().take_answers();
-    assert!(ended(&world.ask_forced(commit(21, part(&[], &[1])))).1.is_some());
-    assert_eq!(refused(&world.ask_forced(lock(10))), Refusal::Aborted);
+    assert!(outcome_of(&world.ask_forced(commit(21, part(&[], &[1])))).1.is_some());
+    assert_eq!(refusal_of(&world.ask_forced(lock(10))), Refusal::Aborted);
 }
 
 /// ATTACK: a promise was forgotten over a restart once.
@@ -589,8 +589,8 @@ fn log_that_begins_with_the_state_restores_the_same_state() {
     moved.participant.finish_recovery(moved.log.len() as u64);
     moved.participant.check_invariants().unwrap();
     assert_eq!(moved.ask_forced(commit(2, part(&[], &[2]))), done);
-    assert_eq!(refused(&moved.ask_forced(commit(3, part(&[(2, 0)], &[])))), Refusal::Aborted);
-    assert_eq!(moved.participant.prepared().map(|(txn, _)| txn).collect::<Vec<_>>(), [txn(1)]);
+    assert_eq!(refusal_of(&moved.ask_forced(commit(3, part(&[(2, 0)], &[])))), Refusal::Aborted);
+    assert_eq!(moved.participant.prepared_txns().map(|(txn, _)| txn).collect::<Vec<_>>(), [txn(1)]);
     assert!(proposal(&moved.ask_forced(prepare(4, part(&[], &[9])))) > promised);
 }
 
@@ -601,13 +601,13 @@ fn touches_of_a_guard_do_not_conflict_and_are_seen_by_its_readers() {
     let second = proposal(&world.ask_forced(prepare(2, touching(&[5]))));
     // V2: the guard is held, also over a restart.
     for mut world in [world.clone(), world.restart(2)] {
-        let refused = refused(&world.ask_forced(commit(3, part(&[(5, 0)], &[]))));
+        let refused = refusal_of(&world.ask_forced(commit(3, part(&[(5, 0)], &[]))));
         assert!(matches!(refused, Refusal::Conflict(conflict) if matches!(conflict.cause, Cause::Held(_))));
     }
     let reads = part(&[(5, 0)], &[]).reads;
     let answers = world.ask_forced(Request::Check { txn: txn(4), reads, at: HlcTimestamp::at(1_010) });
     assert!(matches!(answers[..], [Answer::Checked { verdict: Err(_), .. }]));
-    assert_eq!(ended(&world.ask_forced(decide(2, Outcome::Committed(second)))).1, Some(at(4)));
+    assert_eq!(outcome_of(&world.ask_forced(decide(2, Outcome::Committed(second)))).1, Some(at(4)));
     world.ask_forced(decide(1, Outcome::Committed(first)));
     // Holders are informed as of a write. Only the version is stored.
     let changes: Vec<_> = world.changed.iter().map(|one| (one.version, one.slots.clone())).collect();
@@ -615,8 +615,8 @@ fn touches_of_a_guard_do_not_conflict_and_are_seen_by_its_readers() {
     // V1: the guard has changed, and so has its page after a restart.
     let log = world.log.len();
     for mut world in [world.clone(), world.restart(log)] {
-        assert!(matches!(refused(&world.ask_forced(commit(6, part(&[(5, 4)], &[])))), Refusal::Conflict(_)));
-        assert!(matches!(ended(&world.ask_forced(commit(7, part(&[(5, 5)], &[])))).0, Outcome::Committed(_)));
+        assert!(matches!(refusal_of(&world.ask_forced(commit(6, part(&[(5, 4)], &[])))), Refusal::Conflict(_)));
+        assert!(matches!(outcome_of(&world.ask_forced(commit(7, part(&[(5, 5)], &[])))).0, Outcome::Committed(_)));
     }
 }
 
@@ -624,8 +624,8 @@ fn touches_of_a_guard_do_not_conflict_and_are_seen_by_its_readers() {
 fn guards_read_by_a_prepared_transaction_cannot_be_touched() {
     let mut world = World::new();
     world.ask_forced(prepare(1, part(&[(5, 0)], &[1])));
-    assert!(matches!(refused(&world.ask_forced(commit(2, touching(&[5])))), Refusal::Conflict(_)));
-    assert!(ended(&world.ask_forced(commit(3, touching(&[6])))).1.is_some());
+    assert!(matches!(refusal_of(&world.ask_forced(commit(2, touching(&[5])))), Refusal::Conflict(_)));
+    assert!(outcome_of(&world.ask_forced(commit(3, touching(&[6])))).1.is_some());
 }
 
 /// Two transactions that each search for members and then insert one miss each other's member (write skew).
@@ -634,8 +634,8 @@ fn reading_and_touching_a_guard_excludes_others() {
     let mut world = World::new();
     let both = || Part { touches: [oid(5)].into(), ..part(&[(5, 0)], &[]) };
     world.ask_forced(prepare(1, both()));
-    assert!(matches!(refused(&world.ask_forced(commit(2, both()))), Refusal::Conflict(_)));
-    assert!(matches!(refused(&world.ask_forced(commit(3, touching(&[5])))), Refusal::Conflict(_)));
+    assert!(matches!(refusal_of(&world.ask_forced(commit(2, both()))), Refusal::Conflict(_)));
+    assert!(matches!(refusal_of(&world.ask_forced(commit(3, touching(&[5])))), Refusal::Conflict(_)));
 }
 
 #[test]
@@ -678,7 +678,7 @@ fn patches_follow_each_other_before_they_are_durable_and_reads_wait() {
         assert!(answers.iter().any(is_conflict), "{ms}: {answers:?}");
     }
     (0..=world.log.len()).for_each(|records| drop(world.restart(records)));
-    assert!(ended(&world.force_to(1).take_answers()).1 == Some(at(1)));
+    assert!(outcome_of(&world.force_to(1).take_answers()).1 == Some(at(1)));
     let answers = world.force().take_answers();
     assert!(
         matches!(answers[..], [Answer::Locked { .. }, Answer::Ended { .. }]),
@@ -694,7 +694,7 @@ fn patches_follow_each_other_before_they_are_durable_and_reads_wait() {
 fn patch_follows_a_prepared_one_when_its_outcome_is_logged() {
     let mut world = World::new();
     world.ask_forced(prepare(10, patching(&[], &[1])));
-    assert!(matches!(refused(&world.ask_forced(commit(20, patching(&[], &[1])))), Refusal::Conflict(_)));
+    assert!(matches!(refusal_of(&world.ask_forced(commit(20, patching(&[], &[1])))), Refusal::Conflict(_)));
     let outcome = Outcome::Committed(HlcTimestamp::at(1_010));
     world.ask(Request::Decide { txn: txn(10), outcome }).ask(prepare(21, patching(&[], &[1])));
     let is_prepared = |answer: &Answer| matches!(answer, Answer::Prepared { txn: of, .. } if *of == txn(21));
@@ -707,5 +707,5 @@ fn patch_follows_a_prepared_one_when_its_outcome_is_logged() {
         assert!(is_decided || !second.iter().any(is_prepared), "{records} records: {first:?}, {second:?}");
     }
     assert!(world.force().take_answers().iter().any(is_prepared));
-    assert!(matches!(refused(&world.ask_forced(commit(30, patching(&[], &[1])))), Refusal::Conflict(_)));
+    assert!(matches!(refusal_of(&world.ask_forced(commit(30, patching(&[], &[1])))), Refusal::Conflict(_)));
 }

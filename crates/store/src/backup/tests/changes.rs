@@ -50,7 +50,7 @@ fn changes(tracker: &ChangeTracker, before: u64, snapshot: &Snapshot) -> Vec<u8>
 }
 
 /// Restores an archive and rolls the store forward.
-fn restored(dir: &Path, base: &[u8], later: &[Vec<u8>]) -> model::Result<Store> {
+fn restore_and_roll_forward(dir: &Path, base: &[u8], later: &[Vec<u8>]) -> model::Result<Store> {
     let positions = later.iter().map(|archive| check_changes(&mut &archive[..])).collect::<model::Result<Vec<_>>>()?;
     let position = positions.last().copied().unwrap_or(0);
     let archives: Vec<Box<dyn Read + '_>> = vec![Box::new(base)];
@@ -95,8 +95,8 @@ fn a_store_that_is_rolled_forward_has_the_state_of_each_moment() {
             later.push(changes(&tracker, before.version(), &now));
             before = now;
             let exact = dir.path().join(format!("exact-{moment}"));
-            let expected = everything(&restored(&exact, &full(&before), &[]).unwrap());
-            let rolled = restored(&dir.path().join(format!("rolled-{moment}")), &base, &later).unwrap();
+            let expected = everything(&restore_and_roll_forward(&exact, &full(&before), &[]).unwrap());
+            let rolled = restore_and_roll_forward(&dir.path().join(format!("rolled-{moment}")), &base, &later).unwrap();
             assert_eq!(everything(&rolled), expected, "seed {seed}, moment {moment}");
             assert!(rolled.scrub(&()).unwrap().is_clean());
         }
@@ -138,7 +138,7 @@ fn each_kind_of_change_is_noted_and_applied() {
         let later = [later, vec![changes(&tracker, second.version(), &third)]].concat();
         assert!(later[1].len() < 5 * CHUNK, "{} bytes", later[1].len());
         let dir = tempfile::tempdir().unwrap();
-        let rolled = restored(dir.path(), &full(&first), &later).unwrap();
+        let rolled = restore_and_roll_forward(dir.path(), &full(&first), &later).unwrap();
         assert_eq!(everything(&rolled), everything(&world.store));
     });
 }
@@ -158,7 +158,7 @@ fn what_was_applied_before_a_tracker_is_durable_when_it_begins() {
         put_row(&world.store, b"late", "x".into());
         let later = changes(&tracker, first.version(), &world.store.snapshot().unwrap());
         let dir = tempfile::tempdir().unwrap();
-        let rolled = restored(dir.path(), &full(&first), &[later]).unwrap();
+        let rolled = restore_and_roll_forward(dir.path(), &full(&first), &[later]).unwrap();
         assert_eq!(everything(&rolled), everything(&world.store));
     });
 }
@@ -219,7 +219,7 @@ fn a_large_change_of_a_content_is_noted_as_one() {
 }
 
 /// A base, and an archive of changes.
-fn rolled() -> (Vec<u8>, Vec<u8>) {
+fn make_archives() -> (Vec<u8>, Vec<u8>) {
     let world = SimulatedStore::new();
     let all = populate(&world.store, &|| ());
     let tracker = world.store.track_changes().unwrap();
@@ -232,7 +232,7 @@ fn rolled() -> (Vec<u8>, Vec<u8>) {
 
 #[test]
 fn damaged_truncated_and_other_archives_are_refused() {
-    let (base, later) = rolled();
+    let (base, later) = make_archives();
     assert!(check_changes(&mut &later[..]).is_ok() && check_archive(&base));
     for len in (0..later.len()).step_by(later.len() / 50) {
         assert_eq!(check_changes(&mut &later[..len]).unwrap_err().kind(), ErrorKind::Corrupt, "{len} bytes");
@@ -244,5 +244,5 @@ fn damaged_truncated_and_other_archives_are_refused() {
     }
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(check_changes(&mut &base[..]).unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(restored(dir.path(), &later, &[]).err().unwrap().kind(), ErrorKind::Invalid);
+    assert_eq!(restore_and_roll_forward(dir.path(), &later, &[]).err().unwrap().kind(), ErrorKind::Invalid);
 }

@@ -144,7 +144,7 @@ fn each_chain_restores_the_state_of_its_last_archive() {
 }
 
 /// A store with rows, an archive of it, changes of each kind, and an increment with them.
-fn changed() -> (Store, Vec<u8>, Vec<u8>) {
+fn store_with_increment() -> (Store, Vec<u8>, Vec<u8>) {
     let store = memory_store();
     fill(&store);
     let first = full(&store);
@@ -162,7 +162,7 @@ fn changed() -> (Store, Vec<u8>, Vec<u8>) {
 #[test]
 fn an_increment_has_what_has_changed() {
     assert_noticed(&INCREMENTS[..3], || {
-        let (store, first, second) = changed();
+        let (store, first, second) = store_with_increment();
         assert!(second.len() < first.len() / 2, "{} and {} bytes", first.len(), second.len());
         let dir = tempfile::tempdir().unwrap();
         let restored = restore(dir.path(), &[&first, &second]).unwrap();
@@ -184,7 +184,7 @@ fn an_increment_without_changes_has_only_its_index() {
 #[test]
 fn archives_that_do_not_belong_together_are_refused_and_leave_nothing() {
     assert_noticed(&INCREMENTS[3..], || {
-        let (store, first, second) = changed();
+        let (store, first, second) = store_with_increment();
         put_row(&store, b"third", "x".into());
         let third = increment(&store, &second);
         // As the first one, but one row that no increment replaces is another one.

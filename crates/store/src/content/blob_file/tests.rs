@@ -7,7 +7,7 @@ use model::ErrorKind;
 use model::planted_bug::assert_noticed;
 
 use super::DIR;
-use crate::commit::housekeeping::swept_up_to;
+use crate::commit::housekeeping::last_swept_file;
 use crate::disk::sim::SimDisk;
 use crate::disk::{Disk, DiskFile};
 use crate::engine::memory::MemoryEngine;
@@ -207,7 +207,7 @@ fn an_opening_looks_only_at_blob_files_that_no_opening_before_has_swept() {
         upload(&world.store, &pattern(3 * CHUNK, 9));
         world.store.force().unwrap();
         let files = world.core().state.files().unwrap();
-        let swept = swept_up_to(&*world.core().state.engine).unwrap();
+        let swept = last_swept_file(&*world.core().state.engine).unwrap();
         assert!(
             files.earlier_files(swept).unwrap().len() <= 1,
             "opening {seed} looks at more than the last one's file"

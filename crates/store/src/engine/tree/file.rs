@@ -165,7 +165,7 @@ impl TreeFile {
 
     /// The bytes of a page that the file has, which may be damaged.
     #[allow(unsafe_code)]
-    pub(super) fn unchecked(&self, page: u64) -> Option<&[u8; PAGE]> {
+    pub(super) fn unchecked_bytes(&self, page: u64) -> Option<&[u8; PAGE]> {
         // SAFETY: the file has the page, and no page of a state is written while it can be read.
         unsafe { self.map.bytes(page as usize * PAGE, PAGE) }.first_chunk()
     }
@@ -295,7 +295,7 @@ impl TreeFile {
             return Err(PageDamage::error(page.page, PageFault::Number));
         }
         self.check_once(page, PAGE, PageFault::Checksum)?;
-        let Some(bytes) = self.unchecked(page.page) else { return Err(PageDamage::structure(page.page)) };
+        let Some(bytes) = self.unchecked_bytes(page.page) else { return Err(PageDamage::structure(page.page)) };
         Node::parse(bytes, page.page, level)
     }
 

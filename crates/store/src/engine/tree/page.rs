@@ -118,7 +118,7 @@ impl<'a> Node<'a> {
         self.bytes[4] & INCOMPLETE != 0 && !planted(TreeBug::LostRowsAreAbsent)
     }
 
-    fn damaged<T>(&self) -> EngineResult<T> {
+    fn structure_error<T>(&self) -> EngineResult<T> {
         Err(PageDamage::structure(self.number))
     }
 
@@ -145,7 +145,7 @@ impl<'a> Node<'a> {
 
     /// Key and value of a row of a leaf.
     pub(super) fn row(&self, index: usize) -> EngineResult<(&'a [u8], Value<'a>)> {
-        self.entry(index).and_then(read_row).map_or_else(|| self.damaged(), |(key, value, _)| Ok((key, value)))
+        self.entry(index).and_then(read_row).map_or_else(|| self.structure_error(), |(key, value, _)| Ok((key, value)))
     }
 
     /// As [`Node::row`], with all bytes of the row.
@@ -156,7 +156,7 @@ impl<'a> Node<'a> {
             let (key, value, len) = read_row(entry)?;
             Some((key, value, entry.get(..len)?))
         };
-        read().map_or_else(|| self.damaged(), Ok)
+        read().map_or_else(|| self.structure_error(), Ok)
     }
 
     /// A child of a branch, and the smallest key that it may have, which is not known here for the first child.
@@ -167,7 +167,7 @@ impl<'a> Node<'a> {
             let crc = u32::from_le_bytes(*entry.get(10..)?.first_chunk()?);
             Some((self.branch_key(index)?, PageRef { page, crc }))
         };
-        read().map_or_else(|| self.damaged(), Ok)
+        read().map_or_else(|| self.structure_error(), Ok)
     }
 
     /// The number of rows of a leaf with keys below `key`, and whether the next one has this key.
@@ -176,7 +176,7 @@ impl<'a> Node<'a> {
         while low < high {
             let middle = usize::midpoint(low, high);
             match self.leaf_key(middle) {
-                None => return self.damaged(),
+                None => return self.structure_error(),
                 Some(at) if at < key => low = middle + 1,
                 Some(at) => (high, found) = (middle, found || at == key),
             }
@@ -190,7 +190,7 @@ impl<'a> Node<'a> {
         while low < high {
             let middle = usize::midpoint(low, high);
             match self.branch_key(middle) {
-                None => return self.damaged(),
+                None => return self.structure_error(),
                 Some(at) if at <= key => low = middle + 1,
                 Some(_) => high = middle,
             }

@@ -29,7 +29,7 @@ pub(super) fn is_resident(file: &TreeFile, state: &TreeState, from: &[u8], to: &
             if !is_in_memory(file, page, page) {
                 return false;
             }
-            let node = file.unchecked(page).and_then(|bytes| Node::parse(bytes, page, level).ok());
+            let node = file.unchecked_bytes(page).and_then(|bytes| Node::parse(bytes, page, level).ok());
             if node.and_then(|node| visit(&node, level, (from, to), &mut pages, &mut values)).is_none() {
                 return true;
             }

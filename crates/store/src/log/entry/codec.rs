@@ -315,7 +315,7 @@ mod tests {
         ]
     }
 
-    fn encoded(steps: &[Step]) -> Bytes {
+    fn encode_steps(steps: &[Step]) -> Bytes {
         let mut out = Vec::new();
         encode(&mut out, steps);
         out.into()
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn every_step_round_trips_and_truncated_entries_are_refused() {
-        let payload = encoded(&every_step());
+        let payload = encode_steps(&every_step());
         assert_eq!(decode(payload.clone()), Ok(every_step()));
         for len in 0..payload.len() {
             assert!(decode(payload.slice(..len)).is_err(), "cut at {len}");
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn an_entry_of_another_format_is_refused_with_both_formats() {
-        let mut payload = encoded(&every_step()).to_vec();
+        let mut payload = encode_steps(&every_step()).to_vec();
         payload[0] = 1;
         let refused = decode(payload.into()).unwrap_err();
         assert_eq!(refused.to_string(), "it has format 1; this version reads format 2");
@@ -344,7 +344,7 @@ mod tests {
         let single = steps.iter().enumerate().map(|(i, step)| (format!("step-{i:02}"), std::slice::from_ref(step)));
         let mut inputs: Vec<(String, Vec<u8>)> = single
             .chain([("all".to_owned(), &steps[..])])
-            .map(|(name, steps)| (name, encoded(steps).to_vec()))
+            .map(|(name, steps)| (name, encode_steps(steps).to_vec()))
             .collect();
         let (mut segment, mut crc) = (Vec::new(), 0);
         for (seq, step) in (1..).zip(&steps) {
@@ -358,7 +358,7 @@ mod tests {
     proptest! {
         #[test]
         fn changed_payloads_never_panic(at in 0usize..4000, value: u8, cut in 0usize..4000) {
-            let mut payload = encoded(&every_step()).to_vec();
+            let mut payload = encode_steps(&every_step()).to_vec();
             let at = at % payload.len();
             payload[at] = value;
             payload.truncate(payload.len() - cut % payload.len());

@@ -32,7 +32,7 @@ impl ErrorContext<'_> {
             }
             (None, Self::Accepted) => (ErrorKind::Unavailable, "the client closed the connection".to_owned()),
         };
-        Error::new(kind, what).caused_by(error)
+        Error::new(kind, what).with_source(error)
     }
 
     /// The error for a failure of TLS; `None` for any other failure.

@@ -241,7 +241,7 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn internal(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Internal, "TLS cannot be set up").caused_by(error)
+    Error::new(ErrorKind::Internal, "TLS cannot be set up").with_source(error)
 }
 
 impl Identity {
@@ -254,14 +254,14 @@ impl Identity {
     fn key_mismatch(&self, error: tokio_rustls::rustls::Error) -> Error {
         let (certificate, key) = (self.certificate.display(), self.key.display());
         let what = format!("the certificate in {certificate} and the key in {key} do not match");
-        Error::new(ErrorKind::Invalid, what).caused_by(error)
+        Error::new(ErrorKind::Invalid, what).with_source(error)
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| {
         let kind = if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Io };
-        Error::new(kind, format!("{} cannot be read", path.display())).caused_by(error)
+        Error::new(kind, format!("{} cannot be read", path.display())).with_source(error)
     };
     let file = fs::metadata(path).map_err(failed)?;
     if file.len() > MAX_FILE {
@@ -272,7 +272,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn pem_error(path: &Path, what: &str, error: pem::Error) -> Error {
-    Error::new(ErrorKind::Invalid, format!("{} has {what} in PEM", path.display())).caused_by(error)
+    Error::new(ErrorKind::Invalid, format!("{} has {what} in PEM", path.display())).with_source(error)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
@@ -290,7 +290,7 @@ fn authorities(path: &Path) -> Result<RootCertStore> {
     for certificate in certificates(path)? {
         roots.add(certificate).map_err(|error| {
             let what = format!("{} has a certificate that is not one of an authority", path.display());
-            Error::new(ErrorKind::Invalid, what).caused_by(error)
+            Error::new(ErrorKind::Invalid, what).with_source(error)
         })?;
     }
     Ok(roots)

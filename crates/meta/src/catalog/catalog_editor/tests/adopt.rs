@@ -5,7 +5,7 @@ use super::*;
 use crate::catalog::{EvolutionError, IndexState, WantedClass, WantedIndex};
 use model::Error;
 
-fn wanted(name: &str, parent: Option<&str>, fields: &[(&str, &str)]) -> WantedClass {
+fn wanted_class(name: &str, parent: Option<&str>, fields: &[(&str, &str)]) -> WantedClass {
     WantedClass { class: definition(name, parent, fields), numbers: Default::default(), indexes: Vec::new() }
 }
 
@@ -14,22 +14,22 @@ async fn adopt(editor: &CatalogEditor, wanted: &[WantedClass]) {
 }
 
 fn account() -> WantedClass {
-    wanted("Account", None, &[("owner", "string"), ("balance", "int64"), ("bank", "ref<Bank>?")])
+    wanted_class("Account", None, &[("owner", "string"), ("balance", "int64"), ("bank", "ref<Bank>?")])
 }
 
 #[tokio::test]
 async fn missing_classes_are_created_and_existing_ones_extended() {
     let editor = with_space().await;
-    let bank = wanted("Bank", None, &[("name", "string")]);
+    let bank = wanted_class("Bank", None, &[("name", "string")]);
     adopt(&editor, &[account(), bank.clone()]).await;
     let first = schema(&editor).await;
     assert_eq!(show(first.class_named("Account").unwrap()), "owner=1 balance=2 bank=3");
-    let mut newer = wanted("Account", None, &[("owner", "string?"), ("balance", "decimal"), ("note", "string?")]);
+    let mut newer = wanted_class("Account", None, &[("owner", "string?"), ("balance", "decimal"), ("note", "string?")]);
     newer
         .class
         .fields
         .push(crate::catalog::FieldDefinition::required("limit", "int64".parse().unwrap()).with_default(5));
-    adopt(&editor, &[newer.clone(), wanted("Savings", Some("Account"), &[("rate", "decimal?")])]).await;
+    adopt(&editor, &[newer.clone(), wanted_class("Savings", Some("Account"), &[("rate", "decimal?")])]).await;
     let now = schema(&editor).await;
     let account = now.class_named("Account").unwrap();
     assert_eq!(show(account), "owner=1 balance=2 bank=3 note=5 limit=6");
@@ -43,20 +43,20 @@ async fn missing_classes_are_created_and_existing_ones_extended() {
     // Without changes no permission is needed.
     let denied = || Err(Error::new(ErrorKind::Denied, "may not"));
     assert_eq!(editor.adopt("main", &[newer, bank], denied()).await.unwrap().revision, before);
-    assert_eq!(kind(editor.adopt("main", &[wanted("New", None, &[])], denied()).await), ErrorKind::Denied);
+    assert_eq!(kind(editor.adopt("main", &[wanted_class("New", None, &[])], denied()).await), ErrorKind::Denied);
     assert_eq!(schema(&editor).await.class_named("Account").unwrap().class().version, 2);
 }
 
 #[tokio::test]
 pub(crate) async fn a_program_that_is_older_takes_nothing_away() {
     let editor = with_space().await;
-    adopt(&editor, &[account(), wanted("Bank", None, &[])]).await;
-    adopt(&editor, &[wanted("Account", None, &[("owner", "string")])]).await;
+    adopt(&editor, &[account(), wanted_class("Bank", None, &[])]).await;
+    adopt(&editor, &[wanted_class("Account", None, &[("owner", "string")])]).await;
     let now = schema(&editor).await;
     assert_eq!(show(now.class_named("Account").unwrap()), "owner=1 balance=2 bank=3");
     assert!(now.class_named("Account").unwrap().field("bank").unwrap().optional);
-    adopt(&editor, &[wanted("Account", None, &[("balance", "decimal")])]).await;
-    let too_old = editor.adopt("main", &[account(), wanted("New", None, &[])], Ok(())).await.unwrap_err();
+    adopt(&editor, &[wanted_class("Account", None, &[("balance", "decimal")])]).await;
+    let too_old = editor.adopt("main", &[account(), wanted_class("New", None, &[])], Ok(())).await.unwrap_err();
     let message = too_old.to_string();
     assert!(message.contains("\"balance\" is decimal in the catalogue, and int64 in the program"), "{message}");
     // The operation is atomic.
@@ -66,17 +66,17 @@ pub(crate) async fn a_program_that_is_older_takes_nothing_away() {
 #[tokio::test]
 async fn incompatible_classes_are_refused_with_a_reason() {
     let editor = with_space().await;
-    adopt(&editor, &[account(), wanted("Bank", None, &[])]).await;
+    adopt(&editor, &[account(), wanted_class("Bank", None, &[])]).await;
     let refused = async |class: WantedClass| editor.adopt("main", &[class], Ok(())).await.unwrap_err();
-    let error = refused(wanted("Account", None, &[("new", "string")])).await;
+    let error = refused(wanted_class("Account", None, &[("new", "string")])).await;
     assert!(matches!(error, CatalogError::Evolution { why: EvolutionError::NoValue(_), .. }), "{error}");
-    let error = refused(wanted("Account", None, &[("owner", "int64")])).await;
+    let error = refused(wanted_class("Account", None, &[("owner", "int64")])).await;
     assert!(matches!(error, CatalogError::Evolution { why: EvolutionError::Type { .. }, .. }), "{error}");
-    let error = refused(wanted("Account", Some("Bank"), &[])).await;
+    let error = refused(wanted_class("Account", Some("Bank"), &[])).await;
     assert!(matches!(error, CatalogError::Incompatible { .. }), "{error}");
-    let error = refused(wanted("Other", None, &[("x", "ref<Nobody>")])).await;
+    let error = refused(wanted_class("Other", None, &[("x", "ref<Nobody>")])).await;
     assert!(matches!(error, CatalogError::Evolution { why: EvolutionError::NoClass { .. }, .. }), "{error}");
-    let mut numbered = wanted("Account", None, &[("holder", "string")]);
+    let mut numbered = wanted_class("Account", None, &[("holder", "string")]);
     numbered.numbers.insert("holder".to_owned(), model::FieldNumber(9));
     assert!(matches!(refused(numbered.clone()).await, CatalogError::Incompatible { .. }));
     // The number identifies the field although it has another name.
@@ -92,7 +92,7 @@ async fn indexes_of_programs_are_created_once() {
     let mut class = account();
     let index = WantedIndex { name: "Account.owner".to_owned(), fields: vec!["owner".to_owned()], unique: true };
     class.indexes.push(index.clone());
-    let made = editor.adopt("main", &[class.clone(), wanted("Bank", None, &[])], Ok(())).await.unwrap().value;
+    let made = editor.adopt("main", &[class.clone(), wanted_class("Bank", None, &[])], Ok(())).await.unwrap().value;
     assert_eq!((made.len(), made[0].state), (1, IndexState::Building));
     assert_eq!(schema(&editor).await.index("Account.owner").unwrap().fields, [model::FieldNumber(1)]);
     assert!(editor.adopt("main", &[class.clone()], Ok(())).await.unwrap().value.is_empty());

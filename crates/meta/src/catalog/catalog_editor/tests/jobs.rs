@@ -16,12 +16,12 @@ pub(super) async fn peer(editor: &CatalogEditor, port: u16) -> (JobWorker, MetaS
     (JobWorker { server: ServerId::Peer(id), start }, session)
 }
 
-fn done(count: u64) -> JobProgress {
+fn done_progress(count: u64) -> JobProgress {
     JobProgress { done: count, ..JobProgress::default() }
 }
 
 async fn end_part(editor: &CatalogEditor, part: (JobId, u32), worker: JobWorker, count: u64) -> Job {
-    editor.report_job_part(part, worker, (None, done(count)), PartReport::Complete).await.unwrap().value
+    editor.report_job_part(part, worker, (None, done_progress(count)), PartReport::Complete).await.unwrap().value
 }
 
 #[tokio::test]
@@ -34,11 +34,11 @@ async fn another_peer_server_goes_on_where_one_that_has_ended_was() {
     editor.claim_job_part(job.id, 0, first).await.unwrap();
     let refused = editor.claim_job_part(job.id, 0, second).await;
     assert!(matches!(refused, Err(CatalogError::WrongJobState { .. })), "{refused:?}");
-    editor.report_job_part(part, first, (Some("7".to_owned()), done(7)), PartReport::Continues).await.unwrap();
+    editor.report_job_part(part, first, (Some("7".to_owned()), done_progress(7)), PartReport::Continues).await.unwrap();
     editor.store().end_session(lives.id).await.unwrap();
     let (_, taken) = editor.claim_job_part(job.id, 0, second).await.unwrap().value;
     assert_eq!((taken.place.as_deref(), taken.progress.done), (Some("7"), 7));
-    let late = editor.report_job_part(part, first, (None, done(9)), PartReport::Continues).await;
+    let late = editor.report_job_part(part, first, (None, done_progress(9)), PartReport::Continues).await;
     assert_eq!(kind(late), ErrorKind::Conflict);
     let ended = end_part(&editor, part, second, 12).await;
     assert_eq!((ended.state, ended.open_parts.len()), (JobState::Done, 0));

@@ -2,7 +2,7 @@ use super::*;
 use crate::opening::plant::Bug;
 use crate::opening::{OpeningHistory, OpeningRecord};
 
-async fn shown(editor: &CatalogEditor, id: BrickId) -> crate::catalog::BrickOpening {
+async fn load_opening(editor: &CatalogEditor, id: BrickId) -> crate::catalog::BrickOpening {
     let catalog = Catalog::load(&editor.store().read(Prefix::all()).await.unwrap());
     catalog.opening(id).cloned().unwrap_or_default()
 }
@@ -14,25 +14,25 @@ async fn opening_is_claimed_confirmed_and_forgotten_with_its_brick() {
     assert_eq!(editor.opening(id).await.unwrap(), None);
     assert_eq!(editor.opening(BrickId(9)).await.unwrap_err().kind(), ErrorKind::NotFound);
     editor.record_refusal(id, &"ä".repeat(900)).await.unwrap();
-    assert!(shown(&editor, id).await.refused.unwrap().len() > 900);
+    assert!(load_opening(&editor, id).await.refused.unwrap().len() > 900);
 
     let claim = OpeningHistory::default().claim(editor.opening(id).await.unwrap(), 3, 7).unwrap();
     for _ in 0..2 {
         assert!(editor.replace_opening(id, claim.expected, claim.claimed).await.unwrap().value);
     }
     editor.record_position(id, claim.opening, 5).await.unwrap();
-    assert_eq!(shown(&editor, id).await.record, claim.claimed, "a claimed opening has no positions");
-    assert!(shown(&editor, id).await.refused.is_some());
+    assert_eq!(load_opening(&editor, id).await.record, claim.claimed, "a claimed opening has no positions");
+    assert!(load_opening(&editor, id).await.refused.is_some());
     for _ in 0..2 {
         assert!(editor.replace_opening(id, Some(claim.claimed), claim.confirmed).await.unwrap().value);
     }
-    assert_eq!(shown(&editor, id).await.refused, None);
+    assert_eq!(load_opening(&editor, id).await.refused, None);
     for (position, kept) in [(9, 9), (8, 9)] {
         editor.record_position(id, claim.opening, position).await.unwrap();
-        assert_eq!(shown(&editor, id).await.record, OpeningRecord { position: kept, ..claim.confirmed });
+        assert_eq!(load_opening(&editor, id).await.record, OpeningRecord { position: kept, ..claim.confirmed });
     }
     editor.remove_brick(id).await.unwrap();
-    assert_eq!(shown(&editor, id).await.record, OpeningRecord::default());
+    assert_eq!(load_opening(&editor, id).await.record, OpeningRecord::default());
 }
 
 /// Two processes with copies of one directory claim at the same time.

@@ -205,7 +205,7 @@ impl History {
     /// Repeats the changes of entries in the order of timestamps. Returns the entries in the end, and when each collection last changed.
     fn replay_entries(&self) -> Result<(AllEntries, BTreeMap<Oid, HlcTimestamp>), String> {
         let (mut all, mut modified) = (AllEntries::new(), BTreeMap::new());
-        for ((at, txn), observed) in self.committed() {
+        for ((at, txn), observed) in self.committed_txns() {
             let ObservedEntries { look_ups, listings, changes } = &observed.entries;
             if let Some((entry, seen)) = look_ups.iter().find(|(entry, seen)| all.get(entry) != seen.as_ref()) {
                 return Err(format!("V2: {txn:?} at {at:?} found {seen:?} for {entry:?}, not {:?}", all.get(entry)));

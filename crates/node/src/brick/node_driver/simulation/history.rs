@@ -59,7 +59,7 @@ pub(super) struct History {
 
 impl History {
     /// The committed transactions, in the order of their timestamps.
-    pub(super) fn committed(&self) -> impl Iterator<Item = (&(HlcTimestamp, TxnId), &Observed)> {
+    pub(super) fn committed_txns(&self) -> impl Iterator<Item = (&(HlcTimestamp, TxnId), &Observed)> {
         self.committed.iter()
     }
 

@@ -74,7 +74,7 @@ const OF_APPENDS: &[(protocol::plant::Bug, u64)] = &[(protocol::plant::Bug::Offs
 
 /// Those that no run notices. The runs begin with the seed that is known; the test says which one has noticed a mistake.
 #[allow(clippy::print_stderr, reason = "how soon each is noticed is worth knowing")]
-fn unnoticed<B: PlantedBug>(bugs: &[(B, u64)]) -> Vec<B> {
+fn unnoticed_bugs<B: PlantedBug>(bugs: &[(B, u64)]) -> Vec<B> {
     let noticing = |bug: B, known: u64| {
         (known..known + MAX_SEEDS).map(|seed| seed % MAX_SEEDS).find(|seed| {
             let _planted = plant(bug);
@@ -177,17 +177,17 @@ fn each_mistake_is_noticed_somewhere() {
 
 #[test]
 fn mistakes_in_the_driver_are_noticed_by_the_simulation() {
-    assert_eq!(unnoticed(SIMULATED), [], "not noticed in {MAX_SEEDS} runs");
+    assert_eq!(unnoticed_bugs(SIMULATED), [], "not noticed in {MAX_SEEDS} runs");
 }
 
 #[test]
 fn mistakes_in_the_guards_of_entries_are_noticed_by_the_simulation() {
-    assert_eq!(unnoticed(OF_ENTRIES), [], "not noticed in {MAX_SEEDS} runs");
+    assert_eq!(unnoticed_bugs(OF_ENTRIES), [], "not noticed in {MAX_SEEDS} runs");
 }
 
 #[test]
 fn mistakes_in_the_offsets_of_appends_are_noticed_by_the_simulation() {
-    assert_eq!(unnoticed(OF_APPENDS), [], "not noticed in {MAX_SEEDS} runs");
+    assert_eq!(unnoticed_bugs(OF_APPENDS), [], "not noticed in {MAX_SEEDS} runs");
 }
 
 // ------------------------------------------------------------------------------------------------ holders
@@ -201,11 +201,11 @@ struct Holders {
 
 impl Holders {
     fn new() -> Self {
-        Self::opened(1)
+        Self::open(1)
     }
 
     /// The driver of another opening.
-    fn opened(opening: u64) -> Self {
+    fn open(opening: u64) -> Self {
         let machine = SimStore::open(DiskImage::default(), options()).unwrap();
         let reader = RowReader::new(machine.store());
         let rows = NodeDriver::<u8>::opening_rows(NODES[0], &reader).unwrap().unwrap();
@@ -238,12 +238,12 @@ impl Holders {
     }
 
     /// What is sent, with the connections; the rows are submitted, and their results are not told. Pages are read.
-    fn sent(&mut self) -> Vec<(u8, Down<Object>)> {
-        let (mut sent, mut reads) = self.sent_before_reads();
+    fn drain(&mut self) -> Vec<(u8, Down<Object>)> {
+        let (mut sent, mut reads) = self.drain_before_reads();
         while let Some(read) = reads.pop() {
             let found = self.read(read);
             self.driver.handle_page_read(read, found, self.now);
-            let (behind, more) = self.sent_before_reads();
+            let (behind, more) = self.drain_before_reads();
             sent.extend(behind);
             reads.extend(more);
         }
@@ -255,7 +255,7 @@ impl Holders {
     }
 
     /// The same, and the pages that are to be read.
-    fn sent_before_reads(&mut self) -> (Vec<(u8, Down<Object>)>, Vec<PageRead>) {
+    fn drain_before_reads(&mut self) -> (Vec<(u8, Down<Object>)>, Vec<PageRead>) {
         let (mut sent, mut reads) = (Vec::new(), Vec::new());
         while let Some(output) = self.driver.next_output() {
             match output {
@@ -285,14 +285,14 @@ fn check_told_before_shown() -> std::result::Result<(), String> {
     world.renew(1, 1);
     world.renew(2, 2);
     world.say(1, 1, Up::Fetch { page: PAGE, fetch: FetchId(1), have: None });
-    world.sent();
+    world.drain();
     world.commit();
-    if !world.sent().is_empty() {
+    if !world.drain().is_empty() {
         return Err("L1: a change is told before it is durable".to_owned());
     }
     world.machine.force().unwrap();
     world.say(2, 2, Up::Fetch { page: PAGE, fetch: FetchId(2), have: None });
-    let sent = world.sent();
+    let sent = world.drain();
     let told = sent.iter().position(|(to, message)| *to == 1 && matches!(message, Down::Invalidate { .. }));
     let shown = sent.iter().position(|(to, message)| *to == 2 && matches!(message, Down::Fetched { .. }));
     match (told, shown) {
@@ -307,20 +307,20 @@ fn check_late_page_has_its_own_version() -> std::result::Result<(), String> {
     world.renew(1, 1);
     world.renew(2, 2);
     world.say(1, 1, Up::Fetch { page: PAGE, fetch: FetchId(1), have: None });
-    let (_, reads) = world.sent_before_reads();
+    let (_, reads) = world.drain_before_reads();
     let [late] = reads[..] else { return Err(format!("pages are read: {reads:?}")) };
     let found = world.read(late);
     world.commit();
-    world.sent();
+    world.drain();
     world.machine.force().unwrap();
     // Another holder's page tells the driver that the change is durable.
     world.say(2, 2, Up::Fetch { page: PAGE, fetch: FetchId(2), have: None });
-    let told = world.sent();
+    let told = world.drain();
     if !told.iter().any(|(to, message)| *to == 1 && matches!(message, Down::Invalidate { .. })) {
         return Err(format!("D1: the holder whose page is being read is not told of a change: {told:?}"));
     }
     world.driver.handle_page_read(late, found, world.now);
-    match &world.sent()[..] {
+    match &world.drain()[..] {
         [(1, Down::Fetched { reply: FetchReply::Page(page), .. })] if page.version == Version::ZERO => Ok(()),
         other => Err(format!("D3: the page is sent with another version: {other:?}")),
     }
@@ -331,14 +331,14 @@ fn check_earlier_opening_is_not_answered() -> std::result::Result<(), String> {
     let mut before = Holders::new();
     before.renew(1, 1);
     before.say(1, 1, Up::Fetch { page: PAGE, fetch: FetchId(1), have: None });
-    let (_, reads) = before.sent_before_reads();
+    let (_, reads) = before.drain_before_reads();
     let [late] = reads[..] else { return Err(format!("pages are read: {reads:?}")) };
     let found = before.read(late);
-    let mut world = Holders::opened(2);
+    let mut world = Holders::open(2);
     world.renew(1, 1);
-    world.sent();
+    world.drain();
     world.driver.handle_page_read(late, found, world.now);
-    match &world.sent()[..] {
+    match &world.drain()[..] {
         [] => Ok(()),
         other => Err(format!("D1: a page of an earlier opening is sent: {other:?}")),
     }
@@ -349,9 +349,9 @@ fn check_last_connection_counts() -> std::result::Result<(), String> {
     let mut world = Holders::new();
     world.renew(1, 1);
     world.renew(2, 1);
-    world.sent();
+    world.drain();
     world.say(2, 1, Up::Fetch { page: PAGE, fetch: FetchId(1), have: None });
-    match &world.sent()[..] {
+    match &world.drain()[..] {
         [(2, Down::Fetched { .. })] => Ok(()),
         other => Err(format!("D1: a page goes elsewhere: {other:?}")),
     }

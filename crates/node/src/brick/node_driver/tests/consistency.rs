@@ -98,7 +98,7 @@ fn foreign(node: NodeId) -> ContentId {
     ContentId::new(SPACE, node, 0, ContentOrigin::Record, 77)
 }
 
-fn staged(store: &Store) -> ContentId {
+fn staged_content(store: &Store) -> ContentId {
     let (from, to) = rows::staged_range(NODE);
     let mut found = None;
     store
@@ -212,10 +212,10 @@ const DAMAGES: &[(&[&str], Damage)] = &[
         changes.put(&entry_rows::reverse_key(gone, &first), Bytes::new());
     }),
     (&["staged_missing"], |world, changes| {
-        changes.content(ContentChange::Delete { id: staged(&world.store) });
+        changes.content(ContentChange::Delete { id: staged_content(&world.store) });
     }),
     (&["staged_size"], |world, changes| {
-        changes.put(&rows::staged_key(staged(&world.store)), rows::encode_number(99));
+        changes.put(&rows::staged_key(staged_content(&world.store)), rows::encode_number(99));
     }),
     (&["transaction_contradictory"], |world, changes| {
         let other = TxnId { start: HlcTimestamp(7), client: ClientId(7) };

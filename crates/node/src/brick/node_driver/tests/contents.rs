@@ -15,7 +15,7 @@ fn refers_to(id: ContentId, size: u64) -> ObjectState<Object> {
     ObjectState::Value(Object::blob_with_content(ContentRef { id, size, generation: 0 }))
 }
 
-fn changed(ops: Vec<ContentOp>) -> ObjectState<Object> {
+fn changed_state(ops: Vec<ContentOp>) -> ObjectState<Object> {
     ObjectState::Changed(ContentPatch { ops }.encode())
 }
 
@@ -35,7 +35,7 @@ impl World {
         let size = self.store.seal_upload(upload).unwrap();
         let rows = self.driver.finish_upload(id, size, self.now).unwrap();
         let is_durable = self.store.commit_rows(rows).is_ok();
-        self.driver.finished_upload(id, is_durable, self.now);
+        self.driver.complete_upload(id, is_durable, self.now);
         self.carry_out();
         id
     }
@@ -162,15 +162,18 @@ fn restart_keeps_what_is_prepared_and_frees_what_is_not() {
 #[test]
 fn part_of_a_blob_changes_in_its_page_and_in_its_content() {
     let mut world = World::new();
-    assert!(!world.is_committed(blob(1), changed(vec![ContentOp::Append { data: "x".into() }])), "there is no blob");
+    assert!(
+        !world.is_committed(blob(1), changed_state(vec![ContentOp::Append { data: "x".into() }])),
+        "there is no blob"
+    );
     assert!(world.is_committed(blob(1), ObjectState::Value(Object::blob("hello".into()))));
-    assert!(world.is_committed(blob(1), changed(vec![ContentOp::Write { offset: 1, data: "a".into() }])));
+    assert!(world.is_committed(blob(1), changed_state(vec![ContentOp::Write { offset: 1, data: "a".into() }])));
     assert_eq!((world.bytes(blob(1)).unwrap(), world.contents()), (b"hallo".to_vec(), (0, 0)));
     let mut expected = b"hallo".to_vec();
     for number in 0..20_u8 {
         let op = ContentOp::Append { data: vec![number; 10].into() };
         op.apply(&mut expected);
-        assert!(world.is_committed(blob(1), changed(vec![op])));
+        assert!(world.is_committed(blob(1), changed_state(vec![op])));
         assert_eq!(world.bytes(blob(1)).unwrap(), expected);
     }
     assert_eq!(world.contents(), (1, 0), "the bytes have moved to a content");
@@ -180,7 +183,7 @@ fn part_of_a_blob_changes_in_its_page_and_in_its_content() {
         ContentOp::Write { offset: 120, data: "end".into() },
     ];
     ops.iter().for_each(|op| op.apply(&mut expected));
-    assert!(world.is_committed(blob(1), changed(ops)));
+    assert!(world.is_committed(blob(1), changed_state(ops)));
     assert_eq!(world.bytes(blob(1)).unwrap(), expected);
     let object = rows::read_object(&world.store, page(1), 1).unwrap().unwrap();
     let content = object.content().unwrap();
@@ -202,7 +205,7 @@ fn blobs_that_one_transaction_changes_get_contents_of_their_own() {
     for slot in [1, 2] {
         assert!(world.is_committed(blob(slot), ObjectState::Value(Object::blob("hello".into()))));
     }
-    let append = |slot: u8| changed(vec![ContentOp::Append { data: vec![slot; 1_000].into() }]);
+    let append = |slot: u8| changed_state(vec![ContentOp::Append { data: vec![slot; 1_000].into() }]);
     let txn = world.begin(Vec::new(), [(blob(1), append(1)), (blob(2), append(2))].into(), true);
     assert!(matches!(world.answer_all_but(txn), Some(Answer::Ended { outcome: Outcome::Committed(_), .. })));
     assert_eq!(world.contents(), (2, 0));

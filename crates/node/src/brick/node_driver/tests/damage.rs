@@ -52,7 +52,7 @@ fn is_served(world: &mut World) -> bool {
     world.commit_part(put(Oid::new(ClassId::NONE, PageId { number: 99, ..page(0) }, 1), Object::blob("else".into())))
 }
 
-fn deferred(world: &World) -> Vec<ErrorKind> {
+fn deferral_kinds(world: &World) -> Vec<ErrorKind> {
     let kind = |message: &Message| if let Message::Deferred { kind, .. } = message { Some(*kind) } else { None };
     world.sent.iter().filter_map(kind).collect()
 }
@@ -84,7 +84,7 @@ fn transaction_that_needs_a_damaged_row_is_refused_and_the_node_goes_on() {
         let check = || {
             let mut world = world_with_damage(std::slice::from_ref(&key));
             assert!(!world.commit_part(part.clone()), "{what}");
-            assert_eq!(deferred(&world), [ErrorKind::Corrupt], "{what}");
+            assert_eq!(deferral_kinds(&world), [ErrorKind::Corrupt], "{what}");
             assert!(world.driver.failure().is_none() && is_served(&mut world), "{what}");
         };
         if bugs.is_empty() { check() } else { assert_noticed(bugs, check) }
@@ -128,7 +128,7 @@ fn lock_of_a_damaged_object_is_refused_once_and_ends_its_transaction() {
             world.ask(lock(1));
             assert_eq!(world.answer_all(), refused);
         }
-        assert_eq!(deferred(&world), [ErrorKind::Corrupt]);
+        assert_eq!(deferral_kinds(&world), [ErrorKind::Corrupt]);
         assert!(world.driver.failure().is_none() && is_served(&mut world));
         world.put(PERSON, 2, 31);
     });
@@ -146,7 +146,7 @@ fn read_from_a_page_whose_version_is_damaged_is_not_current() {
         assert!(matches!(answers[..], [Answer::Checked { verdict: Err(_), .. }]), "{answers:?}");
         let write = put(Oid::new(ClassId::NONE, PageId { number: 98, ..page(0) }, 1), Object::blob("else".into()));
         assert!(!world.commit_part(Part { reads: reads().into(), ..write }));
-        assert_eq!(deferred(&world), [ErrorKind::Corrupt; 2]);
+        assert_eq!(deferral_kinds(&world), [ErrorKind::Corrupt; 2]);
         assert!(world.driver.failure().is_none() && is_served(&mut world));
     });
 }
@@ -169,7 +169,7 @@ fn unique_value_whose_row_is_damaged_is_not_bound_however_often_it_is_tried() {
         assert!(matches!(answers[..], [Answer::Refused { .. }]), "{answers:?}");
         assert!(world.driver.failure().is_none() && is_served(&mut world));
     }
-    assert_eq!(deferred(&world), [ErrorKind::Corrupt]);
+    assert_eq!(deferral_kinds(&world), [ErrorKind::Corrupt]);
 }
 
 /// The row is not valid any more. Returns what it was.
@@ -210,7 +210,7 @@ fn check_outcome_over_damage(what: &str, key: &[u8], is_reopened: bool) {
     let lock = world.next_txn();
     world.ask(Request::Lock { txn: lock, first: lock, oid: oid(PERSON, 2), mode: LockMode::Shared });
     assert_eq!(world.answer_all(), [Answer::Refused { txn: lock, why: Refusal::Aborted }], "{what}");
-    assert_eq!(deferred(&world), [ErrorKind::Corrupt; 2], "{what}");
+    assert_eq!(deferral_kinds(&world), [ErrorKind::Corrupt; 2], "{what}");
     assert!(world.driver.undecidable_write(oid(PERSON, 2)).is_some(), "{what}");
     assert!(world.driver.undecidable_write(oid(PERSON, 4)).is_none(), "{what}");
 

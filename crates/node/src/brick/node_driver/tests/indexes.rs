@@ -8,31 +8,31 @@ fn ranges_come_in_order_either_way_from_a_place_on_filtered_and_counted() {
     for slot in 0..40 {
         world.put(if slot % 2 == 0 { PERSON } else { STUDENT }, slot, i64::from(slot * 7 % 10));
     }
-    let mut expected = world.expected();
+    let mut expected = world.expected_index();
     for limit in [1, 7, 100] {
         assert_eq!(world.ages(BY_AGE, false, limit), expected);
     }
     expected.reverse();
     assert_eq!(world.ages(BY_AGE, true, 3), expected);
-    let within = world.scan(wanted(Some(ages(3, Some(6), true)))).unwrap();
+    let within = world.scan(scan_request(Some(ages(3, Some(6), true)))).unwrap();
     assert_eq!(
         within.found.iter().map(|(_, _, object)| age(object)).collect::<Vec<_>>(),
         [[5; 4], [4; 4], [3; 4]].concat()
     );
-    let students = world.scan(Scan { classes: [STUDENT].into(), ..wanted(Some(ages(3, None, false))) }).unwrap();
+    let students = world.scan(Scan { classes: [STUDENT].into(), ..scan_request(Some(ages(3, None, false))) }).unwrap();
     assert!(students.found.iter().all(|(oid, _, object)| oid.class() == STUDENT && age(object) == 3));
     assert_eq!((students.found.len(), students.examined), (4, 4));
     let operand = Operand::new(Value::Int64(5)).unwrap();
     let filter = Some(Filter::compare(AGE, Comparison::Greater, operand));
-    let filtered = world.scan(Scan { filter, ..wanted(Some(ages(3, Some(8), false))) }).unwrap();
+    let filtered = world.scan(Scan { filter, ..scan_request(Some(ages(3, Some(8), false))) }).unwrap();
     assert_eq!((filtered.count, filtered.examined), (8, 20));
-    let counted = world.scan(Scan { count: true, ..wanted(Some(ages(0, Some(6), false))) }).unwrap();
+    let counted = world.scan(Scan { count: true, ..scan_request(Some(ages(0, Some(6), false))) }).unwrap();
     assert_eq!((counted.count, counted.found.len(), counted.examined), (24, 0, 0));
-    let counted = world.scan(Scan { count: true, ..wanted(None) }).unwrap();
+    let counted = world.scan(Scan { count: true, ..scan_request(None) }).unwrap();
     assert_eq!((counted.count, counted.next), (40, None));
     // Guards come with the first answer only.
     let after = Some(ScanPosition { key: key(3).into(), oid: oid(PERSON, 0) });
-    assert_eq!(world.scan(Scan { after, ..wanted(Some(everything(BY_AGE))) }).unwrap().guards, []);
+    assert_eq!(world.scan(Scan { after, ..scan_request(Some(everything(BY_AGE))) }).unwrap().guards, []);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn answer_of_a_scan_is_limited_by_its_bytes() {
         let answer = world.commit(&[], oid(PERSON, slot), ObjectState::Value(large.clone()));
         assert!(matches!(answer, Answer::Ended { .. }), "{answer:?}");
     }
-    let scanned = world.scan(Scan { limit: 100, ..wanted(None) }).unwrap();
+    let scanned = world.scan(Scan { limit: 100, ..scan_request(None) }).unwrap();
     assert!(scanned.found.len() == 4 && scanned.next.is_some(), "{} objects", scanned.found.len());
 }
 
@@ -53,7 +53,7 @@ fn answer_of_a_scan_is_limited_by_its_bytes() {
 fn index_that_is_not_there_or_not_whole_or_damaged_is_refused_by_name() {
     let mut world = World::with_index();
     let refusal = |world: &World, index| {
-        let error = world.scan(wanted(Some(everything(index)))).unwrap_err();
+        let error = world.scan(scan_request(Some(everything(index)))).unwrap_err();
         (error.kind(), error.message().to_owned())
     };
     let (kind, words) = refusal(&world, 8);
@@ -75,7 +75,7 @@ fn index_that_is_not_there_or_not_whole_or_damaged_is_refused_by_name() {
     world.store.commit_rows(gone).unwrap();
     let (kind, words) = refusal(&world, 8);
     assert!(kind == ErrorKind::Corrupt && words.contains("an entry names an object that does not exist"), "{words}");
-    let error = world.scan(wanted(None)).unwrap_err();
+    let error = world.scan(scan_request(None)).unwrap_err();
     assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("extent of class 1"), "{error}");
 }
 
@@ -84,7 +84,7 @@ fn removed_index_leaves_nothing() {
     let mut world = World::with_index();
     (0..20).for_each(|slot| world.put(PERSON, slot, i64::from(slot)));
     world.set_indexes(&[]);
-    assert_eq!(world.scan(wanted(Some(everything(BY_AGE)))).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(world.scan(scan_request(Some(everything(BY_AGE)))).unwrap_err().kind(), ErrorKind::NotFound);
     let mut world = world.reopen();
     world.settle();
     assert_eq!(world.entries(BY_AGE), []);
@@ -143,7 +143,7 @@ fn index_is_built_at_the_rate_of_its_job_and_not_while_that_is_paused() {
     assert_eq!(enter_for(&mut world, 100), 0);
     world.driver.set_index_paces(&BTreeMap::new(), world.now);
     enter_for(&mut world, 5_000);
-    assert_eq!(world.ages(BY_AGE, false, 1_000), world.expected());
+    assert_eq!(world.ages(BY_AGE, false, 1_000), world.expected_index());
 }
 
 #[test]
@@ -152,9 +152,9 @@ fn index_that_comes_back_before_its_entries_are_removed_is_built_again() {
     (0..20).for_each(|slot| world.put(PERSON, slot, i64::from(slot)));
     world.set_indexes(&[]);
     world.set_indexes(&[by_age(BY_AGE)]);
-    assert_eq!(world.scan(wanted(Some(everything(BY_AGE)))).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(world.scan(scan_request(Some(everything(BY_AGE)))).unwrap_err().kind(), ErrorKind::NotFound);
     world.settle();
-    assert_eq!(world.ages(BY_AGE, false, 10), world.expected());
+    assert_eq!(world.ages(BY_AGE, false, 10), world.expected_index());
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn class_that_is_new_below_an_indexed_one_is_in_the_index() {
     world.settle();
     // The writer knows the class; this logical node does not know it yet.
     world.put(STUDENT, 1, 20);
-    let error = world.scan(wanted(Some(everything(BY_AGE)))).unwrap_err();
+    let error = world.scan(scan_request(Some(everything(BY_AGE)))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     world.set_indexes(&[by_age(BY_AGE)]);
     world.settle();
@@ -187,7 +187,7 @@ fn marks_are_read_as_they_were_written() {
 fn scan_of_an_index_that_was_dropped_conflicts() {
     let is_refused = |range| {
         let mut world = World::with_index();
-        let guards = world.scan(wanted(Some(range))).unwrap().guards;
+        let guards = world.scan(scan_request(Some(range))).unwrap().guards;
         world.set_indexes(&[]);
         world.put(PERSON, 1, 20);
         let answer = world.commit(&guards, oid(ClassId::NONE, 9), ObjectState::Value(Object::blob("x".into())));
@@ -206,7 +206,7 @@ fn scan_of_an_index_that_was_dropped_conflicts() {
 fn prepared_transaction_that_has_scanned_an_index_keeps_its_guards_when_it_is_dropped() {
     let conflicts = || {
         let mut world = World::with_index();
-        let guards = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
+        let guards = world.scan(scan_request(Some(everything(BY_AGE)))).unwrap().guards;
         let blob = |slot| (oid(ClassId::NONE, slot), ObjectState::Value(Object::blob("x".into())));
         world.begin(guards.to_vec(), [blob(8)].into(), false);
         world.answer_all();

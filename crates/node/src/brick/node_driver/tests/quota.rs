@@ -9,13 +9,13 @@ use model::{ContentId, ContentOp, ContentPatch, ContentRef};
 use super::*;
 use crate::brick::quota::{SharedQuota, SpaceQuota};
 
-fn shared(max_bytes: Option<u64>, max_objects: Option<u64>) -> SharedQuota {
+fn shared_quota(max_bytes: Option<u64>, max_objects: Option<u64>) -> SharedQuota {
     Arc::new(Mutex::new(SpaceQuota::new("main", Quota { max_bytes, max_objects }, [NODE].into_iter())))
 }
 
 fn with_quota(max_bytes: Option<u64>, max_objects: Option<u64>) -> World {
     let mut world = World::with_index();
-    world.driver.set_quota(Some(shared(max_bytes, max_objects)));
+    world.driver.set_quota(Some(shared_quota(max_bytes, max_objects)));
     world
 }
 
@@ -48,7 +48,7 @@ fn stage(world: &mut World, size: usize) -> Result<ContentId> {
     let size = world.store.seal_upload(upload).unwrap();
     let rows = world.driver.finish_upload(id, size, world.now).unwrap();
     world.store.commit_rows(rows).unwrap();
-    world.driver.finished_upload(id, true, world.now);
+    world.driver.complete_upload(id, true, world.now);
     Ok(id)
 }
 
@@ -84,7 +84,7 @@ fn commits_beyond_the_objects_of_a_quota_are_refused() {
 fn deletions_work_beyond_a_quota_that_was_set_later() {
     let mut world = with_quota(None, None);
     assert!((1..=3).all(|slot| is_committed(&mut world, blob(slot), bytes(10))));
-    world.driver.set_quota(Some(shared(Some(5), Some(1))));
+    world.driver.set_quota(Some(shared_quota(Some(5), Some(1))));
     assert!(is_committed(&mut world, blob(1), ObjectState::Absent) && is_committed(&mut world, blob(2), bytes(9)));
     assert!(!is_committed(&mut world, blob(2), bytes(10)) && !is_committed(&mut world, blob(1), bytes(0)));
     world.driver.set_quota(None);
@@ -126,7 +126,7 @@ fn prepared_transactions_count_after_a_restart() {
     world.begin(Vec::new(), [(blob(1), bytes(10))].into(), false);
     world.answer_all();
     let mut world = world.reopen();
-    world.driver.set_quota(Some(shared(Some(15), None)));
+    world.driver.set_quota(Some(shared_quota(Some(15), None)));
     assert_eq!(world.driver.pending_usage(), NodeUsage { objects: 0, bytes: 5 });
     assert!(!is_committed(&mut world, blob(2), bytes(6)) && is_committed(&mut world, blob(2), bytes(5)));
     world.decide(true);

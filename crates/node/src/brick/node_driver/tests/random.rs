@@ -76,7 +76,7 @@ fn indexes_follow(mut world: World, steps: Vec<Step>) {
     indexes.push(next);
     world.set_indexes(&list(&indexes));
     world.settle();
-    let expected = world.expected();
+    let expected = world.expected_index();
     let afterwards = world.entries(next);
     for index in indexes {
         assert_eq!(world.ages(index, false, 4), expected);

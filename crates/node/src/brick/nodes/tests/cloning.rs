@@ -85,7 +85,7 @@ async fn a_logical_node_of_a_clone_is_marked_until_it_is_complete_and_served_the
     assert_eq!((second.objects, &second.next), (u64::from(OBJECTS) - first.objects, &None));
     assert_eq!((test.seal(), test.has_object(OBJECTS - 1)), (Some(0), true));
     test.follow_map(true);
-    assert!(test.nodes.served(CLONE).is_some());
+    assert!(test.nodes.served_node(CLONE).is_some());
     assert_eq!(test.step(2, None).unwrap_err().kind(), ErrorKind::Invalid, "it is served");
 }
 

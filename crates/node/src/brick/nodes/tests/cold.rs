@@ -33,7 +33,7 @@ impl ColdTest {
         let mut test = Self { nodes, from, messages, transactions: 0 };
         for page in [COLD, WARM, ELSEWHERE] {
             test.commit(page);
-            test.ended().await;
+            test.next_outcome().await;
         }
         for node in [NODE, OTHER] {
             test.renew(node).await;
@@ -74,7 +74,7 @@ impl ColdTest {
     }
 
     /// The page that arrives next.
-    async fn fetched(&mut self) -> PageId {
+    async fn next_page(&mut self) -> PageId {
         match next(&mut self.messages).await {
             Message::Down { message: Down::Fetched { page, reply: FetchReply::Page(_), .. }, .. } => page,
             other => panic!("{other:?}"),
@@ -82,7 +82,7 @@ impl ColdTest {
     }
 
     /// The transaction whose outcome arrives next.
-    async fn ended(&mut self) -> TxnId {
+    async fn next_outcome(&mut self) -> TxnId {
         match next(&mut self.messages).await {
             Message::Answer { answer: Answer::Ended { txn, outcome: Outcome::Committed(_), .. }, .. } => txn,
             other => panic!("{other:?}"),
@@ -100,9 +100,9 @@ async fn warm_pages_are_sent_while_a_cold_one_is_read() {
     for page in [COLD, WARM, ELSEWHERE] {
         test.fetch(page);
     }
-    assert_eq!((test.fetched().await, test.fetched().await), (WARM, ELSEWHERE));
+    assert_eq!((test.next_page().await, test.next_page().await), (WARM, ELSEWHERE));
     test.resume_disk();
-    assert_eq!(test.fetched().await, COLD);
+    assert_eq!(test.next_page().await, COLD);
 }
 
 #[tokio::test]
@@ -110,9 +110,9 @@ async fn transactions_on_warm_pages_end_while_one_reads_a_cold_page() {
     let mut test = ColdTest::new().await;
     let cold = test.commit(COLD);
     let (warm, elsewhere) = (test.commit(WARM), test.commit(ELSEWHERE));
-    assert_eq!((test.ended().await, test.ended().await), (warm, elsewhere));
+    assert_eq!((test.next_outcome().await, test.next_outcome().await), (warm, elsewhere));
     test.resume_disk();
-    assert_eq!(test.ended().await, cold);
+    assert_eq!(test.next_outcome().await, cold);
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn page_that_is_read_when_its_node_is_no_longer_served_is_not_sent() {
     test.resume_disk();
     test.nodes.cold_reads.simulated.evict(ELSEWHERE);
     test.fetch(ELSEWHERE);
-    assert_eq!(test.fetched().await, ELSEWHERE);
+    assert_eq!(test.next_page().await, ELSEWHERE);
     assert!(test.messages.try_recv().is_err());
 }
 
@@ -240,9 +240,9 @@ async fn thread_reads_by_itself_when_too_many_reads_wait() {
     for number in 1..=fetches {
         test.say(NODE, Up::Fetch { page: COLD, fetch: FetchId(number), have: None });
     }
-    assert_eq!(test.fetched().await, COLD);
+    assert_eq!(test.next_page().await, COLD);
     test.resume_disk();
     for _ in 1..fetches {
-        assert_eq!(test.fetched().await, COLD);
+        assert_eq!(test.next_page().await, COLD);
     }
 }

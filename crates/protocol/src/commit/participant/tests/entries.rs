@@ -36,7 +36,7 @@ fn changes_of_different_keys_do_not_conflict() {
     let second = proposal(&world.ask_forced(prepare(2, put("b"))));
     world.ask_forced(decide(2, Outcome::Committed(second)));
     world.ask_forced(decide(1, Outcome::Committed(first)));
-    assert!(ended(&world.ask_forced(commit(3, put("c")))).1.is_some());
+    assert!(outcome_of(&world.ask_forced(commit(3, put("c")))).1.is_some());
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn changes_of_one_key_conflict_with_each_other_and_with_look_ups() {
         assert!(is_refused(&world.ask_forced(commit(3, reading(entry_guard(&entry("a")))))));
         world.ask_forced(decide(1, Outcome::Committed(proposed)));
         assert!(is_refused(&world.ask_forced(commit(4, reading(entry_guard(&entry("a")))))), "the key has changed");
-        assert!(ended(&world.ask_forced(commit(5, reading(key_guard(oid(1), &entry("b").key))))).1.is_none());
+        assert!(outcome_of(&world.ask_forced(commit(5, reading(key_guard(oid(1), &entry("b").key))))).1.is_none());
     };
     assert_noticed(&[Bug::KeyGuardNotWritten], conflicts);
 }
@@ -62,7 +62,7 @@ fn listings_conflict_with_changes_of_any_key() {
         world.ask_forced(decide(1, Outcome::Committed(proposed)));
         assert!(is_refused(&world.ask_forced(commit(3, reading(collection_guard(oid(1)))))));
         let other = commit(4, reading(collection_guard(oid(3))));
-        assert!(ended(&world.ask_forced(other)).1.is_none(), "another collection has not changed");
+        assert!(outcome_of(&world.ask_forced(other)).1.is_none(), "another collection has not changed");
     };
     assert_noticed(&[Bug::CollectionGuardNotTouched], conflicts);
 }
@@ -88,7 +88,7 @@ fn aborted_changes_of_entries_change_nothing() {
     world.ask_forced(prepare(1, put("a")));
     world.ask_forced(decide(1, Outcome::Aborted));
     assert!(world.log.iter().all(|record| record.change().is_none()) && world.changed.is_empty());
-    assert!(ended(&world.ask_forced(commit(2, reading(entry_guard(&entry("a")))))).1.is_none());
+    assert!(outcome_of(&world.ask_forced(commit(2, reading(entry_guard(&entry("a")))))).1.is_none());
 }
 
 #[test]

@@ -5,15 +5,15 @@ use model::planted_bug::assert_noticed;
 use super::*;
 
 /// A world in which a transaction is committed by a record that is not durable, and its read and written objects.
-fn decided(outcome: Outcome) -> World {
+fn decided_world(outcome: Outcome) -> World {
     let mut world = World::new();
     world.ask_forced(prepare(10, part(&[(1, 0)], &[2])));
     world.ask(Request::Decide { txn: txn(10), outcome });
     world
 }
 
-fn committed() -> World {
-    decided(Outcome::Committed(HlcTimestamp::at(1_010)))
+fn committed_world() -> World {
+    decided_world(Outcome::Committed(HlcTimestamp::at(1_010)))
 }
 
 /// The answers to a request before and after the outcome is durable.
@@ -33,7 +33,7 @@ fn next_transaction_waits_for_the_record() {
     // It replaces what the first one wrote, or has read, or it has read what the first one wrote.
     for next in [part(&[], &[2]), part(&[], &[1]), own_read(2)] {
         for request in [commit(20, next.clone()), prepare(20, next.clone())] {
-            let (before, after) = answers(&mut committed(), request);
+            let (before, after) = answers(&mut committed_world(), request);
             assert_eq!(before, []);
             let is_taken_in = |answer: &Answer| match answer {
                 Answer::Prepared { txn: of, .. } => *of == txn(20),
@@ -55,14 +55,14 @@ fn transaction_that_follows_a_committed_one_is_not_refused() {
 fn check_waits_for_a_committed_writer_of_what_it_read() {
     let reads = own_read(2).reads;
     let check = Request::Check { txn: txn(20), reads, at: HlcTimestamp::at(1_020) };
-    let (before, after) = answers(&mut committed(), check);
+    let (before, after) = answers(&mut committed_world(), check);
     assert_eq!(before, []);
     assert!(after.iter().any(|answer| matches!(answer, Answer::Checked { verdict: Ok(()), .. })), "{after:?}");
 }
 
 #[test]
 fn aborted_transaction_refuses_no_later_one() {
-    let mut world = decided(Outcome::Aborted);
+    let mut world = decided_world(Outcome::Aborted);
     let (before, after) = answers(&mut world, commit(20, part(&[(2, 0)], &[2])));
     assert_eq!(before, []);
     assert!(after.iter().any(|answer| matches!(answer, Answer::Ended { txn: of, .. } if *of == txn(20))), "{after:?}");
@@ -70,7 +70,7 @@ fn aborted_transaction_refuses_no_later_one() {
 
 #[test]
 fn outdated_read_is_refused_at_once() {
-    let mut world = committed();
+    let mut world = committed_world();
     world.ask(commit(20, part(&[(2, 0)], &[3])));
     assert_eq!(world.log.len(), 3, "the refusal is in the log");
     assert!(world.force().take_answers().iter().any(|answer| matches!(answer, Answer::Refused { .. })));
@@ -80,13 +80,13 @@ fn outdated_read_is_refused_at_once() {
 fn undecided_transaction_is_not_waited_for() {
     let mut world = World::new();
     world.ask_forced(prepare(10, part(&[], &[2])));
-    assert!(matches!(refused(&world.ask_forced(commit(20, part(&[], &[2])))), Refusal::Conflict(_)));
-    assert!(matches!(refused(&world.ask_forced(prepare(21, part(&[], &[2])))), Refusal::Conflict(_)));
+    assert!(matches!(refusal_of(&world.ask_forced(commit(20, part(&[], &[2])))), Refusal::Conflict(_)));
+    assert!(matches!(refusal_of(&world.ask_forced(prepare(21, part(&[], &[2])))), Refusal::Conflict(_)));
 }
 
 #[test]
 fn repeated_request_is_postponed_once_and_an_abort_ends_it() {
-    let mut world = committed();
+    let mut world = committed_world();
     for _ in 0..3 {
         world.ask(commit(20, part(&[], &[2])));
     }
@@ -96,7 +96,7 @@ fn repeated_request_is_postponed_once_and_an_abort_ends_it() {
     };
     assert_eq!(ended(&world.force().take_answers()), 1);
 
-    let mut world = committed();
+    let mut world = committed_world();
     world.ask(commit(20, part(&[], &[2])));
     world.ask(Request::Decide { txn: txn(20), outcome: Outcome::Aborted });
     world.force();
@@ -107,7 +107,7 @@ fn repeated_request_is_postponed_once_and_an_abort_ends_it() {
 
 #[test]
 fn request_is_postponed_once() {
-    let mut world = committed();
+    let mut world = committed_world();
     for ms in 20..24 {
         world.ask(commit(ms, part(&[], &[2])));
     }
@@ -122,7 +122,7 @@ fn request_is_postponed_once() {
 
 #[test]
 fn repeated_request_is_answered_to_its_last_sender() {
-    let mut world = committed();
+    let mut world = committed_world();
     let request = || commit(20, part(&[], &[2]));
     world.ask(request());
     world.participant.handle("other", request(), HlcTimestamp::ZERO, world.now_ms, &world.stored).unwrap();

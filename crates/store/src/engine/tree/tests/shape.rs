@@ -67,7 +67,7 @@ impl Gaps {
         let mut batch = Vec::new();
         for _ in 0..world.random.random_range(1..5) {
             match world.random.random_range(0..10) {
-                0..3 => scattered(world, &mut batch),
+                0..3 => add_scattered(world, &mut batch),
                 3..6 => self.remove(world, &mut batch),
                 6..9 => self.fill(world, &mut batch),
                 _ => dense(world, &mut batch),
@@ -113,7 +113,7 @@ fn random_len(world: &mut World) -> usize {
     }
 }
 
-fn scattered(world: &mut World, batch: &mut Vec<(Key, Option<Bytes>)>) {
+fn add_scattered(world: &mut World, batch: &mut Vec<(Key, Option<Bytes>)>) {
     for _ in 0..world.random.random_range(1..80) {
         let number = world.random.random_range(0..KEYS);
         let is_put = world.random.random_bool(0.6);
