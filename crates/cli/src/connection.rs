@@ -28,6 +28,9 @@ const DEFAULT_URL: &str = "mortar://127.0.0.1:6678/main";
 /// The name of this program for servers.
 const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
 
+/// How long a command waits at its end until its servers know that it has gone.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// The context of a command that uses a server: its output and its connection options.
 pub(crate) struct CommandContext {
     /// Where results go.
@@ -187,10 +190,15 @@ impl CommandContext {
     /// Closes the clients of the command, so that their servers know at once what they leave.
     pub(crate) async fn close_clients(&self) {
         let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
-        for client in clients {
-            // Only a store in this process can fail to close.
-            let _ = client.shutdown().await;
-        }
+        clients.iter().for_each(Client::close);
+        let shut_down = async {
+            for client in clients {
+                // Only a store in this process can fail to close.
+                let _ = client.shutdown().await;
+            }
+        };
+        // Servers that hang are not waited for.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, shut_down).await;
     }
 
     /// The URLs of all named servers: a cluster may have several peer servers.

@@ -348,7 +348,7 @@ impl Client {
         Rows::ask(&self.core, query, QueryOptions { explain: true, ..QueryOptions::default() }, None).await
     }
 
-    /// Closes the client, and waits until its server knows. If it was opened by `Client::open`, the servers in this process end, and the directory can be opened again
+    /// Closes the client, and waits for at most 100 ms until its server knows. If it was opened by `Client::open`, the servers in this process end, and the directory can be opened again
     /// when this returns.
     ///
     /// # Errors

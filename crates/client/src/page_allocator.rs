@@ -135,7 +135,8 @@ impl PageAllocator {
         let mut numbers = range.first..range.end();
         if range.slot > 0 {
             numbers.start += 1;
-            let bytes = PAGE_BYTES.saturating_sub(range.room as usize);
+            // It is not empty, whatever room the earlier client has said that it has.
+            let bytes = PAGE_BYTES.saturating_sub(range.room as usize).max(1);
             let page = PageId { space, node, number: range.first };
             self.open.entry(node).or_default().push(OpenPage { page, slot: range.slot, bytes });
         }

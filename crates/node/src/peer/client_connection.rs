@@ -19,7 +19,7 @@ use wire::proto::schema::{RemoveClass, describe};
 use super::cache::CachedObject;
 use super::driver::ClientMessage;
 use super::groups::Registration;
-use super::page_pool::Reservations;
+use super::page_pool::{MAX_RETURNED, Reservations};
 use super::peer_client::PeerClient;
 use super::query::Queries;
 use super::requests::{self, Access, Form, Handler, Row, Target, check_object};
@@ -133,6 +133,9 @@ impl ClientConnection {
     /// Keeps pages that the client returns for others, if they were reserved on this connection.
     fn return_pages(&self, returned: proto::ReturnPages, reply: Responder<'_>) {
         let node = Target::Node { space: returned.space, node: returned.node }.node(&self.state);
+        if returned.ranges.len() > MAX_RETURNED {
+            return reply.refuse(&violation_error());
+        }
         let ranges = returned.ranges.into_iter().map(ReservedPages::try_from).collect::<Result<Vec<_>>>();
         let (Ok(node), Ok(ranges)) = (node, ranges) else { return reply.refuse(&violation_error()) };
         let (pool, space) = (&self.thread.server.role.page_pool, self.state.space().id);

@@ -13,8 +13,12 @@ use wire::cluster::ReservedPages;
 
 use super::plant::{Bug, planted};
 
-/// Ranges that are kept for each logical node.
-const MAX_POOLED: usize = 64;
+/// Pages with objects that are kept for each logical node.
+const MAX_BEGUN: usize = 64;
+/// Ranges of empty pages that are kept for each logical node. Others cost nothing but their numbers.
+const MAX_EMPTY: usize = 8;
+/// Ranges that a client returns at a time, at most.
+pub(super) const MAX_RETURNED: usize = 64;
 /// Ranges of a connection that are known. Pages of earlier ones cannot be returned.
 const MAX_RESERVATIONS: usize = 64;
 
@@ -44,14 +48,18 @@ impl PagePool {
         Some(taken)
     }
 
-    /// Adds pages that nobody uses. Of too many ranges, the one whose first page is the fullest is dropped.
+    /// Adds pages that nobody uses. Of too many pages with objects the fullest one is dropped, of too many ranges of empty pages the
+    /// shortest.
     pub(super) fn add(&self, space: SpaceId, node: NodeId, range: ReservedPages) {
         let mut pool = self.lock();
         let ranges = pool.entry((space, node)).or_default();
         ranges.push(range);
-        if ranges.len() > MAX_POOLED && !planted(Bug::ReturnedPagesUnbounded) {
-            ranges.sort_unstable_by_key(|range| std::cmp::Reverse((range.slot == 0, range.room)));
-            ranges.truncate(MAX_POOLED);
+        let is_empty = range.slot == 0;
+        let alike = ranges.iter().enumerate().filter(|(_, other)| (other.slot == 0) == is_empty);
+        let most = if is_empty { MAX_EMPTY } else { MAX_BEGUN };
+        if alike.clone().count() > most && !planted(Bug::ReturnedPagesUnbounded) {
+            let least = alike.min_by_key(|(_, other)| (other.room, other.pages)).map(|(at, _)| at);
+            least.into_iter().for_each(|at| _ = ranges.swap_remove(at));
         }
     }
 
@@ -104,6 +112,8 @@ impl Reservations {
                 let pages = (range.end() - returned.end()) as u32;
                 reserved.push_back((node, ReservedPages::empty(returned.end(), pages)));
             }
+            let surplus = reserved.len().saturating_sub(MAX_RESERVATIONS);
+            drop(reserved.drain(..surplus));
         }
         true
     }
@@ -147,14 +157,32 @@ mod tests {
 
     fn pool_is_bounded_and_keeps_the_pages_with_most_room() {
         let pool = PagePool::default();
-        pool.add(SPACE, NODE, range(0, 256, 0, 0));
-        for page in 1_000..1_000 + MAX_POOLED as u64 {
-            pool.add(SPACE, NODE, range(page, 1, 1, page as u32));
+        for number in 0..=MAX_EMPTY as u64 {
+            pool.add(SPACE, NODE, range(1_000 * number, 100 + number as u32, 0, 0));
         }
-        assert_eq!(pool.lock()[&(SPACE, NODE)].len(), MAX_POOLED);
-        assert_eq!(pool.take(SPACE, NODE, 256, 1), Some(range(1_001, 1, 1, 1_001)), "the fullest one was dropped");
+        for number in 0..=MAX_BEGUN as u64 {
+            pool.add(SPACE, NODE, range(100_000 + number, 1, 1, 100 + number as u32));
+        }
+        assert_eq!(pool.lock()[&(SPACE, NODE)].len(), MAX_BEGUN + MAX_EMPTY);
+        assert_eq!(pool.take(SPACE, NODE, 256, 1), Some(range(100_001, 1, 1, 101)), "the fullest one was dropped");
+        assert!(pool.lock()[&(SPACE, NODE)].iter().all(|range| range.first != 0), "and the shortest range");
         pool.retain_spaces(|space| space != SPACE);
         assert_eq!(pool.take(SPACE, NODE, 256, 1), None, "the space was removed");
+    }
+
+    /// Clients that overlap have all begun pages of their own. Those that come one after the other later share one again.
+    #[test]
+    fn pages_are_shared_again_after_many_clients_at_once() {
+        let pool = PagePool::default();
+        for number in 0..2 * MAX_BEGUN as u64 {
+            pool.add(SPACE, NODE, range(1_000 * number, 1, 5, 300));
+            pool.add(SPACE, NODE, range(1_000 * number + 1, 255, 0, 0));
+        }
+        let first = pool.take(SPACE, NODE, 256, 4_000).unwrap();
+        assert_eq!(first.slot, 0);
+        pool.add(SPACE, NODE, range(first.first, 1, 1, 4_000));
+        pool.add(SPACE, NODE, ReservedPages::empty(first.first + 1, first.pages - 1));
+        assert_eq!(pool.take(SPACE, NODE, 256, 4_000), Some(range(first.first, 1, 1, 4_000)));
     }
 
     fn only_reserved_pages_are_returned_and_each_once() {
@@ -188,5 +216,8 @@ mod tests {
         assert_eq!(reservations.lock().len(), MAX_RESERVATIONS);
         assert!(!reservations.remove(NODE, range(0, 10, 0, 0)), "the oldest one");
         assert!(reservations.remove(NODE, range(10, 10, 0, 0)));
+        reservations.add(NODE, range(10_000, 4_000, 0, 0));
+        (0..2_000).for_each(|n| _ = reservations.remove(NODE, range(10_000 + 2 * n, 1, 0, 0)));
+        assert_eq!(reservations.lock().len(), MAX_RESERVATIONS, "also if every second page is returned");
     }
 }
