@@ -151,10 +151,10 @@ public final class MortarStoreManager extends AbstractStoreManager
         }
         options.snapshots(Boolean.parseBoolean(text(SNAPSHOT)));
         if (text(CACHE_BYTES) != null) {
-            options.cacheBytes(number(CACHE_BYTES));
+            options.cacheBytes(number(CACHE_BYTES, 1, Long.MAX_VALUE));
         }
         // One limit is for all calls.
-        int limit = Math.max(
+        long limit = Math.max(
                 milliseconds(PropertyNames.PROPERTY_DATASTORE_READ_TIMEOUT),
                 milliseconds(PropertyNames.PROPERTY_DATASTORE_WRITE_TIMEOUT));
         if (limit > 0) {
@@ -178,17 +178,22 @@ public final class MortarStoreManager extends AbstractStoreManager
         return value == null ? null : value.toString();
     }
 
-    private long number(String property) {
+    private long number(String property, long least, long greatest) {
+        String text = text(property);
         try {
-            return Long.parseLong(text(property));
-        } catch (NumberFormatException error) {
-            throw new NucleusUserException(
-                    "the property " + property + " is " + text(property) + ", which is not a number", error);
+            long number = Long.parseLong(text);
+            if (number >= least && number <= greatest) {
+                return number;
+            }
+        } catch (NumberFormatException notANumber) {
+            // It is refused with those out of the range.
         }
+        throw new NucleusUserException("the property " + property + " is " + text + ", which is not a number from "
+                + least + " to " + greatest);
     }
 
-    private int milliseconds(String property) {
-        return text(property) == null ? 0 : Math.toIntExact(number(property));
+    private long milliseconds(String property) {
+        return text(property) == null ? 0 : number(property, 0, Integer.MAX_VALUE);
     }
 
     /** Whether the transactions of a context read a group snapshot. */
@@ -276,6 +281,9 @@ public final class MortarStoreManager extends AbstractStoreManager
         }
         IdentityOfClass key = new IdentityOfClass(id.getClass(), name);
         if (!checkedIdentities.contains(key) || !storeDataMgr.managesClass(name)) {
+            if (getMetaDataManager().getMetaDataForClass(name, loaders) == null) {
+                throw notPersistent("the identity " + id, name);
+            }
             name = super.manageClassForIdentity(id, loaders);
             checkedIdentities.add(key);
         }
@@ -343,10 +351,14 @@ public final class MortarStoreManager extends AbstractStoreManager
     public ClassMapping mapping(Oid oid, ClassLoaderResolver loaders) {
         ClassMapping mapping = mapping(oid.classNumber(), loaders);
         if (mapping == null) {
-            throw new NucleusUserException("the object " + oid + " is of class " + schema.className(oid.classNumber())
-                    + ", which is not a persistent Java class");
+            throw notPersistent("the object " + oid, schema.className(oid.classNumber()));
         }
         return mapping;
+    }
+
+    private static NucleusUserException notPersistent(String what, String className) {
+        return new NucleusUserException(what + " is of class " + className
+                + ", which is not a persistent Java class: is it on the class path, and enhanced?");
     }
 
     /** The mapping of the class with a number; null if it is not a persistent Java class. */

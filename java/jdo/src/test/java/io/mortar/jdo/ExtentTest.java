@@ -3,12 +3,15 @@ package io.mortar.jdo;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.Client;
 import io.mortar.Rows;
 import io.mortar.jdo.model.Address;
 import io.mortar.jdo.model.Node;
 import io.mortar.jdo.model.Person;
+import java.lang.ref.Reference;
+import java.lang.ref.WeakReference;
 import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
@@ -53,6 +56,35 @@ class ExtentTest {
             extent.closeAll();
             assertFalse(iterator.hasNext());
             assertThrows(NoSuchElementException.class, iterator::next);
+        });
+    }
+
+    @Test
+    void one_iterator_is_closed_without_the_others() {
+        store.run(manager -> {
+            manager.makePersistent(new Node(1, null));
+            Extent<Node> extent = manager.getExtent(Node.class, true);
+            Iterator<Node> first = extent.iterator();
+            Iterator<Node> second = extent.iterator();
+            extent.close(first);
+            assertFalse(first.hasNext());
+            assertTrue(second.hasNext());
+            extent.closeAll();
+            assertFalse(second.hasNext());
+        });
+    }
+
+    @Test
+    void an_extent_does_not_keep_an_iterator_that_the_program_has_forgotten() {
+        store.run(manager -> {
+            manager.makePersistent(new Node(1, null));
+            Extent<Node> extent = manager.getExtent(Node.class, true);
+            Reference<Iterator<Node>> forgotten = new WeakReference<>(extent.iterator());
+            for (int i = 0; i < 100 && !forgotten.refersTo(null); i++) {
+                System.gc();
+            }
+            assertTrue(forgotten.refersTo(null));
+            extent.closeAll();
         });
     }
 

@@ -137,6 +137,8 @@ class JpqlTest {
                 // Collections behind a reference that is null.
                 "SELECT a.title FROM Album a WHERE a.artist.genres IS EMPTY => ",
                 "SELECT a.title FROM Album a WHERE a.artist.genres IS NOT EMPTY ORDER BY a.title => Agharta Blue Brew",
+                "SELECT a.title FROM Album a WHERE a.artist.version + 1 IS NULL => ",
+                "SELECT a.title FROM Album a WHERE -a.artist.version IS NULL => ",
                 "SELECT a.title FROM Album a WHERE SIZE(a.artist.genres) = 0 => ",
                 "SELECT a.title FROM Album a WHERE 'rock' NOT MEMBER OF a.artist.genres ORDER BY a.title => Agharta Blue Brew",
                 "SELECT a.title FROM Album a WHERE a.label.country NOT MEMBER OF a.artist.genres => Blue",
@@ -195,6 +197,10 @@ class JpqlTest {
                 // Classes.
                 "SELECT m.code FROM Medium m WHERE TYPE(m) IN (Tape, Vinyl) AND m.price > 4 ORDER BY m.code => t1 v1",
                 "SELECT m.code FROM Medium m WHERE TYPE(m) NOT IN (Tape) => v1",
+                // The class of null is unknown.
+                "SELECT a.title FROM Album a WHERE TYPE(a.artist) <> Album ORDER BY a.title => Agharta Blue Brew",
+                "SELECT a.title FROM Album a WHERE NOT (TYPE(a.artist) = Album) ORDER BY a.title => Agharta Blue Brew",
+                "SELECT a.title FROM Album a WHERE TYPE(a.artist) NOT IN (Album) ORDER BY a.title => Agharta Blue Brew",
                 "SELECT m.code FROM Medium m WHERE TREAT(m AS Tape).minutes > 60 => t1",
                 "SELECT m.code FROM Medium m WHERE TREAT(m AS Tape).length > io.mortar.jdo.entities.Tape$Length.SHORT => t1",
                 "SELECT m.code FROM Medium m WHERE TYPE(m) = Tape ORDER BY TREAT(m AS Tape).length => t2 t1",
@@ -246,6 +252,8 @@ class JpqlTest {
                 "SELECT a.title FROM Album a WHERE NOT (SUBSTRING(a.artist.name, 1, 1) = 'X') ORDER BY a.title => Agharta Blue Brew",
                 "SELECT a.title FROM Album a WHERE a.label.country <> 'DE' AND SUBSTRING(a.title, 1, 1) <> 'x' => Blue",
                 "SELECT a.title FROM Album a WHERE a.artist.albums IS EMPTY => ",
+                // A path is an inner join, also of a reference that an outer join follows.
+                "SELECT a.title FROM Album a LEFT JOIN a.artist r WHERE a.artist.version IS NULL => ",
                 "SELECT a.title FROM Album a WHERE a.artist.genres IS EMPTY AND SUBSTRING(a.title, 1, 1) <> 'x' => ",
                 "SELECT a.title FROM Album a WHERE a.label.country NOT MEMBER OF a.artist.genres AND SUBSTRING(a.title, 1, 1) <> 'x' => Blue",
                 // A subquery stands for its one value.

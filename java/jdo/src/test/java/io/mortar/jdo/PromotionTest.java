@@ -80,9 +80,9 @@ class PromotionTest {
     @Test
     void a_sum_that_does_not_fit_is_refused() {
         STORE.run(manager -> {
-            for (String inMemory : List.of("false", "true")) {
+            for (boolean inMemory : new boolean[] {false, true}) {
                 Query<?> sum = manager.newQuery("select sum(aLong) from io.mortar.jdo.model.AllTypes where aLong > 0");
-                sum.addExtension("datanucleus.query.evaluateInMemory", inMemory);
+                Queries.evaluatedInMemory(sum, inMemory);
                 String message = assertThrows(JDOException.class, sum::execute).getMessage();
                 assertTrue(message.contains("does not fit"), message);
             }

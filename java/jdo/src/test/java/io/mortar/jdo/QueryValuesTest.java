@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import io.mortar.jdo.model.AllTypes;
 import java.math.BigDecimal;
+import java.math.BigInteger;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
@@ -34,6 +35,7 @@ class QueryValuesTest {
                 types.boxedChar = letter;
                 types.anInt = letter;
                 types.aByte = (byte) (letter - 'A');
+                types.integer = BigInteger.valueOf(letter);
                 types.color = AllTypes.Color.values()[letter - 'A'];
                 types.ordinal = types.color;
                 types.aFloat = letter == 'B' ? 0.5f : 0.1f;
@@ -72,8 +74,8 @@ class QueryValuesTest {
                 "aChar == 66.5 => => memory",
                 "aChar < 1000000 => ABC => memory",
                 "strings.contains('A') => A => store",
-                "strings.contains(null) => B => memory",
-                "!strings.contains(null) => AC => memory",
+                "strings.contains(null) => B => store",
+                "!strings.contains(null) => AC => store",
                 "anInt == 'C' => C => store",
                 "anInt > 'A' => BC => store",
                 "anInt + 1 == 'C' => B => store",
@@ -94,10 +96,7 @@ class QueryValuesTest {
             })
     void characters_are_numbers_and_constants_of_enumerations_have_names(String filter, String expected, String where) {
         STORE.run(manager -> {
-            Query<AllTypes> query = manager.newQuery(AllTypes.class, filter);
-            assertEquals(
-                    expected == null ? "" : expected, letters(query.execute()), () -> "" + Queries.nativeQuery(query));
-            assertEquals(where, Queries.inMemory(query).isEmpty() ? "store" : "memory");
+            Queries.check(manager.newQuery(AllTypes.class, filter), expected, QueryValuesTest::letters, where);
         });
     }
 
@@ -124,15 +123,25 @@ class QueryValuesTest {
                 // A pattern has line breaks like other characters.
                 "select anInt where text.matches('a.*b') order by anInt => [Integer 65, Integer 66]",
                 "select anInt where !text.matches('a.*') => []",
+                // What an optional value and a value that is stored as a text have of texts.
+                "select anInt where optionalText.startsWith('a') => [Integer 66]",
+                "select anInt where !optionalText.matches('a.*') => [Integer 65]",
+                "select anInt where color.endsWith('E') => [Integer 67]",
+                "select color.toLowerCase() order by anInt => [String red, String green, String blue]",
+                "select anInt where aChar.toLowerCase() == 'b' => [Integer 66]",
+                "select integer + 1, -integer, -anInt where anInt == 65 => [[BigInteger 66, BigInteger -65, Long -65]]",
+                "select -boxedDouble order by anInt => [Double -0.0, Double 0.0, null]",
             })
     void a_result_is_the_same_in_the_store_and_in_memory(String text, String expected) {
         STORE.run(manager -> {
             for (boolean inMemory : new boolean[] {false, true}) {
                 Query<?> query = manager.newQuery(
                         text.replaceFirst("(?= where| group| order|$)", " from io.mortar.jdo.model.AllTypes"));
-                query.addExtension("datanucleus.query.evaluateInMemory", "" + inMemory);
-                assertEquals(expected, typed(query.execute()), () -> "" + Queries.nativeQuery(query));
-                assertEquals(inMemory, !Queries.inMemory(query).isEmpty());
+                Queries.check(
+                        Queries.evaluatedInMemory(query, inMemory),
+                        expected,
+                        QueryValuesTest::typed,
+                        inMemory ? "memory" : "store");
             }
         });
     }

@@ -126,6 +126,27 @@ class RefusedQueriesTest {
         assertThrows(JDOUserException.class, () -> compile(text));
     }
 
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "select from io.mortar.jdo.model.Person where boss < boss",
+                "select sum(ordinal) from io.mortar.jdo.model.AllTypes",
+                "select from io.mortar.jdo.model.AllTypes where ordinal * 2 == 2",
+            })
+    void an_operation_that_java_does_not_have_is_refused(String text) {
+        STORE.run(manager -> {
+            Person ann = new Person("Ann", 50);
+            ann.setBoss(ann);
+            AllTypes types = new AllTypes();
+            types.ordinal = AllTypes.Color.GREEN;
+            manager.makePersistentAll(ann, types);
+            assertThrows(JDOUserException.class, () -> manager.newQuery(text).execute());
+            manager.currentTransaction().setRollbackOnly();
+            manager.currentTransaction().rollback();
+            manager.currentTransaction().begin();
+        });
+    }
+
     @Test
     void null_is_no_value_of_a_primitive_parameter() {
         STORE.run(manager -> {

@@ -25,6 +25,7 @@ import java.util.Properties;
 import java.util.Set;
 import javax.jdo.JDOException;
 import org.datanucleus.exceptions.NucleusException;
+import org.datanucleus.identity.DatastoreIdImpl;
 import org.junit.jupiter.api.Test;
 
 /** The classes and indexes that the persistent classes need. */
@@ -119,6 +120,45 @@ class SchemaTest {
                 assertThrows(
                         JDOException.class,
                         () -> store.run(manager -> manager.makePersistent(new Account(1, "B", BigDecimal.ONE, null))));
+            }
+        }
+    }
+
+    @Test
+    void a_class_that_the_space_does_not_have_is_named_by_its_number() {
+        try (Store store = Store.inMemory()) {
+            create(store, Person.class);
+            NucleusException missing = assertThrows(
+                    NucleusException.class, () -> store.storeManager().schema().className(77));
+            String space = "the space " + store.client().space() + " has no class with the number 77";
+            assertTrue(missing.getMessage().contains(space), missing.getMessage());
+            assertTrue(missing.getMessage().contains("another space"), missing.getMessage());
+        }
+    }
+
+    @Test
+    void classes_that_cannot_be_read_are_an_error_of_the_store() {
+        Store store = Store.inMemory();
+        MortarStoreManager manager = store.storeManager();
+        create(store, Person.class);
+        store.close();
+        NucleusException closed =
+                assertThrows(NucleusException.class, () -> manager.schema().className(77));
+        assertTrue(closed.getMessage().contains("the classes of the space"), closed.getMessage());
+    }
+
+    @Test
+    void an_identity_of_a_class_that_is_not_persistent_is_refused() {
+        try (Store store = Store.inMemory()) {
+            Client client = store.client();
+            client.define(ClassDefinition.builder("Thing").build());
+            for (String name : List.of("Thing", "java.lang.String")) {
+                String id = "1.2.8.0.1[OID]" + name;
+                JDOException refused = assertThrows(
+                        JDOException.class, () -> store.run(manager -> manager.getObjectById(new DatastoreIdImpl(id))));
+                assertTrue(refused.getMessage().contains(name), refused.getMessage());
+                assertTrue(
+                        refused.getMessage().contains("is it on the class path, and enhanced?"), refused.getMessage());
             }
         }
     }

@@ -14,12 +14,15 @@ import io.mortar.jdo.model.Person;
 import java.math.BigDecimal;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.UUID;
 import javax.jdo.JDOException;
 import javax.jdo.PersistenceManager;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 /** Connection URLs, several factories on one store, and classes that grow. */
 class StoreLocationTest {
@@ -38,12 +41,18 @@ class StoreLocationTest {
         }
     }
 
-    @Test
-    void a_property_that_is_not_a_number_is_named() {
-        Map<String, Object> properties = Map.of("mortar.cacheBytes", "64m");
-        JDOException error =
-                assertThrows(JDOException.class, () -> Store.with(properties).manager());
-        assertTrue(error.toString().contains("mortar.cachebytes is 64m"), error::toString);
+    @ParameterizedTest
+    @CsvSource({
+        "mortar.cacheBytes, 64m, mortar.cachebytes is 64m, 1 to 9223372036854775807",
+        "mortar.cacheBytes, 0, mortar.cachebytes is 0, 1 to 9223372036854775807",
+        "javax.jdo.option.DatastoreReadTimeoutMillis, -1, datanucleus.datastorereadtimeout is -1, 0 to 2147483647",
+        "javax.jdo.option.DatastoreWriteTimeoutMillis, -1, datanucleus.datastorewritetimeout is -1, 0 to 2147483647",
+    })
+    void a_property_that_is_out_of_its_range_is_named(String name, String value, String named, String range) {
+        JDOException error = assertThrows(
+                JDOException.class, () -> Store.with(Map.of(name, value)).manager());
+        assertTrue(error.toString().toLowerCase(Locale.ROOT).contains(named), error::toString);
+        assertTrue(error.toString().contains(range), error::toString);
     }
 
     @Test

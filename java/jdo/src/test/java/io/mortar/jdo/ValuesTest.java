@@ -2,6 +2,7 @@ package io.mortar.jdo;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 
 import io.mortar.jdo.model.AllTypes;
@@ -18,6 +19,7 @@ import java.time.LocalTime;
 import java.time.Period;
 import java.time.ZoneId;
 import java.time.ZonedDateTime;
+import java.util.Arrays;
 import java.util.Calendar;
 import java.util.Currency;
 import java.util.Date;
@@ -29,7 +31,9 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.TimeZone;
 import java.util.UUID;
+import javax.jdo.JDOHelper;
 import javax.jdo.PersistenceManager;
+import javax.jdo.Query;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.Test;
 
@@ -92,6 +96,37 @@ class ValuesTest {
         all.optionalNumber = Optional.of(7);
         all.point = new AllTypes.Point(1, 2);
         return all;
+    }
+
+    @Test
+    void a_value_of_a_result_is_a_copy() {
+        AllTypes all = new AllTypes();
+        all.text = "copied";
+        all.date = new Date(1_000);
+        all.calendar = new GregorianCalendar(2026, 6, 1);
+        all.bytes = new byte[] {1};
+        Object id = STORE.call(manager -> manager.getObjectId(manager.makePersistent(all)));
+        STORE.run(manager -> {
+            AllTypes found = (AllTypes) manager.getObjectById(id);
+            for (boolean inMemory : new boolean[] {false, true}) {
+                Query<?> query = manager.newQuery("select date, calendar, bytes, max(date)"
+                        + " from io.mortar.jdo.model.AllTypes where text == 'copied' group by date, calendar, bytes");
+                Queries.evaluatedInMemory(query, inMemory);
+                Object[] row = (Object[]) ((List<?>) query.execute()).get(0);
+                assertEquals(
+                        List.of(Date.class, GregorianCalendar.class, byte[].class, Date.class),
+                        Arrays.stream(row).map(Object::getClass).toList());
+                ((Date) row[0]).setTime(0);
+                ((GregorianCalendar) row[1]).clear();
+                ((byte[]) row[2])[0] = 9;
+                assertFalse(JDOHelper.isDirty(found));
+            }
+            assertEquals(
+                    List.of(),
+                    manager.newQuery("select from io.mortar.jdo.model.AllTypes where text == 'copied' && bytes != :b")
+                            .execute(new byte[] {1}));
+            manager.deletePersistent(found);
+        });
     }
 
     @Test

@@ -51,6 +51,11 @@ public final class ContainerMapping extends ColumnMapping {
         return element;
     }
 
+    /** Whether null may be an element. A collection of objects leaves null out, as objects that no longer exist. */
+    public boolean mayHaveNull() {
+        return !element.isReference() || member().getType().isArray();
+    }
+
     @Override
     Object read(RecordReader from) {
         Object stored = from.get(column());
@@ -62,7 +67,7 @@ public final class ContainerMapping extends ColumnMapping {
         }
         List<Object> elements = element.decode(from, stored == null ? List.of() : (Collection<?>) stored);
         if (element.isReference()) {
-            if (!member().getType().isArray()) {
+            if (!mayHaveNull()) {
                 elements.removeIf(Objects::isNull);
             }
             Containers.sort(from.context(), member(), elements);

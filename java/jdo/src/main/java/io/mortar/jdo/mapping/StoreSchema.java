@@ -92,11 +92,17 @@ public final class StoreSchema {
     public String className(int number) {
         String name = classNames.get(number);
         if (name == null) {
-            rememberNames(client.schema());
+            try {
+                rememberNames(client.schema());
+            } catch (MortarException error) {
+                throw new NucleusDataStoreException(
+                        "the classes of the space " + client.space() + " cannot be read: " + error.getMessage(), error);
+            }
             name = classNames.get(number);
         }
         if (name == null) {
-            throw new NucleusDataStoreException("the space has no class with the number " + number);
+            throw new NucleusDataStoreException("the space " + client.space() + " has no class with the number "
+                    + number + ", which an identifier contains: is it of another space, or was its class removed?");
         }
         return name;
     }

@@ -21,6 +21,9 @@ public record ValueCodec(
     /** The Java form of a character. */
     static final Function<Object, Object> CHARACTER = stored -> ((String) stored).charAt(0);
 
+    /** Strings. */
+    public static final ValueCodec TEXT = of(FieldType.STRING, v -> v, v -> v);
+
     static ValueCodec of(FieldType type, Function<Object, Object> toStored, Function<Object, Object> toJava) {
         return new ValueCodec(type, true, toStored, toJava, null);
     }
@@ -31,6 +34,19 @@ public record ValueCodec(
 
     ValueCodec withZero(Object stored) {
         return new ValueCodec(type, keepsOrder, toStored, toJava, stored);
+    }
+
+    /** Whether the stored values are numbers. */
+    public boolean isNumeric() {
+        return switch (type.kind()) {
+            case INT64, FLOAT64, DECIMAL -> true;
+            default -> false;
+        };
+    }
+
+    /** Whether the Java values are numbers; constants of an enumeration that are stored as their ordinals are not. */
+    public boolean isNumber() {
+        return keepsOrder && isNumeric() && decode(0L) instanceof Number;
     }
 
     /** Whether the Java values are characters, which are also numbers. */

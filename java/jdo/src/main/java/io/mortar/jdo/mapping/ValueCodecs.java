@@ -49,7 +49,7 @@ final class ValueCodecs {
         add(float.class, Float.class, floating(Number::floatValue), 0.0);
         add(double.class, Double.class, floating(Number::doubleValue), 0.0);
         add(char.class, Character.class, ValueCodec.of(FieldType.STRING, String::valueOf, ValueCodec.CHARACTER), "\0");
-        BASIC.put(String.class, ValueCodec.of(FieldType.STRING, v -> v, v -> v));
+        BASIC.put(String.class, ValueCodec.TEXT);
         BASIC.put(
                 StringBuilder.class,
                 ValueCodec.of(FieldType.STRING, Object::toString, v -> new StringBuilder((String) v)));

@@ -16,7 +16,9 @@ final class Arithmetic {
 
     /** The value with the other sign. */
     static Object negative(Object value, Expression expression) {
-        return calculate(0L, Expression.OP_SUB, value, expression);
+        return value instanceof Number number && Values.isFloating(number)
+                ? (Object) (-number.doubleValue())
+                : calculate(0L, Expression.OP_SUB, value, expression);
     }
 
     /** The value without its sign. */

@@ -1,7 +1,6 @@
 package io.mortar.jdo.query;
 
 import io.mortar.FieldType;
-import io.mortar.jdo.mapping.ContainerMapping;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
@@ -43,7 +42,7 @@ final class Conditions {
     private static final Map<String, String> MIRRORED =
             Map.of("==", "==", "!=", "!=", "<", ">", "<=", ">=", ">", "<", ">=", "<=");
     private static final String ALWAYS = "1 == 1";
-    private static final String NEVER = "1 == 2";
+    static final String NEVER = "1 == 2";
 
     private final Operands operands;
     private final QueryCompilation compilation;
@@ -184,7 +183,7 @@ final class Conditions {
         if (collection.isConstant()) {
             throw new Untranslatable("the variable " + variable + " is an element of a parameter");
         }
-        if (!collection.isListOrSet()) {
+        if (!(collection instanceof Term.Container container) || container.isMap()) {
             throw new Untranslatable("the elements of the collection are found by their references to its owner");
         }
         List<Expression> others = new ArrayList<>(parts);
@@ -202,17 +201,18 @@ final class Conditions {
             texts.add(and(outside));
         }
         String name = "v" + ++variables + '_';
-        Term element = operands.scope().element(collection.container(), name);
+        Term element = operands.scope().element(container.mapping(), name);
         Class<?> declared = Variables.type(compilation, variable);
-        if (element.type() != null
+        if (element instanceof Term.Reference reference
+                && reference.type() != null
                 && declared != null
-                && !declared.isAssignableFrom(operands.scope().javaType(element.type()))) {
+                && !declared.isAssignableFrom(operands.scope().javaType(reference.type()))) {
             throw new Untranslatable("the variable " + variable + " is of a subclass of the elements");
         }
         operands.scope().define(variable, element);
         try {
             String condition = inside.isEmpty() ? ALWAYS : and(inside);
-            texts.add(collection.text() + ".any(" + name + " => " + condition + ')');
+            texts.add(container.text() + ".any(" + name + " => " + condition + ')');
         } finally {
             operands.scope().remove(variable);
         }
@@ -223,7 +223,7 @@ final class Conditions {
 
     /** The text of a condition, or of its negation. */
     String condition(Expression expression, boolean negated) {
-        if (negated && !isJpql && !freeVariables(expression).isEmpty()) {
+        if (negated && !isJpql && testsElements(expression)) {
             // There is no element for which it is true.
             return "!(" + condition(expression, false) + ')';
         }
@@ -240,6 +240,23 @@ final class Conditions {
                         : truth(operands.term(expression), negated));
     }
 
+    /**
+     * Whether a condition tests the elements of a collection, perhaps in a conjunction with others. It is true or false
+     * then. An operand that has all uses of a variable is negated by itself.
+     */
+    private boolean testsElements(Expression condition) {
+        List<Expression> parts = new ArrayList<>();
+        Evaluator.flatten(condition, Expression.OP_AND, parts);
+        return parts.stream()
+                        .anyMatch(
+                                part -> isContains(part) && !freeVariables(part).isEmpty())
+                || groups(parts).size() < parts.size();
+    }
+
+    private static boolean isOr(Expression expression) {
+        return expression.getOperator() == Expression.OP_OR || expression.getOperator() == Expression.OP_BIT_OR;
+    }
+
     /** A test, which is unknown if an embedded object is null that has one of its operands. */
     private String present(Expression expression, String test) {
         List<String> tests = new ArrayList<>(operands.presences(expression));
@@ -253,7 +270,7 @@ final class Conditions {
             return condition(expression.getLeft(), !negated);
         }
         boolean isAnd = operator == Expression.OP_AND || operator == Expression.OP_BIT_AND;
-        boolean isOr = operator == Expression.OP_OR || operator == Expression.OP_BIT_OR;
+        boolean isOr = isOr(expression);
         if (isAnd && !negated) {
             List<Expression> parts = new ArrayList<>();
             Evaluator.flatten(expression, operator, parts);
@@ -277,10 +294,10 @@ final class Conditions {
         if (operator == Expression.OP_LIKE) {
             Term value = operands.term(expression.getLeft());
             return guarded(
-                    value,
                     TextPattern.ofLike(constantText(expression.getRight()), TextPattern.escape(null))
                             .test(value, operands),
-                    negated);
+                    negated,
+                    value);
         }
         throw new Untranslatable("the operator " + operator + " has no counterpart");
     }
@@ -323,7 +340,7 @@ final class Conditions {
     private static boolean isIdentity(Expression expression) {
         return expression instanceof InvokeExpression invoke
                 && invoke.getLeft() == null
-                && Evaluator.GET_OBJECT_ID.contains(invoke.getOperation());
+                && Functions.GET_OBJECT_ID.contains(invoke.getOperation());
     }
 
     /**
@@ -334,7 +351,7 @@ final class Conditions {
         if (isIdentity(expression)) {
             Term object =
                     operands.term(((InvokeExpression) expression).getArguments().get(0));
-            if (!object.isConstant() && object.kind() != Term.Kind.REFERENCE) {
+            if (!object.isConstant() && !(object instanceof Term.Reference)) {
                 throw new Untranslatable("an identity of something else than an object");
             }
             return object;
@@ -343,7 +360,7 @@ final class Conditions {
         if (!identity.isConstant()) {
             throw new Untranslatable("an identity is compared with a member");
         }
-        return Term.constant(operands.parameters().identified(identity.constant()));
+        return new Term.Constant(operands.parameters().identified(identity.constant()));
     }
 
     private String comparison(Term left, String operator, Term right, Expression rightExpression, boolean negated) {
@@ -353,19 +370,14 @@ final class Conditions {
             throw new Untranslatable("two constants are compared");
         }
         if (right.isNull()) {
-            if (left.kind() == Term.Kind.INVERSE) {
+            if (left instanceof Term.Inverse) {
                 throw new Untranslatable("the other side of a relation has the reference");
             }
             boolean isUnknown = isJpql && rightExpression instanceof ParameterExpression;
             return !isEquality || isUnknown ? NEVER : nullTest(left, used);
         }
-        if (left.kind() == Term.Kind.EMBEDDED
-                || left.kind() == Term.Kind.CONTAINER
-                || left.kind() == Term.Kind.INVERSE) {
-            throw new Untranslatable("collections or embedded objects are compared");
-        }
         if (right.isConstant()) {
-            if (!isEquality && left.codec() != null && !left.codec().keepsOrder()) {
+            if (!isEquality && !hasOrder(left)) {
                 throw new Untranslatable(
                         "the stored values of " + left.text() + " do not have the order of the Java values");
             }
@@ -374,36 +386,30 @@ final class Conditions {
                     && left.codec().type().equals(FieldType.INT64)
                     && Promotion.isPromoting(right.constant());
             return isPromoted
-                    ? promoted(left, used, right.constant())
+                    ? Promotion.test(left, used, right.constant())
                     : left.text() + ' ' + used + ' ' + operands.parameters().text(right.constant(), left);
         }
-        if (left.kind() != right.kind()) {
-            throw new Untranslatable("a value is compared with a reference");
-        }
-        boolean sameForm = left.codec() == null
-                || right.codec() == null
-                || left.codec().type().equals(right.codec().type())
-                || left.isNumber() && right.isNumber();
-        if (!sameForm || !isEquality && left.codec() != null && !left.codec().keepsOrder()) {
+        if (!haveOneForm(left, right) || !isEquality && !(hasOrder(left) && hasOrder(right))) {
             throw new Untranslatable("the stored values of two members cannot be compared");
         }
         return between(left, used, right);
     }
 
-    /** A test of an integer member that is promoted to the type of a floating constant. */
-    private static String promoted(Term left, String operator, Object constant) {
-        Promotion.Range equal = Promotion.equal(constant);
-        if (equal.isEmpty()) {
-            boolean isLess = ((Number) constant).doubleValue() > 0;
-            boolean isTrue = operator.equals("!=") || operator.startsWith("<") == isLess && !operator.equals("==");
-            return isTrue ? left.text() + " != null" : NEVER;
-        }
-        return switch (operator) {
-            case "==" -> left.text() + " >= " + equal.first() + " && " + left.text() + " <= " + equal.last();
-            case "!=" -> '(' + left.text() + " < " + equal.first() + " || " + left.text() + " > " + equal.last() + ')';
-            case "<", ">=" -> left.text() + ' ' + operator + ' ' + equal.first();
-            default -> left.text() + ' ' + operator + ' ' + equal.last();
-        };
+    /** Whether the store can compare two values. */
+    private static boolean haveOneForm(Term left, Term right) {
+        return left.isNumber() && right.isNumber()
+                || left instanceof Term.Value
+                        && right instanceof Term.Value
+                        && left.codec() != null
+                        && right.codec() != null
+                        && left.codec().type().equals(right.codec().type())
+                || left instanceof Term.Reference && right instanceof Term.Reference;
+    }
+
+    /** Whether the stored values have the order of the Java values. Objects have none. */
+    private static boolean hasOrder(Term term) {
+        return term instanceof Term.Value
+                && (term.codec() == null || term.codec().keepsOrder());
     }
 
     /**
@@ -411,36 +417,39 @@ final class Conditions {
      * gives null.
      */
     private String nullTest(Term left, String operator) {
-        if (left.isZeroForNull()) {
-            throw new Untranslatable("a member of an embedded object that is null is stored as zero");
-        }
+        requireNoZero(left);
         String test = left.text() + ' ' + operator + " null";
-        boolean isInner = isJpql && left.isPath() && !operands.scope().isOuter(owner(left.text()));
-        return isInner && operator.equals("==") ? owner(left.text()) + " != null && " + test : test;
+        return operator.equals("==") ? joinedInner(left, test) : test;
     }
 
-    private static String owner(String path) {
-        int dot = path.lastIndexOf(".`");
-        return dot < 0 ? path : path.substring(0, dot);
+    /** Refuses a value that is stored as zero if an embedded object is null, in a test that is true for null. */
+    private static void requireNoZero(Term value) {
+        if (!value.presences().isEmpty()) {
+            throw new Untranslatable("a member of an embedded object that is null is stored as zero");
+        }
+    }
+
+    /** A test that is not true in JPQL behind a reference that is null. */
+    private String joinedInner(Term term, String test) {
+        List<String> tests = new ArrayList<>();
+        if (isJpql) {
+            term.references().stream()
+                    .filter(reference -> !operands.scope().isOuter(reference))
+                    .forEach(reference -> tests.add(reference + " != null"));
+        }
+        tests.add(test);
+        return String.join(" && ", tests);
     }
 
     /** A comparison of two members. Two nulls are equal in JDOQL. */
     private String between(Term left, String operator, Term right) {
         String test = left.text() + ' ' + operator + ' ' + right.text();
-        boolean mayBothBeNull = !isJpql && isNullable(left) && isNullable(right);
-        if (mayBothBeNull && operator.equals("==") && (left.isZeroForNull() || right.isZeroForNull())) {
-            throw new Untranslatable("a member of an embedded object that is null is stored as zero");
+        if (isJpql || !operator.equals("==") || !left.isNullable() || !right.isNullable()) {
+            return test;
         }
-        return mayBothBeNull && operator.equals("==")
-                ? '(' + test + " || " + left.text() + " == null && " + right.text() + " == null)"
-                : test;
-    }
-
-    private static boolean isNullable(Term term) {
-        return term.isPath()
-                || term.isZeroForNull()
-                || term.codec() == null
-                || term.codec().zero() == null;
+        requireNoZero(left);
+        requireNoZero(right);
+        return '(' + test + " || " + left.text() + " == null && " + right.text() + " == null)";
     }
 
     /**
@@ -468,21 +477,27 @@ final class Conditions {
         if (invoke.getOperation().equals("indexOf") && invoke.getArguments().size() == 1) {
             Term text = operands.term(invoke.getLeft());
             return switch (test) {
-                case ">= 0", "> -1", "!= -1" -> guarded(text, call(text, "contains", invoke), negated);
-                case "< 0", "== -1", "<= -1" -> guarded(text, call(text, "contains", invoke), !negated);
-                case "== 0" -> guarded(text, call(text, "startsWith", invoke), negated);
+                case ">= 0", "> -1", "!= -1" -> call(text, "contains", invoke, negated);
+                case "< 0", "== -1", "<= -1" -> call(text, "contains", invoke, !negated);
+                case "== 0" -> call(text, "startsWith", invoke, negated);
                 default -> null;
             };
         }
         return null;
     }
 
-    /** A string test, whose negation is false for null, and for an argument that is null. */
-    private String guarded(Term value, String test, boolean negated) {
-        if (!negated || test.equals(NEVER)) {
+    /** A test of values, whose negation is false if one of them is null. */
+    private static String guarded(String test, boolean negated, Term... values) {
+        if (!negated) {
             return test;
         }
-        return "!(" + test + ") && " + value.text() + " != null";
+        StringBuilder text = new StringBuilder("!(").append(test).append(')');
+        for (Term value : values) {
+            if (!value.isConstant()) {
+                text.append(" && ").append(value.text()).append(" != null");
+            }
+        }
+        return text.toString();
     }
 
     // ------------------------------------------------------------------------------------------- functions
@@ -507,8 +522,8 @@ final class Conditions {
             throw new Untranslatable("a function of a constant");
         }
         return switch (invoke.getOperation()) {
-            case "startsWith", "endsWith" -> guarded(receiver, call(receiver, invoke.getOperation(), invoke), negated);
-            case "matches" -> guarded(receiver, pattern(invoke).test(receiver, operands), negated);
+            case "startsWith", "endsWith" -> call(receiver, invoke.getOperation(), invoke, negated);
+            case "matches" -> guarded(pattern(invoke).test(receiver, operands), negated, receiver);
             default -> truth(operands.term(invoke), negated);
         };
     }
@@ -534,7 +549,8 @@ final class Conditions {
         throw new Untranslatable("a pattern is not constant");
     }
 
-    private String call(Term receiver, String function, InvokeExpression invoke) {
+    /** A function of two strings that is true or false. */
+    private String call(Term receiver, String function, InvokeExpression invoke, boolean negated) {
         if (!receiver.isText() || invoke.getArguments().size() != 1) {
             throw new Untranslatable("the function " + invoke.getOperation() + " has no counterpart");
         }
@@ -542,36 +558,28 @@ final class Conditions {
         if (argument.isNull()) {
             return NEVER;
         }
-        String text =
-                argument.isConstant() ? operands.parameters().text(argument.constant(), receiver) : argument.text();
-        return receiver.text() + '.' + function + '(' + text + ')';
+        if (!argument.isConstant() && !argument.isText()) {
+            throw new Untranslatable("the argument of " + invoke.getOperation() + " is not a string");
+        }
+        String text = argument.isConstant() ? operands.parameters().string(argument.constant()) : argument.text();
+        return guarded(receiver.text() + '.' + function + '(' + text + ')', negated, receiver, argument);
     }
 
     private String empty(Term collection, boolean negated) {
-        if (!collection.isListOrSet()) {
+        if (!(collection instanceof Term.Container container) || container.isMap()) {
             throw new Untranslatable("the size of the collection is not stored");
         }
-        String any = collection.text() + ".any(e_ => " + ALWAYS + ')';
-        return owned(collection, negated ? any : '!' + any);
-    }
-
-    /** A test of a collection, which is not true in JPQL behind a reference that is null. */
-    private String owned(Term collection, String test) {
-        String owner = collection.kind() == Term.Kind.INVERSE
-                ? collection.owner().text()
-                : collection.isPath() ? owner(collection.text()) : "this";
-        return !isJpql || owner.equals("this") || operands.scope().isOuter(owner)
-                ? test
-                : owner + " != null && " + test;
+        String any = container.text() + ".any(e_ => " + ALWAYS + ')';
+        return joinedInner(container, negated ? any : '!' + any);
     }
 
     /** A test whether a collection has an element. In JPQL it is not known whether it has null. */
     private String membership(Term collection, Term element, String test, boolean negated) {
         if (!negated) {
-            return owned(collection, test);
+            return joinedInner(collection, test);
         }
-        boolean mayBeNull = isJpql && !element.isConstant() && !element.text().equals("this");
-        return owned(collection, (mayBeNull ? element.text() + " != null && " : "") + "!(" + test + ')');
+        boolean mayBeNull = isJpql && !element.isConstant() && !element.isCandidate();
+        return joinedInner(collection, (mayBeNull ? element.text() + " != null && " : "") + "!(" + test + ')');
     }
 
     private String containsElement(InvokeExpression invoke, boolean negated) {
@@ -584,36 +592,51 @@ final class Conditions {
             return in(element, invoke.getLeft(), negated);
         }
         if (collection.isText()) {
-            return guarded(collection, call(collection, "contains", invoke), negated);
+            return call(collection, "contains", invoke, negated);
         }
         Term value = operands.term(element);
         if (isJpql && value.isNull()) {
             // It is not known whether null is an element.
             return NEVER;
         }
-        if (value.isNull()) {
-            throw new Untranslatable("the store does not search null in a collection");
-        }
-        String test = collection.kind() == Term.Kind.INVERSE ? isOwner(collection, value) : isIn(value, collection);
+        String test = collection instanceof Term.Inverse inverse ? isOwner(inverse, value) : isIn(value, collection);
         return membership(collection, value, test, negated);
     }
 
+    /** A test whether a list or a set has a value. In JDOQL it may have null, unless its elements are objects. */
     private String isIn(Term value, Term collection) {
-        if (!collection.isListOrSet()) {
+        if (!(collection instanceof Term.Container container) || container.isMap()) {
             throw new Untranslatable("the collection is not a list or a set");
         }
-        Term form = operands.scope().element(collection.container(), "e_");
+        boolean mayHaveNull = container.mapping().mayHaveNull();
+        String hasNull = mayHaveNull ? container.text() + ".any(e_ => e_ == null)" : NEVER;
+        if (value.isNull()) {
+            return hasNull;
+        }
+        String test = among(value, operands.scope().element(container.mapping(), "e_"), container);
+        if (isJpql || value.isConstant() || !value.isNullable()) {
+            return test;
+        }
+        requireNoZero(value);
+        return mayHaveNull ? '(' + test + " || " + value.text() + " == null && " + hasNull + ')' : test;
+    }
+
+    /** A test whether a container has a value among its elements or keys, which have the form of a term. */
+    private String among(Term value, Term form, Term.Container container) {
+        if (!value.isConstant() && !haveOneForm(value, form)) {
+            throw new Untranslatable("the stored values of a member and a container cannot be compared");
+        }
         String text = value.isConstant() ? operands.parameters().text(value.constant(), form) : value.text();
-        return text + " in " + collection.text();
+        return text + " in " + container.text();
     }
 
     /** A constant object is in an inverse collection if it refers to the owner of the collection. */
-    private String isOwner(Term collection, Term value) {
+    private String isOwner(Term.Inverse collection, Term value) {
         if (!value.isConstant() || value.constant() == null) {
             throw new Untranslatable("the elements of the collection are found by their references to its owner");
         }
         Object owner = operands.parameters()
-                .member(value.constant(), collection.inverse().elementMember());
+                .member(value.constant(), collection.mapping().elementMember());
         if (owner instanceof Collection<?> owners) {
             return collection.owner().text() + " in " + operands.parameters().listText(owners, collection.owner());
         }
@@ -625,14 +648,13 @@ final class Conditions {
     private String containsKey(InvokeExpression invoke, boolean negated) {
         Term map = operands.term(invoke.getLeft());
         Term key = operands.term(invoke.getArguments().get(0));
-        if (map.kind() != Term.Kind.CONTAINER || map.container().shape() != ContainerMapping.Shape.MAP) {
+        if (!(map instanceof Term.Container container) || !container.isMap()) {
             throw new Untranslatable("the map is not stored as one");
         }
-        Term form = map.container().key().isReference()
-                ? Term.reference("e_", null, false)
-                : Term.value("e_", map.container().key().codec(), false);
-        String text = key.isConstant() ? operands.parameters().text(key.constant(), form) : key.text();
-        return membership(map, key, text + " in " + map.text(), negated);
+        if (!isJpql) {
+            requireNoZero(key);
+        }
+        return membership(map, key, among(key, operands.scope().key(container.mapping(), "e_"), container), negated);
     }
 
     /** A test whether a value is one of a list of constants, or one of several expressions. */
@@ -673,9 +695,12 @@ final class Conditions {
         }
         String test = value.text() + " in " + operands.parameters().listText(constants, value);
         if (isJpql) {
-            return guarded(value, test, negated);
+            return guarded(test, negated, value);
         }
-        boolean hasNull = constants.contains(null) && isNullable(value);
+        if (constants.contains(null) != negated) {
+            requireNoZero(value);
+        }
+        boolean hasNull = constants.contains(null) && value.isNullable();
         String found = hasNull ? test + " || " + value.text() + " == null" : test;
         return negated ? "!(" + found + ')' : hasNull ? '(' + found + ')' : found;
     }

@@ -1,6 +1,7 @@
 package io.mortar.jdo.query;
 
 import io.mortar.jdo.mapping.Containers;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
@@ -20,10 +21,12 @@ final class ContainerFunctions {
             case "isEmpty" -> elements.isEmpty();
             case "contains", "containsValue" -> has(elements, arguments.get(0));
             case "containsKey" -> has(map.keySet(), arguments.get(0));
-            case "containsEntry" ->
-                has(map.keySet(), arguments.get(0)) && Values.isSame(map.get(arguments.get(0)), arguments.get(1));
-            case "indexOf" -> elements.indexOf(arguments.get(0));
-            case "get" -> container instanceof Map ? map.get(arguments.get(0)) : element(elements, arguments.get(0));
+            case "containsEntry" -> has(valuesOf(map, arguments.get(0)), arguments.get(1));
+            case "indexOf" -> indexOf(elements, arguments.get(0));
+            case "get" ->
+                container instanceof Map
+                        ? element(valuesOf(map, arguments.get(0)), 0)
+                        : element(elements, arguments.get(0));
             default -> throw Evaluator.unsupported(invoke);
         };
     }
@@ -34,7 +37,26 @@ final class ContainerFunctions {
     }
 
     private static boolean has(Collection<Object> elements, Object value) {
-        return elements.stream()
-                .anyMatch(each -> each == null || value == null ? each == value : Values.isSame(each, value));
+        return elements.stream().anyMatch(each -> Values.isSame(each, value));
+    }
+
+    private static int indexOf(List<Object> elements, Object value) {
+        for (int i = 0; i < elements.size(); i++) {
+            if (Values.isSame(elements.get(i), value)) {
+                return i;
+            }
+        }
+        return -1;
+    }
+
+    /** The value for a key, which may be of another type than the keys of the map: none if there is none. */
+    private static List<Object> valuesOf(Map<Object, Object> map, Object key) {
+        List<Object> values = new ArrayList<>();
+        map.forEach((each, value) -> {
+            if (Values.isSame(each, key)) {
+                values.add(value);
+            }
+        });
+        return values;
     }
 }

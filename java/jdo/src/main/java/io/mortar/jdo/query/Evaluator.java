@@ -1,7 +1,7 @@
 package io.mortar.jdo.query;
 
 import io.mortar.jdo.mapping.Containers;
-import io.mortar.jdo.mapping.EmbeddedCopy;
+import io.mortar.jdo.mapping.ResultCopy;
 import java.util.AbstractMap;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -12,7 +12,6 @@ import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
 import org.datanucleus.ExecutionContext;
@@ -31,9 +30,6 @@ import org.datanucleus.store.query.expression.PrimaryExpression;
 import org.datanucleus.store.query.expression.SubqueryExpression;
 import org.datanucleus.store.query.expression.TypeExpression;
 import org.datanucleus.store.query.expression.VariableExpression;
-import org.datanucleus.store.query.inmemory.InMemoryExpressionEvaluator;
-import org.datanucleus.store.query.inmemory.InMemoryFailure;
-import org.datanucleus.store.query.inmemory.InvocationEvaluator;
 
 /**
  * Evaluates expressions of JDOQL and JPQL in memory, as the translated ones are evaluated by the store. The evaluator
@@ -51,11 +47,12 @@ final class Evaluator {
     static final String VALUE = "#VALUE";
     static final String INDEX = "#INDEX";
 
-    /** The names of the function that returns the identity of an object. */
-    static final Set<String> GET_OBJECT_ID = Set.of("JDOHelper.getObjectId", "javax.jdo.JDOHelper.getObjectId");
-
     /** The functions of all that a subquery finds; others are of its one value. */
     private static final Set<String> OF_SUBQUERIES = Set.of("contains", "isEmpty", "size");
+
+    /** The functions of texts that the store has, also of other values that it stores as texts. */
+    private static final Set<String> OF_STORED_TEXTS =
+            Set.of("startsWith", "endsWith", "contains", "indexOf", "matches", "length", "toLowerCase", "toUpperCase");
 
     private final Query<?> query;
     private final ExecutionContext context;
@@ -67,6 +64,7 @@ final class Evaluator {
     private final boolean isJpql;
     private final Paths paths;
     private final StoredOrder order;
+    private final Functions functions;
 
     /** The aggregates in a filter: they are the same for all rows. */
     private final Map<InvokeExpression, Optional<Object>> aggregates = new IdentityHashMap<>();
@@ -115,6 +113,7 @@ final class Evaluator {
         this.isJpql = isJpql;
         this.paths = new Paths(query, isJpql);
         this.order = new StoredOrder(query, compilation);
+        this.functions = new Functions(query, candidate, parameters, isJpql);
         this.variables = new Variables(compilation, this, source);
     }
 
@@ -155,7 +154,7 @@ final class Evaluator {
 
     /** The value of an expression of the result. */
     Object result(Expression expression, Row row) {
-        return EmbeddedCopy.of(value(expression, row), context);
+        return ResultCopy.of(value(expression, row), context);
     }
 
     // ------------------------------------------------------------------------------------------- conditions
@@ -390,7 +389,7 @@ final class Evaluator {
         }
         if (expression instanceof CreatorExpression creator) {
             Object[] arguments = creator.getArguments().stream()
-                    .map(each -> value(each, row))
+                    .map(each -> result(each, row))
                     .toArray();
             return QueryExecution.create(query.resolveClassDeclaration(creator.getId()), arguments);
         }
@@ -480,9 +479,15 @@ final class Evaluator {
         return arithmetic(expression, row);
     }
 
-    /** {@code instanceof} of JDOQL is true for subclasses; {@code TYPE} of JPQL is not. */
+    /**
+     * {@code instanceof} of JDOQL is true for subclasses and false for null; {@code TYPE} of JPQL is neither true nor
+     * false for null, and true for one class.
+     */
     private Boolean isOfType(DyadicExpression expression, Row row) {
         Object left = value(expression.getLeft(), row);
+        if (isJpql && left == null) {
+            return null;
+        }
         Object right = value(expression.getRight(), row);
         Class<?> actual = left instanceof Class<?> known ? known : left == null ? null : left.getClass();
         boolean is = false;
@@ -538,33 +543,42 @@ final class Evaluator {
         if (receiver == Paths.NOTHING) {
             return Paths.NOTHING;
         }
-        if (name.equals("orElse") && (receiver == null || receiver.equals(Optional.empty()))) {
-            return value(invoke.getArguments().get(0), row);
+        if (receiver instanceof Optional<?> optional) {
+            if (name.equals("isPresent")) {
+                return optional.isPresent();
+            }
+            receiver = optional.orElse(null);
+            if (name.equals("get")) {
+                return receiver;
+            }
         }
-        if (invoke.getLeft() != null && receiver == null) {
-            return ofNull(invoke);
+        if (name.equals("orElse")) {
+            return receiver == null ? value(invoke.getArguments().get(0), row) : receiver;
         }
+        return call(receiver, invoke, row);
+    }
+
+    /** The result of a function of a value, or of one without a receiver. */
+    private Object call(Object receiver, InvokeExpression invoke, Row row) {
+        String name = invoke.getOperation();
         List<Object> arguments = new ArrayList<>();
         for (Expression argument : invoke.getArguments() == null ? List.<Expression>of() : invoke.getArguments()) {
-            arguments.add(value(argument, row));
+            Object value = evaluate(argument, row);
+            if (value == Paths.NOTHING && isJpql && !name.equalsIgnoreCase("COALESCE")) {
+                return Paths.NOTHING;
+            }
+            arguments.add(value == Paths.NOTHING ? null : value);
         }
-        if (isJpql && receiver != null && name.startsWith("contains") && arguments.contains(null)) {
+        if (isJpql && invoke.getLeft() != null && name.startsWith("contains") && arguments.contains(null)) {
             // It is not known whether null is an element.
             return null;
         }
-        if (receiver instanceof Enum<?> constant && name.equals("toString")) {
-            return constant.name();
+        if (receiver == null) {
+            return invoke.getLeft() == null ? functions.ofArguments(invoke, arguments) : ofNull(invoke);
         }
-        if (receiver instanceof Optional<?> optional) {
-            return name.equals("isPresent") ? (Object) optional.isPresent() : optional.orElse(null);
-        }
-        if (receiver != null && Containers.isContainer(receiver)) {
-            return ContainerFunctions.call(receiver, invoke, arguments);
-        }
-        if (receiver instanceof String text) {
-            return ofText(text, invoke, arguments);
-        }
-        return receiver == null ? ofNothing(invoke, arguments) : function(receiver, invoke, arguments);
+        boolean mayBeText = OF_STORED_TEXTS.contains(name) && !(receiver instanceof String);
+        String text = mayBeText ? order.text(receiver, invoke.getLeft()) : null;
+        return functions.of(text != null ? text : receiver, invoke, arguments);
     }
 
     private Object receiver(InvokeExpression invoke, Row row) {
@@ -613,87 +627,6 @@ final class Evaluator {
         return row.names().get(alias + what);
     }
 
-    private Object ofNothing(InvokeExpression invoke, List<Object> arguments) {
-        if (GET_OBJECT_ID.contains(invoke.getOperation())) {
-            return arguments.get(0) == null ? null : context.getApiAdapter().getIdForObject(arguments.get(0));
-        }
-        if (isJpql && ValueFunctions.has(invoke.getOperation(), arguments.size())) {
-            return ValueFunctions.call(invoke.getOperation(), arguments);
-        }
-        return switch (invoke.getOperation().toUpperCase(Locale.ROOT)) {
-            case "COALESCE" ->
-                arguments.stream().filter(Objects::nonNull).findFirst().orElse(null);
-            case "NULLIF" -> {
-                Object value = arguments.get(0);
-                yield value != null && arguments.get(1) != null && Values.isSame(value, arguments.get(1))
-                        ? null
-                        : value;
-            }
-            case "JDOHELPER.GETVERSION", "JAVAX.JDO.JDOHELPER.GETVERSION" ->
-                arguments.get(0) == null ? null : context.getApiAdapter().getVersionForObject(arguments.get(0));
-            case "SQL_FUNCTION" -> named(invoke, arguments);
-            case "SQRT", "MATH.SQRT" ->
-                arguments.get(0) instanceof Number number ? (Object) Math.sqrt(number.doubleValue()) : null;
-            case "ABS", "MATH.ABS" -> arguments.get(0) == null ? null : Arithmetic.absolute(arguments.get(0), invoke);
-            default -> function(null, invoke, arguments);
-        };
-    }
-
-    /**
-     * Whether there is a function of a class: {@code Math.abs}, {@code JDOHelper.getVersion}, or one of DataNucleus.
-     */
-    static boolean isFunction(String name, ExecutionContext context) {
-        return GET_OBJECT_ID.contains(name)
-                || name.endsWith("JDOHelper.getVersion")
-                || context.getStoreManager().getQueryManager().getInMemoryEvaluatorForMethod(null, name) != null;
-    }
-
-    /** {@code FUNCTION('name', …)}: a function of the query language by its name. The store has no others. */
-    private Object named(InvokeExpression invoke, List<Object> arguments) {
-        InvokeExpression named = new InvokeExpression(
-                null, String.valueOf(arguments.get(0)), invoke.getArguments().subList(1, arguments.size()));
-        if (named.getOperation().equalsIgnoreCase("SQL_function") || ResultColumns.isAggregate(named)) {
-            throw unsupported(invoke);
-        }
-        return ofNothing(named, arguments.subList(1, arguments.size()));
-    }
-
-    private Object ofText(String text, InvokeExpression invoke, List<Object> arguments) {
-        if (arguments.contains(null)) {
-            return null;
-        }
-        return TextFunctions.has(invoke.getOperation(), arguments.size())
-                ? TextFunctions.call(text, invoke.getOperation(), arguments, isJpql)
-                : function(text, invoke, arguments);
-    }
-
-    /** A function of DataNucleus, with values for its receiver and its arguments. */
-    private Object function(Object receiver, InvokeExpression invoke, List<Object> arguments) {
-        InvocationEvaluator function = context.getStoreManager()
-                .getQueryManager()
-                .getInMemoryEvaluatorForMethod(receiver == null ? null : receiver.getClass(), invoke.getOperation());
-        if (function == null) {
-            throw unsupported(invoke);
-        }
-        List<Expression> literals = new ArrayList<>();
-        arguments.forEach(argument -> literals.add(new Literal(Values.plain(argument))));
-        InvokeExpression call =
-                new InvokeExpression(receiver == null ? null : new Literal(receiver), invoke.getOperation(), literals);
-        InMemoryExpressionEvaluator evaluator = new InMemoryExpressionEvaluator(
-                context,
-                parameters,
-                new HashMap<>(),
-                query.getParsedImports(),
-                context.getClassLoaderResolver(),
-                candidate,
-                query.getLanguage());
-        Object value = function.evaluate(call, receiver, evaluator);
-        if (value instanceof InMemoryFailure) {
-            throw unsupported(invoke);
-        }
-        return value;
-    }
-
     // ------------------------------------------------------------------------------------------- paths
 
     private Object primary(PrimaryExpression primary, Row row) {
@@ -703,7 +636,11 @@ final class Evaluator {
         }
         String first = path.get(0);
         if (row.names().containsKey(first)) {
-            return paths.walk(row.names().get(first), path.subList(1, path.size()));
+            Object named = row.names().get(first);
+            List<String> members = path.subList(1, path.size());
+            return named == null && isJpql
+                    ? paths.ofNull(Variables.type(compilation, first), members)
+                    : paths.walk(named, members);
         }
         if (row.names().isEmpty()) {
             return null;

@@ -3,19 +3,27 @@ package io.mortar.jdo.query;
 import io.mortar.Rows;
 import io.mortar.jdo.StoreQueries;
 import io.mortar.jdo.mapping.ClassMapping;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
+import java.util.NoSuchElementException;
+import java.util.Set;
+import java.util.WeakHashMap;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.FetchPlan;
 import org.datanucleus.store.query.AbstractExtent;
 
-/** All objects of a class, which an iterator reads one portion at a time and does not keep. */
+/**
+ * All objects of a class, which an iterator reads one portion at a time and does not keep. An iterator is closed at its
+ * end, and one that the program has forgotten is freed with its rows.
+ */
 public final class MortarExtent<T> extends AbstractExtent<T> {
     private final ClassMapping mapping;
     private final StoreQueries queries;
     private final FetchPlan plan;
-    private final Map<Iterator<T>, Rows> open = new ConcurrentHashMap<>();
+    private final Set<ExtentIterator> open =
+            Collections.synchronizedSet(Collections.newSetFromMap(new WeakHashMap<>()));
 
     public MortarExtent(
             ExecutionContext context, Class<T> type, boolean subclasses, ClassMapping mapping, StoreQueries queries) {
@@ -32,9 +40,8 @@ public final class MortarExtent<T> extends AbstractExtent<T> {
         }
         QueryText text = new QueryText();
         text.from(mapping, !subclasses, ec);
-        Rows rows = queries.run(text.toString(), Map.of());
-        Iterator<T> iterator = StreamedResult.forEachOnce(queries, rows, plan, open::containsKey);
-        open.put(iterator, rows);
+        ExtentIterator iterator = new ExtentIterator(queries.run(text.toString(), Map.of()));
+        open.add(iterator);
         return iterator;
     }
 
@@ -45,15 +52,41 @@ public final class MortarExtent<T> extends AbstractExtent<T> {
 
     @Override
     public void close(Iterator<T> iterator) {
-        Rows rows = open.remove(iterator);
-        if (rows != null) {
-            rows.close();
+        if (open.remove(iterator)) {
+            ((ExtentIterator) iterator).rows.close();
         }
     }
 
     @Override
     public void closeAll() {
-        open.values().forEach(Rows::close);
-        open.clear();
+        synchronized (open) {
+            new ArrayList<>(open).forEach(this::close);
+        }
+    }
+
+    /** Walks once through the objects. A closed iterator has no next object. */
+    private final class ExtentIterator implements Iterator<T> {
+        private final Rows rows;
+
+        ExtentIterator(Rows rows) {
+            this.rows = rows;
+        }
+
+        @Override
+        public boolean hasNext() {
+            boolean hasNext = open.contains(this) && queries.hasNext(rows);
+            if (!hasNext) {
+                close(this);
+            }
+            return hasNext;
+        }
+
+        @Override
+        public T next() {
+            if (!open.contains(this)) {
+                throw new NoSuchElementException("the iterator is closed");
+            }
+            return (T) queries.object(queries.next(rows), plan, false);
+        }
     }
 }

@@ -41,6 +41,17 @@ final class Operands {
             number -> ((Number) number).intValue(),
             null);
 
+    /** Integers that are computed are of the type long, or of that of a larger operand. */
+    private static final ValueCodec LONG =
+            new ValueCodec(FieldType.INT64, true, number -> ((Number) number).longValue(), number -> number, null);
+
+    private static final ValueCodec BIG_INTEGER = new ValueCodec(
+            FieldType.DECIMAL,
+            true,
+            number -> Values.decimal((Number) number),
+            number -> Values.decimal((Number) number).toBigInteger(),
+            null);
+
     private final Scope scope;
     private final Parameters parameters;
     /** The values of the query's own parameters. */
@@ -73,10 +84,10 @@ final class Operands {
             return primary(primary);
         }
         if (expression instanceof Literal literal) {
-            return Term.constant(written(DateLiteral.read(literal.getLiteral()), literal));
+            return new Term.Constant(written(DateLiteral.read(literal.getLiteral()), literal));
         }
         if (expression instanceof ParameterExpression<?> parameter) {
-            return Term.constant(values.apply(parameter));
+            return new Term.Constant(values.apply(parameter));
         }
         if (expression instanceof VariableExpression variable) {
             return variable(variable);
@@ -97,9 +108,8 @@ final class Operands {
     Set<String> presences(Expression expression) {
         Set<String> tests = new LinkedHashSet<>();
         ExpressionTree.forEach(expression, each -> {
-            Term term = each instanceof PrimaryExpression path ? primary(path) : null;
-            if (term != null && term.isZeroForNull()) {
-                tests.add(term.presence());
+            if (each instanceof PrimaryExpression path) {
+                tests.addAll(primary(path).presences());
             }
         });
         return tests;
@@ -108,7 +118,7 @@ final class Operands {
     /** An expression that stands for several values: of a subquery, all that it finds. */
     Term values(Expression expression) {
         return expression instanceof VariableExpression variable && isSubquery(expression)
-                ? Term.constant(subqueries.apply(variable.getId()))
+                ? new Term.Constant(subqueries.apply(variable.getId()))
                 : term(expression);
     }
 
@@ -141,7 +151,7 @@ final class Operands {
         }
         return scope.isCandidate(variable.getId())
                 ? scope.self()
-                : Term.constant(single(subqueries.apply(variable.getId()), variable));
+                : new Term.Constant(single(subqueries.apply(variable.getId()), variable));
     }
 
     private Term primary(PrimaryExpression primary) {
@@ -157,10 +167,13 @@ final class Operands {
 
     /** The text of an operand of arithmetic or of a function. */
     private String number(Term term) {
+        if (term.constant() instanceof Number number) {
+            return parameters.text(number, term);
+        }
         if (!term.isNumber()) {
             throw new Untranslatable("an operand is not a number");
         }
-        return term.isConstant() ? parameters.text(term.constant(), Term.value("", null, false)) : term.text();
+        return term.text();
     }
 
     private static boolean isBigInteger(Term term) {
@@ -174,7 +187,8 @@ final class Operands {
     private Term arithmetic(DyadicExpression expression) {
         Expression.Operator operator = expression.getOperator();
         if (operator == Expression.OP_NEG) {
-            return Term.value("-(" + number(term(expression.getLeft())) + ')', null, false);
+            Term operand = term(expression.getLeft());
+            return Term.Value.computed("-(" + number(operand) + ')', codecOf(operand), operand);
         }
         if (operator == Expression.OP_CAST) {
             return cast(expression);
@@ -188,17 +202,37 @@ final class Operands {
         if (operator == Expression.OP_DIV && (isBigInteger(left) || isBigInteger(right))) {
             throw new Untranslatable("the store divides a BigInteger as a decimal");
         }
-        return Term.value(
-                '(' + number(left) + ' ' + sign + ' ' + number(right) + ')', null, left.isPath() || right.isPath());
+        String text = '(' + number(left) + ' ' + sign + ' ' + number(right) + ')';
+        return Term.Value.computed(text, codecOf(left, right), left, right);
+    }
+
+    /** The codec of what is computed from numbers. */
+    private static ValueCodec codecOf(Term... operands) {
+        ValueCodec codec = LONG;
+        for (Term operand : operands) {
+            if (isBigInteger(operand)) {
+                codec = BIG_INTEGER;
+            } else if (!isInteger(operand)) {
+                return null;
+            }
+        }
+        return codec;
+    }
+
+    private static boolean isInteger(Term term) {
+        return term.isConstant()
+                ? Values.isInteger(term.constant())
+                : term.codec() != null && term.codec().type().equals(FieldType.INT64);
     }
 
     /** A cast to the class that an operand has anyway, or to one above it. */
     private Term cast(DyadicExpression expression) {
-        Term operand = term(expression.getLeft());
         String name = String.valueOf(((Literal) expression.getRight()).getLiteral());
-        for (ClassMapping type = operand.type(); type != null; type = type.parent()) {
-            if (type.name().equals(name) || type.metadata().getName().equals(name)) {
-                return operand;
+        if (term(expression.getLeft()) instanceof Term.Reference operand) {
+            for (ClassMapping type = operand.type(); type != null; type = type.parent()) {
+                if (type.name().equals(name) || type.metadata().getName().equals(name)) {
+                    return operand;
+                }
             }
         }
         throw new Untranslatable("a cast to " + name);
@@ -210,15 +244,16 @@ final class Operands {
         if (invoke.getLeft() == null) {
             boolean isAbs = name.equalsIgnoreCase("abs") || name.equals("Math.abs");
             if (isAbs && arguments.size() == 1) {
-                return Term.value("abs(" + number(term(arguments.get(0))) + ')', null, false);
+                Term operand = term(arguments.get(0));
+                return Term.Value.computed("abs(" + number(operand) + ')', codecOf(operand), operand);
             }
             throw new Untranslatable("the function " + name + " has no counterpart");
         }
         Term operand = values(invoke.getLeft());
-        if (operand.kind() == Term.Kind.REFERENCE && name.equals("get") || name.equals("getClass")) {
+        if (operand instanceof Term.Reference && name.equals("get") || name.equals("getClass")) {
             throw new Untranslatable("the function " + name + " has no counterpart");
         }
-        if (operand.kind() == Term.Kind.VALUE && name.equals("get") && arguments.isEmpty()) {
+        if (operand instanceof Term.Value && name.equals("get") && arguments.isEmpty()) {
             // The value of an Optional.
             return operand;
         }
@@ -226,9 +261,9 @@ final class Operands {
             throw new Untranslatable("the function " + name + " has no counterpart");
         }
         return switch (name) {
-            case "toLowerCase" -> Term.value(operand.text() + ".lower()", operand.codec(), operand.isPath());
-            case "toUpperCase" -> Term.value(operand.text() + ".upper()", operand.codec(), operand.isPath());
-            case "length" -> Term.value(operand.text() + ".length()", LENGTH, operand.isPath());
+            case "toLowerCase" -> Term.Value.computed(operand.text() + ".lower()", ValueCodec.TEXT, operand);
+            case "toUpperCase" -> Term.Value.computed(operand.text() + ".upper()", ValueCodec.TEXT, operand);
+            case "length" -> Term.Value.computed(operand.text() + ".length()", LENGTH, operand);
             default -> throw new Untranslatable("the function " + name + " has no counterpart");
         };
     }

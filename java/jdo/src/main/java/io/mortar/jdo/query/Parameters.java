@@ -36,14 +36,22 @@ final class Parameters {
 
     /** The text of a constant that is compared with a value of a term. */
     String text(Object constant, Term other) {
-        if (constant == null) {
-            return "null";
+        return constant == null ? "null" : valueText(stored(constant, other));
+    }
+
+    private Object stored(Object constant, Term other) {
+        if (other instanceof Term.Reference) {
+            return identifier(constant);
         }
-        return switch (other.kind()) {
-            case REFERENCE -> add(identifier(constant));
-            case VALUE, CONSTANT -> valueText(stored(constant, other.codec()));
-            default -> throw new Untranslatable("a constant is compared with a collection or an embedded object");
-        };
+        if (other instanceof Term.Value || other.isConstant()) {
+            return stored(constant, other.codec());
+        }
+        throw new Untranslatable("a constant is compared with a collection or an embedded object");
+    }
+
+    /** The text of a constant that is a string. */
+    String string(Object constant) {
+        return valueText(stored(constant, ValueCodec.TEXT));
     }
 
     /** A list of constants, of which a term is one. */
@@ -51,7 +59,7 @@ final class Parameters {
         List<Object> stored = new ArrayList<>();
         for (Object each : elements(constants)) {
             if (each != null) {
-                stored.add(other.kind() == Term.Kind.REFERENCE ? identifier(each) : stored(each, other.codec()));
+                stored.add(stored(each, other));
             }
         }
         return add(stored);
@@ -101,7 +109,7 @@ final class Parameters {
 
     /** The stored form of a constant. A number stays of its type, because numbers of all types can be compared. */
     static Object stored(Object value, ValueCodec codec) {
-        boolean numeric = codec == null || codec.keepsOrder() && Term.isNumeric(codec.type());
+        boolean numeric = codec == null || codec.keepsOrder() && codec.isNumeric();
         Object constant = numeric ? Values.number(value) : codec.isCharacter() ? character(value) : value;
         if (constant instanceof BigDecimal decimal && numeric && codec != null && codec.decode(0L) instanceof Float) {
             // As the member has been stored.
@@ -111,7 +119,7 @@ final class Parameters {
             return number(number);
         }
         if (codec == null) {
-            return plain(constant);
+            throw new Untranslatable("a constant of " + constant.getClass().getName() + " is compared with a number");
         }
         if (codec.type().equals(FieldType.STRING) && constant instanceof Character character) {
             return character.toString();
@@ -146,7 +154,7 @@ final class Parameters {
 
     /** A constant that already has the stored form of a value with a converter; null if it has not. */
     private static Object inStoredForm(Object constant, ValueCodec codec) {
-        if (constant instanceof Number number && Term.isNumeric(codec.type())) {
+        if (constant instanceof Number number && codec.isNumeric()) {
             return number(number);
         }
         return constant instanceof String && codec.type().equals(FieldType.STRING) ? constant : null;
@@ -161,13 +169,6 @@ final class Parameters {
             case INT64, FLOAT64, DECIMAL -> stored instanceof Number;
             default -> stored != null;
         };
-    }
-
-    private static Object plain(Object constant) {
-        if (constant instanceof String || constant instanceof Boolean) {
-            return constant;
-        }
-        throw new Untranslatable("a constant of " + constant.getClass().getName() + " has no stored form");
     }
 
     private static Object number(Number number) {

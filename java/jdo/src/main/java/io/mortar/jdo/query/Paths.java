@@ -44,20 +44,30 @@ final class Paths {
                 value = optional.orElse(null);
             }
             if (value == null || value == NOTHING) {
-                // An alias of an outer join that is null has null members; behind another reference there is nothing in
-                // JPQL.
                 return i == 0 || !isJpql ? value : NOTHING;
             }
             // The key or the value of a map in FROM: the join takes it from the elements of the map.
             String name = path.get(i).replaceFirst("(" + Evaluator.KEY + '|' + Evaluator.VALUE + ")$", "");
             Object member = member(value, name);
-            boolean isNullEmbedded = member == null && isEmbedded(value, name);
+            boolean isNullEmbedded = member == null && isEmbedded(metadata(value.getClass(), name));
             if (isNullEmbedded) {
                 return null;
             }
             value = member;
         }
         return value;
+    }
+
+    /**
+     * The value of JPQL at the end of a path from an alias of an outer join that is null. Its members are null, and
+     * there is {@link #NOTHING} behind its references.
+     */
+    Object ofNull(Class<?> type, List<String> path) {
+        AbstractMemberMetaData member = path.size() < 2 || type == null ? null : metadata(type, path.get(0));
+        if (member == null) {
+            return null;
+        }
+        return isEmbedded(member) ? ofNull(member.getType(), path.subList(1, path.size())) : NOTHING;
     }
 
     private Object member(Object object, String name) {
@@ -117,10 +127,13 @@ final class Paths {
                 : context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver()) != null;
     }
 
-    private boolean isEmbedded(Object object, String name) {
+    private AbstractMemberMetaData metadata(Class<?> type, String member) {
         AbstractClassMetaData metadata =
-                context.getMetaDataManager().getMetaDataForClass(object.getClass(), context.getClassLoaderResolver());
-        AbstractMemberMetaData member = metadata == null ? null : metadata.getMetaDataForMember(name);
+                context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
+        return metadata == null ? null : metadata.getMetaDataForMember(member);
+    }
+
+    private boolean isEmbedded(AbstractMemberMetaData member) {
         return member != null
                 && (member.isEmbedded()
                         || !RelationType.isRelationSingleValued(

@@ -20,15 +20,11 @@ final class Promotion {
 
     /** A number that is compared with a parameter, after the promotion; any other value as it is. */
     static Object promoted(Object value, Object parameter) {
-        boolean isInteger = value instanceof Long
-                || value instanceof Integer
-                || value instanceof Short
-                || value instanceof Byte
-                || value instanceof Character;
-        if (!isInteger || !isPromoting(parameter)) {
+        Object number = Values.number(value);
+        if (!Values.isInteger(number) || !isPromoting(parameter)) {
             return value;
         }
-        long integer = ((Number) Values.number(value)).longValue();
+        long integer = ((Number) number).longValue();
         return parameter instanceof Float ? (Object) (float) integer : (Object) (double) integer;
     }
 
@@ -56,6 +52,22 @@ final class Promotion {
         boolean hasGreater = promoted(Long.MAX_VALUE, isFloat) > bound;
         long last = hasGreater ? first(isFloat, number -> number > bound) - 1 : Long.MAX_VALUE;
         return new Range(first, last);
+    }
+
+    /** A test of an integer member that is promoted to the type of a floating constant. */
+    static String test(Term left, String operator, Object constant) {
+        Range equal = equal(constant);
+        if (equal.isEmpty()) {
+            boolean isLess = ((Number) constant).doubleValue() > 0;
+            boolean isTrue = operator.equals("!=") || operator.startsWith("<") == isLess && !operator.equals("==");
+            return isTrue ? left.text() + " != null" : Conditions.NEVER;
+        }
+        return switch (operator) {
+            case "==" -> left.text() + " >= " + equal.first() + " && " + left.text() + " <= " + equal.last();
+            case "!=" -> '(' + left.text() + " < " + equal.first() + " || " + left.text() + " > " + equal.last() + ')';
+            case "<", ">=" -> left.text() + ' ' + operator + ' ' + equal.first();
+            default -> left.text() + ' ' + operator + ' ' + equal.last();
+        };
     }
 
     private static double promoted(long integer, boolean isFloat) {

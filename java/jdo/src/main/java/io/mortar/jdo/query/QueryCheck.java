@@ -108,7 +108,7 @@ final class QueryCheck {
      */
     private void checkFunction(InvokeExpression invoke) {
         String name = invoke.getOperation();
-        if (invoke.getLeft() == null && name.contains(".") && !Evaluator.isFunction(name, context)) {
+        if (invoke.getLeft() == null && name.contains(".") && !Functions.isKnown(name, context)) {
             throw new NucleusUserException("the filter contains " + name + ", which is not a function");
         }
         if (invoke.getLeft() instanceof PrimaryExpression path

@@ -229,7 +229,7 @@ final class QueryPlan {
             boolean isOuter = isOuter(join);
             // A join that only fetches gives the same rows as another one.
             String alias = join.getAlias() != null ? join.getAlias() : "#fetch" + joins.size();
-            if (joined.kind() == Term.Kind.REFERENCE || joined.kind() == Term.Kind.EMBEDDED) {
+            if (joined instanceof Term.Reference || joined instanceof Term.Embedded) {
                 scope.define(alias, joined);
                 if (isOuter) {
                     scope.addOuter(joined);
@@ -358,8 +358,7 @@ final class QueryPlan {
     private void translateDistinctAggregate(InvokeExpression aggregate) {
         Expression argument = aggregate.getArguments().get(0).getLeft();
         Term term = operands.term(argument);
-        if (term.kind() != Term.Kind.VALUE && term.kind() != Term.Kind.REFERENCE
-                || term.text().equals("this")) {
+        if (!(term instanceof Term.Value || term instanceof Term.Reference) || term.isCandidate()) {
             throw new Untranslatable("an aggregate of distinct objects has no counterpart");
         }
         boolean isCount = aggregate.getOperation().equalsIgnoreCase("count");
@@ -437,7 +436,7 @@ final class QueryPlan {
             key = new ResultColumns(operands, queries, isJpql).column(by).text();
         } else {
             Term term = operands.term(by);
-            if (term.kind() != Term.Kind.VALUE
+            if (!(term instanceof Term.Value)
                     || term.codec() != null && !term.codec().keepsOrder()) {
                 throw new Untranslatable("the stored values do not have the order of the Java values");
             }

@@ -40,11 +40,13 @@ final class ResultColumns {
             Object constant = term.constant();
             return new ResultColumn(null, stored -> constant);
         }
-        return switch (term.kind()) {
-            case REFERENCE -> new ResultColumn(term.text(), stored -> queries.object((Oid) stored));
-            case VALUE -> new ResultColumn(term.text(), toJava(term));
-            default -> throw new Untranslatable("a result is a collection or an embedded object");
-        };
+        if (term instanceof Term.Reference) {
+            return new ResultColumn(term.text(), stored -> queries.object((Oid) stored));
+        }
+        if (term instanceof Term.Value) {
+            return new ResultColumn(term.text(), toJava(term));
+        }
+        throw new Untranslatable("a result is a collection or an embedded object");
     }
 
     private static Function<Object, Object> toJava(Term term) {
@@ -54,7 +56,7 @@ final class ResultColumns {
         }
         // A member of a primitive type that an older object lacks is zero. Behind a reference that is null there is no
         // value.
-        Object missing = term.isPath() || codec.zero() == null ? null : codec.decode(codec.zero());
+        Object missing = codec.zero() == null || !term.references().isEmpty() ? null : codec.decode(codec.zero());
         return stored -> stored == null ? missing : codec.decode(stored);
     }
 
@@ -65,17 +67,19 @@ final class ResultColumns {
             throw new Untranslatable("an aggregate of distinct values has no counterpart");
         }
         Term term = operands.term(argument);
-        boolean isSelf = term.kind() == Term.Kind.REFERENCE && term.text().equals("this");
         if (name.equals("count")) {
-            return new ResultColumn(isSelf ? "count(*)" : "count(" + text(term) + ')', stored -> stored);
+            return new ResultColumn(term.isCandidate() ? "count(*)" : "count(" + text(term) + ')', stored -> stored);
         }
-        if (term.kind() != Term.Kind.VALUE) {
+        if (!(term instanceof Term.Value)) {
             throw new Untranslatable("an aggregate of objects has no counterpart");
         }
         ValueCodec codec = term.codec();
         boolean ordered = codec == null || codec.keepsOrder();
         if (!ordered) {
             throw new Untranslatable("the stored values do not have the order of the Java values");
+        }
+        if (!term.isNumber() && (name.equals("sum") || name.equals("avg"))) {
+            throw new Untranslatable("an operand is not a number");
         }
         String text = name + '(' + text(term) + ')';
         return switch (name) {

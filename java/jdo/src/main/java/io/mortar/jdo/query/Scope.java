@@ -11,6 +11,7 @@ import io.mortar.jdo.mapping.OptionalMapping;
 import io.mortar.jdo.mapping.ReferenceMapping;
 import io.mortar.jdo.mapping.ValueMapping;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -48,7 +49,7 @@ final class Scope {
     }
 
     Term self() {
-        return Term.reference("this", candidate, false);
+        return new Term.Reference("this", candidate, Set.of());
     }
 
     void define(String name, Term term) {
@@ -91,13 +92,14 @@ final class Scope {
         if (names.containsKey(first)) {
             return walk(names.get(first), path.subList(1, path.size()));
         }
-        if (isCandidate(first)) {
-            return walk(self(), path.subList(1, path.size()));
-        }
-        if (isStrict || first.equals("this")) {
+        if (!isCandidate(first) && (isStrict || first.equals("this"))) {
             throw new Untranslatable("the subquery depends on " + first + " of the query around it");
         }
-        return walk(self(), path);
+        Term term = walk(self(), isCandidate(first) ? path.subList(1, path.size()) : path);
+        if (!Collections.disjoint(term.references(), outer)) {
+            throw new Untranslatable("a path follows a reference that is joined outer elsewhere");
+        }
+        return term;
     }
 
     /** The references that a path leads through, without the one that its first name stands for. */
@@ -108,7 +110,7 @@ final class Scope {
         List<String> references = new ArrayList<>();
         List<String> members = isNamed ? path.subList(1, path.size()) : path;
         for (int i = 0; i < members.size(); i++) {
-            if (i > 0 && term.kind() == Term.Kind.REFERENCE) {
+            if (i > 0 && term instanceof Term.Reference) {
                 references.add(term.text());
             }
             term = member(term, members.get(i));
@@ -137,33 +139,39 @@ final class Scope {
     }
 
     private Term term(Term object, MemberMapping mapping) {
+        Term.Embedded owner = object instanceof Term.Embedded embedded ? embedded : null;
         // The columns of an embedded object are those of its owner.
-        boolean isRoot = object.text().equals("this");
-        String before =
-                object.kind() == Term.Kind.EMBEDDED ? ownerOf(object.text()) : isRoot ? "" : object.text() + '.';
-        boolean isPath = object.isPath() || object.kind() == Term.Kind.REFERENCE && !isRoot;
+        String before = owner != null ? ownerOf(owner.text()) : object.isCandidate() ? "" : object.text() + '.';
+        Set<String> references =
+                owner != null ? owner.references() : object.isCandidate() ? Set.of() : Set.of(object.text());
         if (mapping instanceof ValueMapping value) {
-            return Term.value(
-                    before + QueryText.quote(value.column().name()), value.codec(), object.presence(), isPath);
+            boolean isZeroForNull = owner != null && value.codec().zero() != null;
+            return new Term.Value(
+                    before + QueryText.quote(value.column().name()),
+                    value.codec(),
+                    references,
+                    isZeroForNull ? owner.presence() : Set.of());
         }
         if (mapping instanceof LargeObjectMapping content) {
-            return Term.content(before + QueryText.quote(content.column().name()), isPath);
+            return new Term.Content(before + QueryText.quote(content.column().name()), references);
         }
         if (mapping instanceof ReferenceMapping reference) {
-            return Term.reference(
-                    before + QueryText.quote(reference.column().name()), target(reference.member()), isPath);
+            return new Term.Reference(
+                    before + QueryText.quote(reference.column().name()), target(reference.member()), references);
         }
         if (mapping instanceof EmbeddedMapping embedded) {
-            return Term.embedded(before + QueryText.quote(embedded.presence().name()), embedded, isPath);
+            return new Term.Embedded(
+                    before + QueryText.quote(embedded.presence().name()), embedded, references);
         }
         if (mapping instanceof OptionalMapping optional) {
             return term(object, optional.content());
         }
         if (mapping instanceof ContainerMapping container) {
-            return Term.container(before + QueryText.quote(container.column().name()), container, isPath);
+            return new Term.Container(
+                    before + QueryText.quote(container.column().name()), container, references);
         }
         if (mapping instanceof InverseMapping inverse) {
-            return Term.inverse(inverse, object);
+            return new Term.Inverse(inverse, object);
         }
         throw new Untranslatable(mapping.member().getFullFieldName() + " is stored in several lists");
     }
@@ -198,13 +206,21 @@ final class Scope {
     /** The element of a container, under the name of a variable of `any`. */
     Term element(ContainerMapping container, String variable) {
         if (!container.element().isReference()) {
-            return Term.value(variable, container.element().codec(), false);
+            return new Term.Value(variable, container.element().codec());
         }
         String elementType = container.member().hasArray()
                 ? container.member().getType().getComponentType().getName()
                 : container.member().hasMap()
                         ? container.member().getMap().getValueType()
                         : container.member().getCollection().getElementType();
-        return Term.reference(variable, mapping(context.getClassLoaderResolver().classForName(elementType)), false);
+        return new Term.Reference(
+                variable, mapping(context.getClassLoaderResolver().classForName(elementType)), Set.of());
+    }
+
+    /** The key of a map, under a name. */
+    Term key(ContainerMapping map, String name) {
+        return map.key().isReference()
+                ? new Term.Reference(name, null, Set.of())
+                : new Term.Value(name, map.key().codec());
     }
 }

@@ -2,9 +2,12 @@ package io.mortar.jdo.query;
 
 import io.mortar.FieldType;
 import io.mortar.jdo.MortarStoreManager;
+import io.mortar.jdo.mapping.ContainerMapping;
+import io.mortar.jdo.mapping.Element;
 import io.mortar.jdo.mapping.ValueCodec;
 import java.util.ArrayList;
 import java.util.Comparator;
+import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
@@ -14,9 +17,11 @@ import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.CaseExpression;
+import org.datanucleus.store.query.expression.ClassExpression;
 import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.InvokeExpression;
+import org.datanucleus.store.query.expression.JoinExpression;
 import org.datanucleus.store.query.expression.Literal;
 import org.datanucleus.store.query.expression.PrimaryExpression;
 import org.datanucleus.store.query.expression.VariableExpression;
@@ -30,6 +35,9 @@ final class StoredOrder {
     private final QueryCompilation compilation;
     /** How the members at the ends of paths are stored, if that is known. */
     private final Map<Expression, Optional<ValueCodec>> codecs = new IdentityHashMap<>();
+
+    /** How the elements of containers are stored, by the names that stand for them; null until it is needed. */
+    private Map<String, ValueCodec> elements;
 
     StoredOrder(Query<?> query, QueryCompilation compilation) {
         this.query = query;
@@ -56,6 +64,12 @@ final class StoredOrder {
         return codec != null && codec.type().equals(FieldType.STRING);
     }
 
+    /** The text as which a value of a member or an element is stored; null if it is not stored as one. */
+    String text(Object value, Expression expression) {
+        boolean isStored = expression instanceof PrimaryExpression || expression instanceof VariableExpression;
+        return isStored && isText(expression) ? (String) codec(expression).encode(value) : null;
+    }
+
     private static Object ordered(Object value, ValueCodec codec) {
         if (codec == null || !(value instanceof Enum<?> || value instanceof String)) {
             return value;
@@ -73,12 +87,20 @@ final class StoredOrder {
     }
 
     private ValueCodec find(Expression expression) {
+        if (expression instanceof VariableExpression variable) {
+            return elements().get(variable.getId());
+        }
         if (expression instanceof PrimaryExpression path) {
-            return ofPath(path);
+            ValueCodec ofElement = path.getLeft() == null ? elements().get(path.getId()) : null;
+            return ofElement != null ? ofElement : term(path) instanceof Term.Value value ? value.codec() : null;
         }
         // A value of a member that a function, an aggregate or a condition passes on.
         List<Expression> passed = new ArrayList<>();
         if (expression instanceof InvokeExpression invoke) {
+            ContainerMapping container = invoke.getOperation().equals("get") ? container(invoke.getLeft()) : null;
+            if (container != null) {
+                return container.element().codec();
+            }
             passed.add(invoke.getLeft());
             passed.addAll(invoke.getArguments() == null ? List.of() : invoke.getArguments());
         } else if (expression instanceof CaseExpression cases) {
@@ -95,25 +117,91 @@ final class StoredOrder {
                 .orElse(null);
     }
 
-    private ValueCodec ofPath(PrimaryExpression path) {
+    // ------------------------------------------------------------------------------------------- elements
+
+    /** How the elements are stored that variables of {@code contains} and aliases of joined containers stand for. */
+    private Map<String, ValueCodec> elements() {
+        if (elements == null) {
+            elements = new HashMap<>();
+            ExpressionTree.forEach(compilation.getExprFilter(), each -> {
+                if (Variables.isContains(each)) {
+                    addVariables((InvokeExpression) each);
+                }
+            });
+            for (Expression from : compilation.getExprFrom() == null ? new Expression[0] : compilation.getExprFrom()) {
+                String candidates = ((ClassExpression) from).getCandidateExpression();
+                if (candidates != null) {
+                    addAlias(from.getAlias(), QueryPlan.path(candidates));
+                }
+                for (Expression each = from.getRight(); each instanceof JoinExpression join; each = each.getRight()) {
+                    addAlias(join.getAlias(), join.getJoinedExpression());
+                }
+            }
+        }
+        return elements;
+    }
+
+    private void addVariables(InvokeExpression contains) {
+        ContainerMapping container = container(contains.getLeft());
+        boolean isKey = contains.getOperation().equals("containsKey")
+                || contains.getOperation().equals("containsEntry");
+        for (Expression argument : contains.getArguments()) {
+            if (container != null && argument instanceof VariableExpression variable) {
+                elements.putIfAbsent(variable.getId(), codec(isKey ? container.key() : container.element()));
+            }
+            // The second argument of containsEntry.
+            isKey = false;
+        }
+    }
+
+    private void addAlias(String alias, Expression joined) {
+        boolean areKeys =
+                joined instanceof PrimaryExpression path && path.getId().endsWith(Evaluator.KEY);
+        ContainerMapping container = container(areKeys ? withoutKey((PrimaryExpression) joined) : joined);
+        if (container != null) {
+            elements.put(alias, codec(areKeys ? container.key() : container.element()));
+            elements.put(alias + Evaluator.VALUE, codec(container.element()));
+            elements.put(alias + Evaluator.KEY, codec(container.key()));
+        }
+    }
+
+    /** How an element is stored; null for an object, and for the keys of a container that has none. */
+    private static ValueCodec codec(Element element) {
+        return element == null ? null : element.codec();
+    }
+
+    private static Expression withoutKey(PrimaryExpression path) {
+        return QueryPlan.path(path.getId().substring(0, path.getId().length() - Evaluator.KEY.length()));
+    }
+
+    private ContainerMapping container(Expression expression) {
+        return expression instanceof PrimaryExpression path && term(path) instanceof Term.Container container
+                ? container.mapping()
+                : null;
+    }
+
+    // ------------------------------------------------------------------------------------------- paths
+
+    /** What a path leads to; null if that is not known. */
+    private Term term(PrimaryExpression path) {
         List<String> names = path.getTuples();
         if (path.getLeft() instanceof VariableExpression variable) {
-            return find(Variables.type(compilation, variable.getId()), names);
+            return term(Variables.type(compilation, variable.getId()), names);
         }
         if (path.getLeft() instanceof DyadicExpression cast && cast.getOperator() == Expression.OP_CAST) {
             String name = String.valueOf(((Literal) cast.getRight()).getLiteral());
-            return find(query.resolveClassDeclaration(name), names);
+            return term(query.resolveClassDeclaration(name), names);
         }
         if (path.getLeft() != null) {
             return null;
         }
         Class<?> ofFirst = names.size() > 1 ? Variables.type(compilation, names.get(0)) : null;
         return ofFirst == null
-                ? find(compilation.getCandidateClass(), names)
-                : find(ofFirst, names.subList(1, names.size()));
+                ? term(compilation.getCandidateClass(), names)
+                : term(ofFirst, names.subList(1, names.size()));
     }
 
-    private ValueCodec find(Class<?> root, List<String> path) {
+    private Term term(Class<?> root, List<String> path) {
         AbstractClassMetaData metadata = root == null
                 ? null
                 : query.getExecutionContext()
@@ -125,7 +213,7 @@ final class StoredOrder {
         MortarStoreManager store = (MortarStoreManager) query.getStoreManager();
         Scope scope = new Scope(store, query.getExecutionContext(), store.mapping(metadata), "this", false);
         try {
-            return scope.walk(scope.self(), path).codec();
+            return scope.walk(scope.self(), path);
         } catch (Untranslatable inMemory) {
             return null;
         }

@@ -11,7 +11,6 @@ import java.util.List;
 import java.util.ListIterator;
 import java.util.NoSuchElementException;
 import java.util.Objects;
-import java.util.function.Predicate;
 import org.datanucleus.FetchPlan;
 import org.datanucleus.store.query.AbstractQueryResult;
 import org.datanucleus.store.query.AbstractQueryResultIterator;
@@ -20,7 +19,7 @@ import org.datanucleus.store.query.Query;
 /**
  * The objects that a query returns, in a list that is read as far as it is used. The list keeps the identifiers of the
  * objects that were read, and the first objects as long as there is memory. It finds the others again by their
- * identifiers. {@link #forEachOnce} keeps nothing.
+ * identifiers.
  */
 final class StreamedResult<E> extends AbstractQueryResult<E> {
     /** A longer result has only identifiers of what follows. */
@@ -52,24 +51,6 @@ final class StreamedResult<E> extends AbstractQueryResult<E> {
         this.rows = rows;
         this.plan = plan;
         this.ignoreCache = ignoreCache;
-    }
-
-    /** An iterator for one walk through the objects, which keeps none of them. A closed one has no next object. */
-    static <T> Iterator<T> forEachOnce(StoreQueries queries, Rows rows, FetchPlan plan, Predicate<Iterator<T>> isOpen) {
-        return new Iterator<>() {
-            @Override
-            public boolean hasNext() {
-                return isOpen.test(this) && queries.hasNext(rows);
-            }
-
-            @Override
-            public T next() {
-                if (!isOpen.test(this)) {
-                    throw new NoSuchElementException("the iterator is closed");
-                }
-                return (T) queries.object(queries.next(rows), plan, false);
-            }
-        };
     }
 
     private boolean readNext() {

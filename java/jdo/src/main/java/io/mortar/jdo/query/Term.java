@@ -7,125 +7,156 @@ import io.mortar.jdo.mapping.EmbeddedMapping;
 import io.mortar.jdo.mapping.InverseMapping;
 import io.mortar.jdo.mapping.MemberMappings;
 import io.mortar.jdo.mapping.ValueCodec;
+import java.util.HashSet;
+import java.util.Set;
 
-/**
- * An expression in Mortar's query language, and what is known about it.
- *
- * @param text the expression; null for a constant and for a relation without a column
- * @param kind what it is
- * @param codec how values are stored; of values only, and null if the value is computed
- * @param type the class of the object that a reference refers to, or null
- * @param members the members of that object, or of an embedded one
- * @param container the mapping of an array, a collection or a map
- * @param inverse the relation, whose owner has the expression `owner`
- * @param owner of inverse relations: the object that has the collection
- * @param constant the value of a literal or a parameter
- * @param presence the test whether there is an embedded object; also of its values, and null if there always is one
- * @param isPath whether the expression is a path through a reference, so that it is null if the reference is
- */
-record Term(
-        String text,
-        Kind kind,
-        ValueCodec codec,
-        ClassMapping type,
-        MemberMappings members,
-        ContainerMapping container,
-        InverseMapping inverse,
-        Term owner,
-        Object constant,
-        String presence,
-        boolean isPath) {
-    enum Kind {
-        VALUE,
-        REFERENCE,
-        EMBEDDED,
-        CONTAINER,
-        INVERSE,
-        CONTENT,
-        CONSTANT
+/** An expression in Mortar's query language, and what is known about it. */
+sealed interface Term {
+    /** The expression; null for a constant and for a relation without a column. */
+    default String text() {
+        return null;
     }
 
-    static Term value(String text, ValueCodec codec, boolean isPath) {
-        return value(text, codec, null, isPath);
+    /** How values are stored; null for other terms, and for a number that is computed and not an integer. */
+    default ValueCodec codec() {
+        return null;
     }
 
-    /** A value, perhaps of an embedded object. */
-    static Term value(String text, ValueCodec codec, String presence, boolean isPath) {
-        return new Term(text, Kind.VALUE, codec, null, null, null, null, null, null, presence, isPath);
+    /** The members of the object that this is or refers to; null if it has none, or none that are known. */
+    default MemberMappings members() {
+        return null;
     }
 
-    static Term reference(String text, ClassMapping type, boolean isPath) {
-        return new Term(
-                text,
-                Kind.REFERENCE,
-                null,
-                type,
-                type == null ? null : type.members(),
-                null,
-                null,
-                null,
-                null,
-                null,
-                isPath);
+    /** The references that the expression follows: it is null if one of them is. */
+    default Set<String> references() {
+        return Set.of();
     }
 
-    static Term embedded(String text, EmbeddedMapping mapping, boolean isPath) {
-        String presence = mapping.member().isPrimaryKey() ? null : text + " != null";
-        return new Term(text, Kind.EMBEDDED, null, null, mapping.members(), null, null, null, null, presence, isPath);
+    /** The tests of embedded objects without which the expression has zero in place of null. */
+    default Set<String> presences() {
+        return Set.of();
     }
 
-    static Term container(String text, ContainerMapping mapping, boolean isPath) {
-        return new Term(text, Kind.CONTAINER, null, null, null, mapping, null, null, null, null, isPath);
+    /** The value of a constant. */
+    default Object constant() {
+        return null;
     }
 
-    static Term inverse(InverseMapping mapping, Term owner) {
-        return new Term(null, Kind.INVERSE, null, null, null, null, mapping, owner, null, null, owner.isPath());
+    default boolean isConstant() {
+        return this instanceof Constant;
     }
 
-    static Term content(String text, boolean isPath) {
-        return new Term(text, Kind.CONTENT, null, null, null, null, null, null, null, null, isPath);
+    default boolean isNull() {
+        return isConstant() && constant() == null;
     }
 
-    static Term constant(Object value) {
-        return new Term(null, Kind.CONSTANT, null, null, null, null, null, null, value, null, false);
+    /** Whether this is the candidate itself. */
+    default boolean isCandidate() {
+        return "this".equals(text());
     }
 
-    boolean isConstant() {
-        return kind == Kind.CONSTANT;
+    /** Whether this may be null. */
+    default boolean isNullable() {
+        return !isCandidate()
+                && (codec() == null
+                        || codec().zero() == null
+                        || !references().isEmpty()
+                        || !presences().isEmpty());
     }
 
-    boolean isNull() {
-        return isConstant() && constant == null;
+    default boolean isBoolean() {
+        return false;
     }
 
-    /** Whether this is a member of an embedded object that is stored as zero if the embedded object is null. */
-    boolean isZeroForNull() {
-        return kind == Kind.VALUE && presence != null && codec != null && codec.zero() != null;
+    default boolean isText() {
+        return false;
     }
 
-    boolean isBoolean() {
-        return kind == Kind.VALUE && codec != null && codec.type().equals(FieldType.BOOL);
+    default boolean isNumber() {
+        return false;
     }
 
-    boolean isListOrSet() {
-        return kind == Kind.CONTAINER && container.shape() != ContainerMapping.Shape.MAP;
-    }
-
-    boolean isText() {
-        return kind == Kind.VALUE && (codec == null || codec.type().equals(FieldType.STRING));
-    }
-
-    boolean isNumber() {
-        if (isConstant()) {
-            return constant instanceof Number;
+    /** A value: of a member, an element of a container, or computed. */
+    record Value(String text, ValueCodec codec, Set<String> references, Set<String> presences) implements Term {
+        Value(String text, ValueCodec codec) {
+            this(text, codec, Set.of(), Set.of());
         }
-        return kind == Kind.VALUE && (codec == null || isNumeric(codec.type()));
+
+        /** The value of a function or an operator. */
+        static Value computed(String text, ValueCodec codec, Term... operands) {
+            Set<String> references = new HashSet<>();
+            Set<String> presences = new HashSet<>();
+            for (Term operand : operands) {
+                references.addAll(operand.references());
+                presences.addAll(operand.presences());
+            }
+            return new Value(text, codec, references, presences);
+        }
+
+        @Override
+        public boolean isBoolean() {
+            return codec != null && codec.type().equals(FieldType.BOOL);
+        }
+
+        /** A converter may store another text than that of the Java value. */
+        @Override
+        public boolean isText() {
+            return codec != null && codec.keepsOrder() && codec.type().equals(FieldType.STRING);
+        }
+
+        @Override
+        public boolean isNumber() {
+            return codec == null || codec.isNumber();
+        }
     }
 
-    static boolean isNumeric(FieldType type) {
-        return switch (type.kind()) {
-            case INT64, FLOAT64, DECIMAL -> true;
-            default -> false;
-        };
+    /**
+     * An object.
+     *
+     * @param type its class, or null if that is not known
+     */
+    record Reference(String text, ClassMapping type, Set<String> references) implements Term {
+        @Override
+        public MemberMappings members() {
+            return type == null ? null : type.members();
+        }
     }
+
+    /** An embedded object. */
+    record Embedded(String text, EmbeddedMapping mapping, Set<String> references) implements Term {
+        @Override
+        public MemberMappings members() {
+            return mapping.members();
+        }
+
+        /** The test whether it is not null; none if it never is. */
+        Set<String> presence() {
+            return mapping.member().isPrimaryKey() ? Set.of() : Set.of(text + " != null");
+        }
+    }
+
+    /** An array, a collection or a map. */
+    record Container(String text, ContainerMapping mapping, Set<String> references) implements Term {
+        boolean isMap() {
+            return mapping.shape() == ContainerMapping.Shape.MAP;
+        }
+    }
+
+    /**
+     * A collection whose elements refer to its owner.
+     *
+     * @param owner the object that has the collection
+     */
+    record Inverse(InverseMapping mapping, Term owner) implements Term {
+        @Override
+        public Set<String> references() {
+            return owner.isCandidate() ? Set.of() : Set.of(owner.text());
+        }
+    }
+
+    /** A large object. */
+    record Content(String text, Set<String> references) implements Term {}
+
+    /** A literal, a parameter, or what a subquery has found. */
+    record Constant(Object constant) implements Term {}
 }

@@ -101,20 +101,20 @@ final class TextPattern {
         String first = texts.get(0);
         String last = texts.get(texts.size() - 1);
         if (texts.size() == 1) {
-            return value.text() + " == " + text(first, value, operands);
+            return value.text() + " == " + operands.parameters().string(first);
         }
         if (texts.size() > 3 || texts.size() == 3 && !(first.isEmpty() && last.isEmpty())) {
             throw new Untranslatable("a pattern has several gaps");
         }
         List<String> tests = new ArrayList<>();
         if (texts.size() == 3) {
-            tests.add(value.text() + ".contains(" + text(texts.get(1), value, operands) + ')');
+            tests.add(value.text() + ".contains(" + operands.parameters().string(texts.get(1)) + ')');
         } else {
             if (!first.isEmpty()) {
-                tests.add(value.text() + ".startsWith(" + text(first, value, operands) + ')');
+                tests.add(value.text() + ".startsWith(" + operands.parameters().string(first) + ')');
             }
             if (!last.isEmpty()) {
-                tests.add(value.text() + ".endsWith(" + text(last, value, operands) + ')');
+                tests.add(value.text() + ".endsWith(" + operands.parameters().string(last) + ')');
             }
             if (!first.isEmpty() && !last.isEmpty()) {
                 int characters = first.codePointCount(0, first.length()) + last.codePointCount(0, last.length());
@@ -122,9 +122,5 @@ final class TextPattern {
             }
         }
         return tests.isEmpty() ? value.text() + " != null" : String.join(" && ", tests);
-    }
-
-    private static String text(String constant, Term value, Operands operands) {
-        return operands.parameters().text(constant, value);
     }
 }

@@ -135,6 +135,11 @@ final class Values {
         return value instanceof Character || value instanceof StringBuilder ? value.toString() : value;
     }
 
+    /** Whether a value is an integer of a primitive type. */
+    static boolean isInteger(Object value) {
+        return value instanceof Long || value instanceof Integer || value instanceof Short || value instanceof Byte;
+    }
+
     private static boolean isFinite(Number number) {
         return !(number instanceof Double || number instanceof Float) || Double.isFinite(number.doubleValue());
     }

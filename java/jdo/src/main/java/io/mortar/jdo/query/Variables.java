@@ -116,7 +116,8 @@ final class Variables {
         return contains.getArguments().stream().allMatch(VariableExpression.class::isInstance);
     }
 
-    private static boolean isContains(Expression expression) {
+    /** Whether an expression is a function by which variables stand for elements of a container. */
+    static boolean isContains(Expression expression) {
         return expression instanceof InvokeExpression invoke
                 && invoke.getLeft() != null
                 && CONTAINS.contains(invoke.getOperation());
@@ -205,7 +206,8 @@ final class Variables {
         for (Expression part : parts) {
             for (String variable : free(part, row)) {
                 boolean isLocal = part.getOperator() == Expression.OP_OR
-                        || part.getOperator() == Expression.OP_NOT && declaration(part.getLeft(), variable) != null;
+                        || part.getOperator() == Expression.OP_NOT
+                                && elements(part).contains(variable);
                 uses.merge(variable, isLocal ? 1 : 2, Integer::sum);
             }
         }
