@@ -68,7 +68,7 @@ impl OpenPage {
     /// The page, for another client.
     fn range(self) -> ReservedPages {
         let room = PAGE_BYTES.saturating_sub(self.bytes) as u32;
-        let slot = if planted(Bug::TakenSlotsReturned) { 0 } else { self.slot };
+        let slot = if planted(Bug::ReturnedSlotsForgotten) { 0 } else { self.slot };
         ReservedPages { first: self.page.number, pages: 1, slot, room }
     }
 }

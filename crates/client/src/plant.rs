@@ -26,7 +26,7 @@ model::planted_bugs! {
         NothingEvicted "keeps all pages, however large the cache gets"
         DerivedValuesFree "does not count decoded structs in the limit of the cache"
         OldMappingTaken "takes a struct that was decoded before its class has changed"
-        TakenSlotsReturned "a closed client returns slots that it has taken as free"
+        ReturnedSlotsForgotten "a closed client returns slots that it has taken as free"
         StatusNotWatched "does not ask a new peer server for the status of the space"
         LocksKeptAtClose "keeps its locks when it is closed"
         LeaseNewsIgnored "does not try again what waits for a logical node when its session opens"

@@ -68,7 +68,7 @@ fn committed_objects_have_slots_of_their_own() {
 
 #[test]
 fn no_slot_is_given_to_two_objects() {
-    let bugs = [Bug::LeasedPageReused, Bug::PageNumberReused, Bug::TakenSlotsReturned];
+    let bugs = [Bug::LeasedPageReused, Bug::PageNumberReused, Bug::ReturnedSlotsForgotten];
     assert_noticed(&bugs, committed_objects_have_slots_of_their_own);
 }
 
