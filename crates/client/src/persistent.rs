@@ -23,7 +23,7 @@
 //!     boss: Option<Ref<Person>>,
 //! }
 //!
-//! let layout = Layout::declared::<Person>(model::ClassId(1));
+//! let layout = Layout::from_declaration::<Person>(model::ClassId(1));
 //! let ann = Person { name: "Ann".into(), age: Some(30), boss: None };
 //! let record = ann.to_record(&layout, None)?;
 //! assert_eq!(Person::from_record(&model::RecordRef::new(&record)?, &layout)?, ann);
