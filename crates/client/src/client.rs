@@ -348,8 +348,8 @@ impl Client {
         Rows::ask(&self.core, query, QueryOptions { explain: true, ..QueryOptions::default() }, None).await
     }
 
-    /// Closes the client, and waits for at most 100 ms until its server knows. If it was opened by `Client::open`, the servers in this process end, and the directory can be opened again
-    /// when this returns.
+    /// Closes the client, and waits for at most 100 ms until its server knows. If it was opened by `Client::open`, the servers in this
+    /// process end, and the directory can be opened again when this returns.
     ///
     /// # Errors
     /// If the directory cannot be closed.

@@ -130,7 +130,7 @@ impl PageAllocator {
     /// Pages are reserved for this client. An earlier client may have created objects in the first one.
     ///
     /// # Panics
-    /// If pages of the logical node are reserved already: nobody would use them.
+    /// If the client still has reserved pages of the logical node: these would replace them.
     fn add_reserved(&mut self, space: SpaceId, node: NodeId, range: ReservedPages) {
         let mut numbers = range.first..range.end();
         if range.slot > 0 {

@@ -384,11 +384,10 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         let mut update = self.retained.take(message.txn, message.page)?;
         // A deletion of nothing changes no slot.
         update.retain(|slot, _| message.slots.contains(slot));
-        let is_proven = message.digest == Some(UpdateDigest::of(&update)) || planted(Bug::UpdateNotCompared);
-        if !is_proven && message.digest.is_some() {
-            self.counts.forged += 1;
-        }
-        Some(update).filter(|_| is_proven)
+        let digest = message.digest?;
+        let is_forged = UpdateDigest::of(&update) != digest && !planted(Bug::UpdateNotCompared);
+        self.counts.forged += u64::from(is_forged);
+        Some(update).filter(|_| !is_forged)
     }
 
     fn invalidate(&mut self, message: Invalidation, contents: Option<SlotStates<T>>, now: Ms) {

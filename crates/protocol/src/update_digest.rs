@@ -7,7 +7,7 @@ use blake2::{Blake2s256, Digest};
 
 use crate::page_cache::{ObjectState, SlotStates};
 
-/// The BLAKE2s-256 digest of the new states of a page's objects. Nobody can make two updates with one digest.
+/// The BLAKE2s-256 digest of the new states of a page's objects. It is infeasible to find two updates with the same digest.
 ///
 /// Processes of different builds may hash differently. Then an update is not recognized, and its readers fetch the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

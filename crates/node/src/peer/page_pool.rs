@@ -48,8 +48,8 @@ impl PagePool {
         Some(taken)
     }
 
-    /// Adds pages that nobody uses. Of too many pages with objects the fullest one is dropped, of too many ranges of empty pages the
-    /// shortest.
+    /// Adds pages that a client has returned. If there are more than [`MAX_BEGUN`] pages with objects, the pool drops the fullest one; if
+    /// there are more than [`MAX_EMPTY`] ranges of empty pages, it drops the shortest one.
     pub(super) fn add(&self, space: SpaceId, node: NodeId, range: ReservedPages) {
         let mut pool = self.lock();
         let ranges = pool.entry((space, node)).or_default();
