@@ -41,7 +41,7 @@ pub(crate) fn puts(data: &Data) -> Requests<'_> {
 }
 
 impl Protocol for Memcached {
-    fn open(&self, _: &mut Connection) -> Result<()> {
+    fn open(&self, _number: usize, _: &mut Connection) -> Result<()> {
         Ok(())
     }
 

@@ -37,11 +37,11 @@ pub(crate) struct Reply<'a> {
 
 /// The protocol of a server.
 pub(crate) trait Protocol {
-    /// Opens a new connection, blocking.
-    fn open(&self, connection: &mut Connection) -> Result<()>;
+    /// Opens a new connection, blocking. The connections of each run are numbered from 0 in the order of their opening.
+    fn open(&self, number: usize, connection: &mut Connection) -> Result<()>;
 
-    /// Encodes the request for a key on a connection. Connections are numbered from 0 in the order of their opening.
-    fn request(&self, _connection: usize, requests: &Requests<'_>, key: usize, output: &mut Vec<u8>) -> Result<()> {
+    /// Encodes the request for a key on the connection with this number.
+    fn request(&self, _number: usize, requests: &Requests<'_>, key: usize, output: &mut Vec<u8>) -> Result<()> {
         requests.write(key, output);
         Ok(())
     }
@@ -98,7 +98,7 @@ pub(crate) fn drive<P: Protocol>(
     let mut connections = Vec::new();
     for index in 0..plan.connections {
         let mut connection = Connection::dial(&addresses[index % addresses.len()])?;
-        protocol.open(&mut connection)?;
+        protocol.open(index, &mut connection)?;
         connection.make_nonblocking()?;
         poll.registry().register(&mut SourceFd(&connection.fd()), Token(index), Interest::READABLE)?;
         connections.push(connection);

@@ -101,7 +101,7 @@ fn frame(input: &[u8]) -> Result<Option<Frame<'_>>> {
 }
 
 impl Protocol for ObjectReads {
-    fn open(&self, connection: &mut Connection) -> Result<()> {
+    fn open(&self, _number: usize, connection: &mut Connection) -> Result<()> {
         open(connection, None)
     }
 
@@ -241,19 +241,21 @@ pub(crate) fn nodes_served_by(brick: &Address, nodes: &[NodeId]) -> Result<Vec<N
 }
 
 impl Protocol for Commits {
-    fn open(&self, connection: &mut Connection) -> Result<()> {
+    fn open(&self, number: usize, connection: &mut Connection) -> Result<()> {
         let client = take_number(connection.dial_again()?)?;
-        let number = client.number;
+        let client_number = client.number;
         open(connection, Some(client))?;
         let mut clients = self.clients.borrow_mut();
+        // Those of an earlier run have no connections any more.
+        clients.truncate(number);
         let mut rooms = BTreeMap::new();
-        for node in self.nodes_of(clients.len()) {
+        for node in self.nodes_of(number) {
             let reserve =
                 proto::Reserve { space: u32::from(SPACE.0), node: node.0, pages: PAGES_PER_CONNECTION as u32, room: 0 };
             rooms.insert(*node, (reserve_pages(connection, reserve)?, 0));
         }
         clients.push(CommitClient {
-            number,
+            number: client_number,
             pages: rooms,
             last: HlcTimestamp::ZERO,
             begun: 0,
@@ -291,18 +293,23 @@ impl Protocol for Commits {
     }
 
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {
-        let Some((header, message, raw)) = frame(input)? else { return Ok(None) };
-        let request = proto::Request::decode(message)?.request.ok_or("Mortar sent an empty message")?;
-        let message = Message::decode(request, Raw::Borrowed(raw))?;
-        let committed = |reply: &gateway::Reply<Object>| {
-            matches!(reply, gateway::Reply::Ended(coordinator::CommitReply::Committed(_)))
-        };
-        match message {
-            Message::Reply { reply, .. } if committed(&reply) => {
-                Ok(Some(Reply { len: header.frame_len(), key: None, value: None }))
+        let mut taken = 0;
+        while let Some((header, message, raw)) = frame(&input[taken..])? {
+            taken += header.frame_len();
+            if header.flags == Flags::RESPONSE {
+                return Err(format!("Mortar ends the connection: {:?}", proto::Response::decode(message)).into());
             }
-            other => Err(format!("Mortar sent {other:?}").into()),
+            let request = proto::Request::decode(message)?.request.ok_or("Mortar sent an empty message")?;
+            match Message::decode(request, Raw::Borrowed(raw))? {
+                // The server tells its clients the time now and then.
+                Message::Time(_) => {}
+                Message::Reply { reply: gateway::Reply::Ended(coordinator::CommitReply::Committed(_)), .. } => {
+                    return Ok(Some(Reply { len: taken, key: None, value: None }));
+                }
+                other => return Err(format!("Mortar sent {other:?}").into()),
+            }
         }
+        Ok(None)
     }
 }
 
@@ -313,10 +320,10 @@ pub(crate) enum Mortar {
 }
 
 impl Protocol for Mortar {
-    fn open(&self, connection: &mut Connection) -> Result<()> {
+    fn open(&self, number: usize, connection: &mut Connection) -> Result<()> {
         match self {
-            Self::Reads(reads) => reads.open(connection),
-            Self::Commits(commits) => commits.open(connection),
+            Self::Reads(reads) => reads.open(number, connection),
+            Self::Commits(commits) => commits.open(number, connection),
         }
     }
 

@@ -147,7 +147,7 @@ pub(crate) fn run(connection: &mut Connection, sql: &str) -> Result<()> {
 }
 
 impl Protocol for Postgres {
-    fn open(&self, connection: &mut Connection) -> Result<()> {
+    fn open(&self, _number: usize, connection: &mut Connection) -> Result<()> {
         open(connection)?;
         let mut out = Vec::new();
         message(&mut out, b'P', |out| {

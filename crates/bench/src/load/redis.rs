@@ -38,7 +38,7 @@ pub(crate) fn puts(data: &Data) -> Requests<'_> {
 }
 
 impl Protocol for Redis {
-    fn open(&self, _: &mut Connection) -> Result<()> {
+    fn open(&self, _number: usize, _: &mut Connection) -> Result<()> {
         Ok(())
     }
 
