@@ -151,6 +151,20 @@ fn next_client_fills_the_pages_of_a_closed_one() {
     assert_eq!(second.lease(SPACE, NODES[0], 100), Lease::NeedsNumbers);
 }
 
+#[test]
+fn page_that_the_server_reserves_twice_is_filled_no_further() {
+    let mut allocator = PageAllocator::default();
+    let begun = ReservedPages { slot: 3, room: 4_000, ..ReservedPages::empty(7, 1) };
+    let leases: Vec<OpenPage> = (0..2)
+        .map(|_| {
+            allocator.add_reserved(SPACE, NODES[0], begun);
+            allocator.take_open(NODES[0], 10).unwrap()
+        })
+        .collect();
+    leases.into_iter().for_each(|page| allocator.release(page));
+    assert_eq!(allocator.lease(SPACE, NODES[0], 10), Lease::NeedsNumbers);
+}
+
 /// Fills an open page of `node` to the last byte and returns it to the allocator.
 fn fill_page(allocator: &mut PageAllocator, node: NodeId) -> PageId {
     let mut page = lease(allocator, &mut 0, node, 10);
