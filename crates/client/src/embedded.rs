@@ -316,7 +316,7 @@ async fn serve(place: &Place, options: &StoreOptions, cluster: &mut LocalCluster
     let catalogue = Arc::new(Catalogue::open(&stores[&1])?);
     let meta = MetaServer::start(catalogue.clone(), config("meta")).await?;
     let brick = |number: u16| config(&format!("brick-{number}"));
-    cluster.start(catalogue, meta, stores, brick, vec![config("peer")]).await
+    cluster.start(catalogue, meta, stores, brick, vec![config("peer")], None).await
 }
 
 /// Waits for the result of the end.

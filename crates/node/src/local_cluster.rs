@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use meta::MetaStore;
 use meta::catalog::{BrickId, SpaceOptions};
-use model::{ErrorKind, Result};
+use model::{Error, ErrorKind, Result};
 use store::Store;
 
 use crate::blocking;
@@ -51,12 +51,12 @@ impl LocalCluster {
         Ok((Self { threads: Some(threads), ..Self::default() }, runtimes))
     }
 
-    /// Starts a brick for each store, of which the first has the catalogue, and peer servers, and creates the space [`MAIN_SPACE`].
-    /// Stores have the numbers of their directories, counted from 1. `brick` gives the configuration of each; `meta` serves the
-    /// `catalogue`. What was started before an error is ended by [`LocalCluster::end`].
+    /// Starts a brick for each store, of which the first has the catalogue, and peer servers, and creates the space [`MAIN_SPACE`] with
+    /// this number of logical nodes, or the default one. Stores have the numbers of their directories, counted from 1. `brick` gives the
+    /// configuration of each; `meta` serves the `catalogue`. What was started before an error is ended by [`LocalCluster::end`].
     ///
     /// # Errors
-    /// Those of the servers.
+    /// Those of the servers; [`ErrorKind::Exists`] if the space has another number of logical nodes.
     pub async fn start(
         &mut self,
         catalogue: Arc<dyn MetaStore>,
@@ -64,6 +64,7 @@ impl LocalCluster {
         stores: BTreeMap<u16, Store>,
         brick: impl Fn(u16) -> Config,
         peers: Vec<Config>,
+        nodes: Option<u32>,
     ) -> Result<()> {
         let clock = meta.clock().clone();
         self.meta = Some(meta);
@@ -78,11 +79,7 @@ impl LocalCluster {
         if let Some(first) = first {
             blocking::wait(move || record_bricks(&first, started)).await?;
         }
-        match view.create_space(MAIN_SPACE, SpaceOptions::default()).await {
-            // The space exists already.
-            Err(error) if error.kind() == ErrorKind::Exists => {}
-            created => drop(created?),
-        }
+        create_main_space(&view, nodes).await?;
         let local_bricks: Vec<BrickHealth> = self.bricks.iter().map(|brick| brick.server().health()).collect();
         for config in peers {
             let config = Config { local_bricks: local_bricks.clone(), ..config };
@@ -135,6 +132,25 @@ impl LocalCluster {
     }
 }
 
+/// Creates the space of a new cluster.
+///
+/// # Errors
+/// [`ErrorKind::Exists`] if it exists with another number of logical nodes than the wanted one.
+async fn create_main_space(view: &ClusterView, nodes: Option<u32>) -> Result<()> {
+    match view.create_space(MAIN_SPACE, SpaceOptions { nodes, ..SpaceOptions::default() }).await {
+        Err(error) if error.kind() == ErrorKind::Exists => {}
+        created => return created.map(drop),
+    }
+    let Some(wanted) = nodes else { return Ok(()) };
+    match view.space(MAIN_SPACE)?.nodes.len() {
+        count if count == wanted as usize => Ok(()),
+        count => {
+            let what = format!("the space {MAIN_SPACE} has {count} logical nodes and cannot get {wanted}");
+            Err(Error::new(ErrorKind::Exists, what))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use meta::Embedded;
@@ -144,15 +160,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn each_brick_has_a_number_of_its_own() {
+    async fn bricks_have_numbers_and_the_space_its_logical_nodes() {
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
         CatalogEditor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
         let config = || Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() };
         let meta = MetaServer::start(catalogue.clone(), config()).await.unwrap();
         let stores = (1..=2).map(|number| (number, Store::in_memory(Options::default()).unwrap())).collect();
         let mut cluster = LocalCluster::default();
-        cluster.start(catalogue, meta, stores, |_| config(), Vec::new()).await.unwrap();
+        cluster.start(catalogue.clone(), meta, stores, |_| config(), Vec::new(), Some(100)).await.unwrap();
         assert!(cluster.bricks().iter().map(BrickProcess::number).eq([1, 2]));
+        let view = ClusterView::follow(catalogue).await.unwrap();
+        assert_eq!(view.space(MAIN_SPACE).unwrap().nodes.len(), 100);
+        create_main_space(&view, None).await.unwrap();
+        create_main_space(&view, Some(100)).await.unwrap();
+        let refused = create_main_space(&view, Some(8)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Exists);
+        assert_eq!(refused.message(), "the space main has 100 logical nodes and cannot get 8");
         cluster.end().await.unwrap();
     }
 }

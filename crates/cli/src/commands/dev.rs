@@ -48,6 +48,7 @@ Examples:
   mortar dev --memory --memory-mib 512          nothing is kept, and no more than this held
   mortar dev --listen 127.0.0.1:0 --http none   any free port, no metrics
   mortar dev --bricks 4 --peers 2               more bricks and peer servers in this process
+  mortar dev --nodes 256                        the space main can be spread over 256 bricks later
   mortar node --role brick --data brick-2 --cluster-secret mortar-data/cluster.secret
                                                 a brick in a process of its own joins; mortar remap --spread uses it
   MORTAR_LOG=debug mortar dev --log-format json
@@ -108,6 +109,9 @@ pub(crate) struct Dev {
     /// Run this number of peer servers in this process; the first uses --listen, --socket and --http
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
     peers: u16,
+    /// Make the space main with this number of logical nodes: it can never use more bricks [default: 8, or more for many bricks]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=4096))]
+    nodes: Option<u32>,
     /// Format of the log on the error stream; MORTAR_LOG=debug,store=trace sets its level
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
@@ -281,7 +285,12 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
     };
     let peers = (1..=args.peers).map(peer).collect::<Result<Vec<_>>>()?;
     let brick = config_of(of_brick(args.data.clone()))?;
-    cluster.start(catalogue, server, stores, |_| brick.clone(), peers).await.map_err(explain_start)?;
+    let started = cluster.start(catalogue, server, stores, |_| brick.clone(), peers, args.nodes).await;
+    started.map_err(|error| match error.kind() {
+        ErrorKind::Exists => Failure::from(error)
+            .hint("Leave --nodes out, or make another space: `mortar space create NAME --nodes COUNT`."),
+        _ => explain_start(error),
+    })?;
     let peers: Vec<_> = cluster.peers().iter().map(|peer| peer.server().addresses().to_vec()).collect();
     let of = |address: &Address| Url { user: None, address: address.clone(), space: MAIN_SPACE.to_owned() }.to_string();
     let urls: Vec<String> = peers.iter().flatten().map(of).collect();
