@@ -128,6 +128,8 @@ model::planted_bugs! {
         "R1" ForgerAskedAgain "a holder that has given a forged copy is asked again"
         "R2" UpdateNotCompared "an update is sent although the brick has applied something else"
         "R2" UpdateNotProven "an invalidation does not say what the brick has applied"
+        "R1" AnyHelper "a holder that was not asked for a copy may answer in place of the one that was"
+        "R1" OtherVersionForgiven "a holder that has given another version of a page is asked again at once"
         "R1" StatesNotNoted "an honest copy that a message has changed is taken for a forged one"
         "R3" LateHelperAsked "a holder that has not helped in time is asked again at once"
         "R1" HelperStaysComplete "a holder that fetches a page counts as one that has it"

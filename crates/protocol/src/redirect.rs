@@ -585,8 +585,11 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
     }
 
     fn handle_helped(&mut self, page: PageId, helper: HolderId, help: FetchId, copy: Option<PageImage<T>>, now: Ms) {
-        let is_it = |fetching: &PageFetch<T>| {
-            matches!(fetching.stage, FetchStage::Helping { help: out, .. } if out == help) || planted(Bug::AnyReply)
+        // Numbers of requests can be guessed: only the holder that was asked may answer.
+        let is_asked = |asked: HolderId| asked == helper || planted(Bug::AnyHelper);
+        let is_it = |fetching: &PageFetch<T>| match fetching.stage {
+            FetchStage::Helping { helper, help: out } => out == help && is_asked(helper) || planted(Bug::AnyReply),
+            FetchStage::Above { .. } => planted(Bug::AnyReply),
         };
         if !self.fetching.get(&page).is_some_and(is_it) {
             return;
@@ -611,6 +614,13 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
                 self.handle_arrived(page, FetchReply::Page(copy), now);
             }
             Comparison::Unknown => self.fetch_above(page),
+            Comparison::OtherVersion => {
+                if !planted(Bug::OtherVersionForgiven) {
+                    self.resting.note_late(helper, now);
+                }
+                self.mark_incomplete(page, helper);
+                self.fetch_above(page);
+            }
             Comparison::Forged => {
                 self.counts.forged += 1;
                 self.resting.exclude(helper);

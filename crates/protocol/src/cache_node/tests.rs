@@ -320,3 +320,36 @@ fn sends_update_of(node: &mut CacheNode<u8, u64>, txn: TxnId) -> bool {
     node.handle_call(1, txn, Call::Commit { parts: [(NODE, part)].into(), creates: false }, 1_002).unwrap();
     sends_update(node, txn)
 }
+
+/// A member that guesses the number of a request must not keep another one from its page.
+#[test]
+fn answer_of_a_holder_that_was_not_asked_is_ignored() {
+    for bug in [None, Some(Bug::AnyHelper)] {
+        let _planted = bug.map(plant);
+        let mut node = group();
+        open(&mut node, HolderId(9), 1_002);
+        let (helper, help) = fetch(&mut node, HolderId(8), PAGE, 1_003).unwrap();
+        assert_eq!(helper, BELOW);
+        node.handle_up(NODE, HolderId(9), Up::Helped { page: PAGE, help, copy: None }, 1_004).unwrap();
+        // The holder that was asked is asked again, under another number, and its answer does not count.
+        node.handle_up(NODE, BELOW, Up::Helped { page: PAGE, help, copy: Some(image(5)) }, 1_005).unwrap();
+        let sent = pages_sent(&mut node, HolderId(8));
+        assert_eq!(sent, if bug.is_none() { vec![image(5)] } else { Vec::new() });
+    }
+}
+
+#[test]
+fn holder_that_gives_another_version_is_not_asked_for_a_while() {
+    for bug in [None, Some(Bug::OtherVersionForgiven)] {
+        let _planted = bug.map(plant);
+        let mut node = group();
+        let (_, help) = fetch(&mut node, HolderId(8), PAGE, 1_003).unwrap();
+        let other = PageImage { version: Version { moves: 0, position: 9 }, ..image(5) };
+        node.handle_up(NODE, BELOW, Up::Helped { page: PAGE, help, copy: Some(other) }, 1_004).unwrap();
+        let above = fetch_source(&mut node).unwrap_err();
+        node.handle_down(NODE, ABOVE, Down::Fetched { page: PAGE, fetch: above, reply: Page::Page(image(5)) }, 1_005);
+        assert_eq!(pages_sent(&mut node, HolderId(8)), [image(5)]);
+        assert_eq!((node.counts().forged, node.counts().helped), (0, 0));
+        assert_eq!(fetch(&mut node, HolderId(8), OTHER, 1_006).is_ok(), bug.is_some());
+    }
+}

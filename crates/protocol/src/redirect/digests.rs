@@ -20,8 +20,10 @@ pub(super) type Passed<T> = (Invalidation, Option<SlotStates<T>>);
 pub(super) enum Comparison {
     /// It is that.
     Equal,
-    /// It is of another version, or not all of the page has passed.
+    /// Not all of the page has passed.
     Unknown,
+    /// It is of another version than what has passed: all that the holder was sent before it was asked makes it that version.
+    OtherVersion,
     /// It is something else.
     Forged,
 }
@@ -114,7 +116,7 @@ impl PageDigests {
             // A late copy is to be dropped before it is compared.
             _ if planted(Bug::AnyReply) => Comparison::Equal,
             Some(applied) if applied.version == known.version => Comparison::Forged,
-            _ => Comparison::Unknown,
+            _ => Comparison::OtherVersion,
         }
     }
 }
@@ -158,8 +160,8 @@ mod tests {
         // A wrong timestamp would move the intervals of reads (G2).
         let late = PageImage { timestamp: HlcTimestamp::at(9), ..image(1, &[(1, 5), (2, 6)]) };
         assert_eq!(digests.compare(PAGE, &late, &[]), Comparison::Forged);
-        // Another version is no lie: the copy may have changed meanwhile.
-        assert_eq!(digests.compare(PAGE, &image(2, &[(1, 5)]), &[]), Comparison::Unknown);
+        // Another version may be a lie, or a copy of which the holder does not know yet that it is outdated.
+        assert_eq!(digests.compare(PAGE, &image(2, &[(1, 5)]), &[]), Comparison::OtherVersion);
         digests.forget(PAGE);
         assert_eq!(digests.compare(PAGE, &image(1, &[(1, 5), (2, 6)]), &[]), Comparison::Unknown);
     }
