@@ -3,6 +3,7 @@
 //! | module | is |
 //! | --- | --- |
 //! | [`bug`] | what can be planted |
+//! | [`deceit`] | how a wicked client breaks the rules |
 //! | [`plan`] | what is to happen in a run |
 //! | [`object`] | what the objects of a run contain |
 //! | [`openings`] | one brick that is restarted, goes back in time, and is copied |
@@ -17,6 +18,7 @@
 
 pub mod bug;
 pub mod cost;
+pub mod deceit;
 pub mod object;
 pub mod openings;
 pub mod plan;

@@ -9,6 +9,8 @@ use model::{ClassId, Entry, EntryKey, NodeId, Oid, PageId, SpaceId, ValueRef};
 use protocol::entries::unique_entry;
 use query::key::IndexEntry;
 
+use crate::deceit::Deceit;
+
 /// How the cluster is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topology {
@@ -401,6 +403,8 @@ pub enum Action {
     SetClock(ProcessName, i64),
     /// A client stops acknowledging invalidations.
     Mute(usize),
+    /// A client breaks the rules in this way from now on.
+    Deceive(usize, Deceit),
     /// A client evicts a page.
     Evict(usize, u32, u64),
     /// A brick installs its changes into its B-tree and frees its log.

@@ -4,6 +4,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
+use crate::deceit::Deceit;
 use crate::plan::{Action, Cluster, Demand, Key, Noise, Operation, Plan, ProcessName, RING_SLOTS, Step, Topology};
 
 /// The operations of clients.
@@ -113,6 +114,9 @@ impl Faults {
 const DURATION_MS: u64 = 25_000;
 /// Makes the random choices of backups other ones than those of the rest of a plan.
 const CUT_SEED: u64 = 0x6375_7473;
+/// The same for wicked members, of which there is one in one of so many plans with groups.
+const WICKED_SEED: u64 = 0x0077_6963_6b65_64;
+const WICKED_PERIOD: u32 = 3;
 /// How long bricks hold for a cut at most, in milliseconds: some holds end before all bricks hold.
 const HOLDS_MS: [u64; 4] = [10, 50, 1_000, 2_000];
 /// Numbers on each page, after the lists.
@@ -246,6 +250,7 @@ impl PlanBuilder {
             }
         }
         self.add_cuts(&mut actions, seed);
+        self.add_wicked_member(&mut actions, seed);
         actions.sort_by_key(|(at, _)| *at);
         Plan { seed, cluster: self.cluster, noise, actions, demand }
     }
@@ -277,6 +282,22 @@ impl PlanBuilder {
                 _ => {}
             }
         }
+    }
+
+    /// In some clusters with groups, a member that breaks the rules. It does not change what else follows from the seed.
+    fn add_wicked_member(&self, actions: &mut Vec<(Option<u64>, Action)>, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed ^ WICKED_SEED);
+        let clients = 1..=self.cluster.clients;
+        let members: Vec<usize> = match self.cluster.topology {
+            Topology::Group | Topology::Site => clients.collect(),
+            Topology::Mixed => clients.filter(|number| number % 3 == 2).collect(),
+            Topology::Direct | Topology::Peer | Topology::Replicated => return,
+        };
+        let Some(member) = members.choose(&mut rng) else { return };
+        if !rng.random_ratio(1, WICKED_PERIOD) {
+            return;
+        }
+        actions.push((Some(0), Action::Deceive(*member, Deceit::Any)));
     }
 
     fn random_time(&mut self) -> u64 {

@@ -25,6 +25,7 @@ mod disk;
 mod driven_brick;
 mod event;
 mod group_member;
+mod help_journal;
 mod meta;
 mod net;
 mod oracle;
@@ -36,6 +37,7 @@ mod root;
 mod schema;
 mod topology;
 mod wall_clocks;
+mod wicked_client;
 
 use appends::ReportedAppend;
 use catalog::PlacementCatalog;
@@ -48,6 +50,7 @@ pub use oracle::RunFailure;
 use process::Process;
 use schema::SpaceSchema;
 use wall_clocks::ClockComparison;
+use wicked_client::WickedClient;
 
 /// How far clocks may differ, in milliseconds.
 const SKEW_MS: u64 = 5_000;
@@ -69,6 +72,14 @@ pub struct RunCounters {
     pub turned_away: u64,
     /// Cuts from which clusters were restored.
     pub cuts: u64,
+    /// Pages with which members of groups have helped each other.
+    pub peer_fetches: u64,
+    /// Updates that redirectors have sent to members.
+    pub peer_updates: u64,
+    /// Copies and updates of wicked members that redirectors have noticed and dropped.
+    pub forgeries: u64,
+    /// Messages of wicked members that redirectors have rejected.
+    pub rejected: u64,
 }
 
 /// The cluster. Made from a plan, it runs to its end in [`World::run`].
@@ -113,6 +124,8 @@ pub struct World {
     /// Actions that wait for earlier ones to complete.
     waiting: VecDeque<usize>,
     healing: bool,
+    /// Clients that break the rules.
+    wicked: BTreeMap<Pid, WickedClient>,
     trace: Option<Vec<String>>,
 }
 
@@ -156,6 +169,7 @@ impl World {
             comparison: ClockComparison::of(&plan),
             waiting: VecDeque::new(),
             healing: false,
+            wicked: BTreeMap::new(),
             trace: None,
             plan,
         }

@@ -5,13 +5,14 @@ use std::str::{FromStr, SplitWhitespace};
 
 use super::{ACTION_LIMIT, Malformed, PROCESS_LIMIT, STEP_LIMIT, TIME_LIMIT};
 use crate::bug::Bug;
+use crate::deceit::Deceit;
 use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, ProcessName, Step, Topology};
 
 /// What a header may begin with.
 const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, seed, snapshots, bare, rows-at-once, cold-reads, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
-                       unstall, room, clock, set-clock, mute, evict, install, reindex, evolve, move, cancel-move, backup, \
+                       unstall, room, clock, set-clock, mute, deceive, evict, install, reindex, evolve, move, cancel-move, backup, \
                        wait";
 /// What a client may do.
 const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
@@ -261,6 +262,7 @@ impl Header {
             "clock" => self.clock(line)?,
             "set-clock" => self.set_clock(line)?,
             "mute" => Action::Mute(self.client(line)?),
+            "deceive" => Action::Deceive(self.client(line)?, deceit(line)?),
             "evict" => {
                 let client = self.client(line)?;
                 let (node, page) = self.page(line)?;
@@ -453,6 +455,12 @@ fn demand(line: &mut Line<'_>) -> Result<Demand, String> {
         "solo" => Demand::Solo,
         other => return Err(format!("`{other}` is no demand: none, bank 2, ring, solo")),
     })
+}
+
+fn deceit(line: &mut Line<'_>) -> Result<Deceit, String> {
+    let name = line.word("how the client breaks the rules")?;
+    let found = Deceit::ALL.into_iter().find(|deceit| deceit.name() == name);
+    found.ok_or_else(|| format!("`{name}` is no deceit: {}", Deceit::ALL.map(Deceit::name).join(", ")))
 }
 
 fn work(line: &mut Line<'_>) -> Result<DiskWork, String> {

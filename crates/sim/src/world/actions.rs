@@ -36,6 +36,7 @@ impl World {
                 self.with_client(number, |client| client.muted = true);
                 self.oracle.slow.insert(ProcessName::Client(number));
             }
+            Action::Deceive(number, deceit) => self.make_wicked(number, deceit),
             Action::Evict(number, node, page) => {
                 let page = Key { node, page, slot: 0 }.page();
                 self.with_client(number, |client| client.driver.evict(page));

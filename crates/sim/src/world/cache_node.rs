@@ -198,8 +198,8 @@ impl World {
             (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Redirector(_))) => {
                 self.handle_redirector_up(((from, link), pid), (node, holder), message);
             }
-            (Message::Down { node, holder, message }, Some(ProcessMachine::Redirector(redirector))) => {
-                redirector.driver.upstream_down(node, holder, message, now);
+            (Message::Down { node, holder, message }, Some(ProcessMachine::Redirector(_))) => {
+                self.handle_redirector_down(pid, (node, holder), message);
             }
             (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Peer(_))) => {
                 self.handle_peer_up(((from, link), pid), (node, holder), message);

@@ -16,7 +16,7 @@ use protocol::clock::ClusterTime;
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
-use protocol::page_cache::{DerivedValue, ObjectState};
+use protocol::page_cache::{DerivedValue, FetchReply, ObjectState};
 use protocol::session::{Level, Session};
 use protocol::tree::{Down, Up};
 use wire::cluster::{Message, ReadContent};
@@ -171,6 +171,9 @@ impl World {
             Down::Invalidate { message, .. } => Some(message.page),
             _ => None,
         };
+        if let Down::Fetched { page, reply: FetchReply::Page(image), .. } = &message {
+            self.keep_image(pid, *page, image);
+        }
         let now = self.local_time(pid);
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         client.driver.handle_down(node, session, message, now);
@@ -231,7 +234,7 @@ impl World {
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         match output {
             Output::Up(_, _, Up::Acknowledge { .. }) if client.muted => {}
-            Output::Up(node, session, message) => self.send_up(pid, node, session, message),
+            Output::Up(node, session, message) => self.send_client_up(pid, node, session, message),
             Output::Call(txn, call) | Output::Repeat(txn, call) => match &mut client.gateway {
                 Some(gateway) => {
                     let called = gateway.handle_call(pid, txn, call, now);

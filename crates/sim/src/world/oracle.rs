@@ -103,10 +103,10 @@ impl Oracle {
         }
     }
 
-    /// Reports copies of helpers that were not what had passed: all processes follow the rules.
+    /// Reports copies and updates that were not what had passed, if only processes that follow the rules can have sent them.
     pub(super) fn expect_no_forgery(&mut self, forged: u64) {
         if forged > 0 {
-            self.report(format!("R1: {forged} copies of helpers were not what had passed"));
+            self.report(format!("R1: {forged} honest copies or updates were taken for forged ones"));
         }
     }
 

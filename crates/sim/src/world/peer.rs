@@ -9,7 +9,7 @@ use node::drivers::peer::{BrickMessage, ClientMessage, Output, PeerClient, PeerD
 use node::node_placement::{BrickId, NodePlacement};
 use protocol::gateway::Call;
 use protocol::ident::{ClientId, HolderId, TxnId};
-use protocol::redirect::Helpers;
+use protocol::redirect::{Helpers, RedirectorCounts};
 use protocol::tree::Up;
 use wire::cluster::Message;
 
@@ -20,7 +20,7 @@ use super::{GATEWAY_LIMIT_BYTES, World};
 use crate::plan::ProcessName;
 
 /// Bits of a session's number below the number of its process.
-const SESSION_BITS: u32 = 24;
+pub(super) const SESSION_BITS: u32 = 24;
 /// Bytes of the object cache, which nothing reads here.
 const CACHE_BYTES: usize = 1 << 20;
 
@@ -33,6 +33,8 @@ pub(super) struct PeerProcess {
     pub(super) space: Arc<SpaceView>,
     pub(super) queries: BTreeMap<u64, PeerQuery>,
     clients: BTreeMap<Address, PeerClient<Address>>,
+    /// What it has done as a redirector, as far as that is in the counters of the run.
+    pub(super) counted: RedirectorCounts,
 }
 
 impl PeerProcess {
@@ -45,7 +47,8 @@ impl PeerProcess {
             helpers,
         };
         let space = Arc::new(SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: nodes.collect() });
-        Self { driver: PeerDriver::new(settings, now), space, queries: BTreeMap::new(), clients: BTreeMap::new() }
+        let (driver, counted) = (PeerDriver::new(settings, now), RedirectorCounts::default());
+        Self { driver, space, queries: BTreeMap::new(), clients: BTreeMap::new(), counted }
     }
 
     /// A client or a redirector is connected.
@@ -100,10 +103,16 @@ impl World {
         message: Up<Object>,
     ) {
         let (now, number, is_redirector) = (self.local_time(pid), self.number_of(from.0), self.is_redirector(from.0));
+        let is_to_be_rejected = self.is_to_be_rejected(from.0, holder, &message);
+        let is_wicked = self.is_wicked(from.0);
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
         let handled =
             peer.client_message(from, (number, is_redirector), ClientMessage::Up { node, holder, message }, now);
-        self.expect_served((from.0, pid), handled);
+        self.count_redirector(pid, is_wicked);
+        match is_wicked {
+            true => self.expect_handled((from, pid), is_to_be_rejected, handled),
+            false => self.expect_served((from.0, pid), handled),
+        }
     }
 
     /// The number of a brick's process.
@@ -117,8 +126,10 @@ impl World {
     /// A brick sends a message to a peer server.
     pub(super) fn handle_brick_message(&mut self, (from, pid): (Pid, Pid), message: BrickMessage) {
         let (now, brick) = (self.local_time(pid), self.brick_of(from));
+        let may_be_forged = matches!(&message, BrickMessage::Down { message, .. } if self.forger_shown_by(message));
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
         let handled = peer.driver.brick_message(brick, message, now);
+        self.count_redirector(pid, may_be_forged);
         self.oracle.expect_accepted(handled);
     }
 
@@ -142,9 +153,8 @@ impl World {
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
         let outputs: Vec<_> = peer.driver.outputs().collect();
         let invariants = peer.driver.check_invariants();
-        let forged = peer.driver.cache_node().counts().forged;
         self.oracle.expect_invariants(invariants);
-        self.oracle.expect_no_forgery(forged);
+        self.count_redirector(pid, false);
         for output in outputs {
             match output {
                 Output::Up { to: NodePlacement { brick, epoch, .. }, node, holder, message } => {

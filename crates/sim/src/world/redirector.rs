@@ -3,22 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{NodeId, Object, SpaceId};
+use model::{NodeId, Object, PageId, SpaceId};
 use node::cluster_view::SpaceView;
 use node::drivers::peer::PeerClient;
 use node::drivers::redirector::{Member, Output, RedirectorDriver};
 use protocol::clock::ClusterTime;
+use protocol::commit::Writes;
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, HolderId, TxnId};
-use protocol::tree::Up;
+use protocol::page_cache::FetchId;
+use protocol::redirect::RedirectorCounts;
+use protocol::tree::{Down, Up};
 use wire::cluster::Message;
 
 use super::World;
+use super::help_journal::HelpJournal;
 use super::net::{Datagram, LinkId, Pid};
+use super::peer::SESSION_BITS;
 use super::process::ProcessMachine;
-
-/// Bits of a session's number below the number of its process.
-const SESSION_BITS: u32 = 24;
 
 /// A connection from below: the process, and the link.
 type Address = (Pid, LinkId);
@@ -28,12 +30,26 @@ pub(super) struct RedirectorProcess {
     pub(super) driver: RedirectorDriver<Address, Object>,
     space: Arc<SpaceView>,
     members: BTreeMap<Address, Member<Address>>,
+    journal: HelpJournal,
+    /// What it has done, as far as that is in the counters of the run.
+    counted: RedirectorCounts,
+    /// What a wicked member has sent elsewhere under these numbers: the server above gets it in place of what the redirector got.
+    calls_elsewhere: BTreeMap<TxnId, Call<Object>>,
+    writes_elsewhere: BTreeMap<TxnId, Writes<Object>>,
 }
 
 impl RedirectorProcess {
     pub(super) fn new(number: u64, nodes: impl Iterator<Item = NodeId>) -> Self {
         let space = Arc::new(SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: nodes.collect() });
-        Self { driver: RedirectorDriver::new(number, SESSION_BITS), space, members: BTreeMap::new() }
+        Self {
+            driver: RedirectorDriver::new(number, SESSION_BITS),
+            space,
+            members: BTreeMap::new(),
+            journal: HelpJournal::default(),
+            counted: RedirectorCounts::default(),
+            calls_elsewhere: BTreeMap::new(),
+            writes_elsewhere: BTreeMap::new(),
+        }
     }
 
     /// The driver, and the member of a connection.
@@ -59,29 +75,108 @@ impl World {
     pub(super) fn handle_redirector_up(
         &mut self,
         (from, pid): (Address, Pid),
-        at: (NodeId, HolderId),
-        message: Up<Object>,
+        (node, holder): (NodeId, HolderId),
+        mut message: Up<Object>,
     ) {
         let (now, number) = (self.local_time(pid), self.number_of(from.0));
+        let is_to_be_rejected = self.is_to_be_rejected(from.0, holder, &message);
+        let elsewhere = match &mut message {
+            Up::Write { write, writes } => {
+                let other = self.write_with_other_contents(from.0, writes);
+                other.map(|other| (*write, std::mem::replace(writes, other)))
+            }
+            _ => None,
+        };
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
+        redirector.writes_elsewhere.extend(elsewhere);
+        let is_copy = matches!(message, Up::Helped { copy: Some(_), .. });
+        if let Up::Helped { page, help, .. } = message {
+            redirector.journal.note_answer(page, holder, help);
+        }
         let (driver, member) = redirector.member(from, number);
-        let handled = driver.member_up(member, at, message, now);
-        self.oracle.expect_accepted(handled);
+        let before = driver.counts();
+        let handled = driver.member_up(member, (node, holder), message, now);
+        let after = driver.counts();
+        if is_copy && after.forged > before.forged {
+            redirector.journal.note_forged(node, holder);
+        }
+        if is_copy && after.helped > before.helped {
+            redirector.journal.note_helped(node, holder);
+        }
+        let is_wicked = self.is_wicked(from.0);
+        self.count_redirector(pid, is_wicked);
+        self.expect_handled((from, pid), is_to_be_rejected, handled);
+    }
+
+    /// A message of a member has been handled: the member is disconnected if it breaks the rules, and no other member does.
+    pub(super) fn expect_handled(
+        &mut self,
+        (from, pid): (Address, Pid),
+        is_to_be_rejected: bool,
+        handled: model::Result<()>,
+    ) {
+        match handled {
+            Ok(()) if is_to_be_rejected => {
+                let (upper, lower) = (self.name(pid), self.name(from.0));
+                self.oracle.report(format!("N1: {upper} accepts a message of {lower} that uses what is not its own"));
+            }
+            Err(_) if self.is_wicked(from.0) => {
+                self.count.rejected += 1;
+                self.cut(from.1);
+            }
+            handled => self.oracle.expect_accepted(handled),
+        }
+    }
+
+    /// Adds what a redirector, or a peer server that is one, has done to the counters of the run. Only what a wicked member has done may be
+    /// forged.
+    pub(super) fn count_redirector(&mut self, pid: Pid, may_be_forged: bool) {
+        let (now, counted) = match &mut self.processes[pid].machine {
+            Some(ProcessMachine::Redirector(redirector)) => (redirector.driver.counts(), &mut redirector.counted),
+            Some(ProcessMachine::Peer(peer)) => (peer.driver.cache_node().counts(), &mut peer.counted),
+            _ => return,
+        };
+        let before = std::mem::replace(counted, now);
+        self.count.peer_fetches += now.helped - before.helped;
+        self.count.peer_updates += now.updates - before.updates;
+        self.count.forgeries += now.forged - before.forged;
+        if !may_be_forged {
+            self.oracle.expect_no_forgery(now.forged - before.forged);
+        }
+    }
+
+    /// The server above sends a message in the tree of a logical node.
+    pub(super) fn handle_redirector_down(
+        &mut self,
+        pid: Pid,
+        (node, session): (NodeId, HolderId),
+        message: Down<Object>,
+    ) {
+        let (now, may_be_forged) = (self.local_time(pid), self.forger_shown_by(&message));
+        let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
+        redirector.driver.upstream_down(node, session, message, now);
+        self.count_redirector(pid, may_be_forged);
     }
 
     /// A call has come on a connection: one of a connection that has ended is lost.
-    pub(super) fn handle_redirector_call(&mut self, (from, pid): (Pid, Pid), txn: TxnId, call: Call<Object>) {
+    pub(super) fn handle_redirector_call(&mut self, (from, pid): (Pid, Pid), txn: TxnId, mut call: Call<Object>) {
         // A link to a redirector carries all trees.
         let Some(link) = self.net.between(from, pid, NodeId(0)) else { return };
         let number = self.number_of(from);
-        if number != txn.client {
+        let is_foreign = number != txn.client;
+        if is_foreign && !self.is_wicked(from) {
             return;
         }
         let now = self.local_time(pid);
+        let other = self.call_with_other_contents(from, &call);
+        let elsewhere = other.map(|other| (txn, std::mem::replace(&mut call, other)));
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
+        redirector.calls_elsewhere.extend(elsewhere);
         let (driver, member) = redirector.member((from, link), number);
         let handled = driver.member_call(member, txn, call, now);
-        self.oracle.expect_accepted(handled);
+        // The number may be that of an earlier start of the same client.
+        let is_to_be_rejected = is_foreign && self.members.get(&txn.client.0) != Some(&from);
+        self.expect_handled(((from, link), pid), is_to_be_rejected, handled);
     }
 
     pub(super) fn handle_redirector_reply(&mut self, pid: Pid, txn: TxnId, reply: Reply<Object>) {
@@ -105,20 +200,28 @@ impl World {
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
         let outputs: Vec<_> = redirector.driver.outputs().collect();
         let invariants = redirector.driver.check_invariants();
-        let forged = redirector.driver.counts().forged;
         self.oracle.expect_invariants(invariants);
-        self.oracle.expect_no_forgery(forged);
+        self.count_redirector(pid, false);
         for output in outputs {
             match output {
-                Output::Up { node, holder, message } => self.send_up(pid, node, holder, message),
+                Output::Up { node, holder, message } => {
+                    let message = self.redirector_up(pid, message);
+                    self.send_up(pid, node, holder, message);
+                }
                 Output::Call { txn, call, .. } => {
+                    let call = self.redirector_call(pid, txn, call);
                     let uplink = self.processes[pid].uplinks.first().and_then(|uplink| uplink.link);
                     if let Some(link) = uplink {
                         let upper = self.net.links[link].upper;
                         self.send_datagram(pid, upper, Datagram::Cluster(Message::Call { txn, call }));
                     }
                 }
-                Output::Down { node, holder, message, .. } => self.send_down(pid, node, holder, message),
+                Output::Down { node, holder, message, .. } => {
+                    self.send_down(pid, node, holder, message.clone());
+                    if let Down::Help { page, help } = message {
+                        self.handle_help_asked(pid, (holder, page), help);
+                    }
+                }
                 Output::Reply { to, txn, reply } => {
                     self.send_datagram(pid, to.0, Datagram::Cluster(Message::Reply { txn, reply }));
                 }
@@ -129,5 +232,40 @@ impl World {
                 Output::Disconnect((_, link)) => self.cut(link),
             }
         }
+    }
+
+    /// A redirector asks a holder for a copy.
+    fn handle_help_asked(&mut self, pid: Pid, (holder, page): (HolderId, PageId), help: FetchId) {
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
+        let asked = redirector.journal.note_asked(page, holder, help, now);
+        self.oracle.expect_invariants(asked);
+        if let Some(helper) = self.members.get(&(holder.0 >> SESSION_BITS)).copied() {
+            self.deny_copy(helper, (page.node, page), help);
+        }
+    }
+
+    /// A message of a redirector to the server above; a write of a wicked member is what it has sent elsewhere.
+    fn redirector_up(&mut self, pid: Pid, message: Up<Object>) -> Up<Object> {
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return message };
+        match message {
+            Up::Write { write, writes } => {
+                let writes = redirector.writes_elsewhere.remove(&write).unwrap_or(writes);
+                Up::Write { write, writes }
+            }
+            Up::Fetch { page, .. } => {
+                redirector.journal.note_asked_above(page, now);
+                message
+            }
+            message => message,
+        }
+    }
+
+    /// A call that a redirector forwards; a commit of a wicked member is what it has sent elsewhere.
+    fn redirector_call(&mut self, pid: Pid, txn: TxnId, call: Call<Object>) -> Call<Object> {
+        let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return call };
+        let elsewhere = redirector.calls_elsewhere.remove(&txn);
+        elsewhere.filter(|_| matches!(call, Call::Commit { .. })).unwrap_or(call)
     }
 }

@@ -27,9 +27,9 @@ fn every_action_is_read_as_it_is_printed() {
         c1 insist append 1.1.0\nc1 snapshot read 1.1.0 pause\nc1 put 1.1.3\nc1 get 1.1.3\nc1 go\n\
         crash b1 keep 2\ncrash c1\nrestart b1\ncut c1 r1\nblock c1 > r1 500\nhold b1 > c2\nrelease b1 > c2 1\n\
         release b1 > c2\ndrop b1 > c2\nfreeze c1 3000\ndisk b1 200\nstall b1 forces\nunstall b1 reads\n\
-        clock b2 +300 20ppm\nmute c1\nevict c1 1.1\ninstall b1\nwait 500\n@7 wait 1\n";
+        clock b2 +300 20ppm\nmute c1\ndeceive c1 two-contents\nevict c1 1.1\ninstall b1\nwait 500\n@7 wait 1\n";
     let scenario = Scenario::read(text).unwrap();
-    assert_eq!(scenario.plan.actions.len(), 26);
+    assert_eq!(scenario.plan.actions.len(), 27);
     assert_eq!(Scenario::read(&scenario.to_string()), Ok(scenario));
 }
 
@@ -73,6 +73,7 @@ fn an_error_names_the_line_what_is_wrong_and_what_would_be_right() {
         ("hold b1 c1", "`c1` should be `>`"),
         ("disk c1 5", "c1 is no brick"),
         ("mute b1", "b1 is no client"),
+        ("deceive c1 lies", "`lies` is no deceit: altered-copy, incomplete-copy"),
         ("stall b1 all", "forces, reads"),
         ("clock b1 fast", "`fast` is not how far it is off"),
         ("clock b1 +5 20", "such as 20ppm"),
