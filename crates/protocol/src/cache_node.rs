@@ -19,6 +19,7 @@ use crate::gateway::{self, Call, Gateway, Reply};
 use crate::ident::{HlcTimestamp, HolderId, TxnId};
 use crate::lease::Ms;
 use crate::memory_size::MemorySize;
+use crate::plant::{Bug, planted};
 use crate::redirect::{self, Helpers, Redirector, RedirectorCounts};
 use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
@@ -179,7 +180,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
             return Err(Rejected::Elsewhere(txn));
         }
         let is_busy = self.gateway.as_ref().is_some_and(|gateway| gateway.busy_participant(txn, &call, now).is_some());
-        if let Call::Commit { parts, creates: false } = &call
+        if let Call::Commit { parts, creates } = &call
+            && (!creates || planted(Bug::CreationRetained))
             && !is_busy
         {
             for (node, part) in parts {

@@ -5,8 +5,8 @@
 //! 4.4. A cache at this node itself is one more holder, with a local connection.
 //!
 //! - **R1.** A helper serves only complete pages, and is connected; the choice spreads the load; if it does not answer
-//!   in time, the fetch goes up. Concurrent fetches of a page are one fetch above. A holder that joins a pending fetch
-//!   first receives the messages that the others were sent since it began.
+//!   in time, the fetch goes up. Only the holder that was asked may answer. Concurrent fetches of a page are one fetch
+//!   above. A holder that joins a pending fetch first receives the messages that the others were sent since it began.
 //! - **R2.** The node retains the updates of commits that pass through it. An invalidation proves the commit: the node
 //!   then sends the retained update to every listed holder, including fetching ones and the writer, in the brick's
 //!   order. Without an update, or if its digest is not that of what the brick has applied, it forwards the invalidation.
@@ -193,7 +193,7 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             if !open && !self.directory.knows(holder) {
                 return self.send_down(holder, Down::Closed);
             }
-            if let Some(before) = replaces {
+            if let Some(before) = replaces.filter(|_| !planted(Bug::ReplacedHolderKept)) {
                 self.remove_holder(before, now);
             }
             if subscribe {
@@ -239,7 +239,8 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
     /// The levels below this node, with those of holders that open sessions: the brick knows of a redirector before it has an update to prove
     /// to it (R2). A redirector counts as one more level, also if it is directly below the brick.
     fn height(&self) -> u8 {
-        let least = if self.helpers == Helpers::All { LEVELS_OF_REDIRECTOR } else { 1 };
+        let least =
+            if self.helpers == Helpers::All && !planted(Bug::LevelNotReported) { LEVELS_OF_REDIRECTOR } else { 1 };
         let opening = self.syncing.iter().map(|(_, opening)| opening.height.saturating_add(1));
         opening.fold(self.directory.height().max(least), u8::max)
     }
@@ -290,8 +291,9 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         let pages: Vec<PageId> = self.fetching.keys().copied().collect();
         for page in pages {
             let Some(fetching) = self.fetching.get_mut(&page) else { continue };
-            fetching.waiters.retain(|waiter| waiter.holder != holder);
-            if matches!(fetching.stage, FetchStage::Helping { helper, .. } if helper == holder) {
+            fetching.waiters.retain(|waiter| waiter.holder != holder || planted(Bug::GoneWaiterKept));
+            let is_helper = matches!(fetching.stage, FetchStage::Helping { helper, .. } if helper == holder);
+            if is_helper && !planted(Bug::GoneHelperAwaited) {
                 self.dispatch(page, now);
             }
         }
@@ -299,7 +301,8 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
 
     /// Reports an eviction upward when no holder has or fetches the page.
     fn unlist(&mut self, page: PageId) {
-        let is_wanted = self.fetching.contains_key(&page) || self.directory.holders(page).next().is_some();
+        let is_held = self.directory.holders(page).next().is_some() && !planted(Bug::EvictedForAll);
+        let is_wanted = self.fetching.contains_key(&page) || is_held || planted(Bug::EvictionNotReported);
         if !is_wanted && let Some(fetch) = self.listed.remove(&page) {
             self.digests.forget(page);
             self.send_up(Up::Evict { page, fetch });
@@ -343,7 +346,8 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
                 self.close_all();
             }
             Down::Fetched { page, fetch, reply } => {
-                let is_it = |fetching: &PageFetch<T>| matches!(fetching.stage, FetchStage::Above { fetch: out, .. } if out == fetch);
+                let is_current = |out: FetchId| out == fetch || planted(Bug::AnyPageFromAbove);
+                let is_it = |fetching: &PageFetch<T>| matches!(fetching.stage, FetchStage::Above { fetch: out, .. } if is_current(out));
                 if self.fetching.get(&page).is_some_and(is_it) {
                     if let (FetchReply::Page(image), Helpers::All) = (&reply, self.helpers) {
                         self.note_page(page, image);
@@ -357,7 +361,8 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             Down::Close { at } => {
                 self.closed = self.closed.max(Some(at));
                 let directory = &self.directory;
-                let below = self.subscribers.iter().copied().filter(|holder| directory.knows(*holder));
+                let subscribers = self.subscribers.iter().copied().filter(|_| !planted(Bug::CloseNotForwarded));
+                let below = subscribers.filter(|holder| directory.knows(*holder));
                 let below: Vec<HolderId> = below.collect();
                 below.into_iter().for_each(|holder| self.send_down(holder, Down::Close { at }));
             }
@@ -383,7 +388,10 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
     fn proven_update(&mut self, message: &Invalidation) -> Option<SlotStates<T>> {
         let mut update = self.retained.take(message.txn, message.page)?;
         // A deletion of nothing changes no slot.
-        update.retain(|slot, _| message.slots.contains(slot));
+        update.retain(|slot, _| message.slots.contains(slot) || planted(Bug::DeletionOfNothingKept));
+        if message.digest.is_none() && planted(Bug::UpdateWithoutProof) {
+            return Some(update);
+        }
         let digest = message.digest?;
         let is_forged = UpdateDigest::of(&update) != digest && !planted(Bug::UpdateNotCompared);
         self.counts.forged += u64::from(is_forged);
@@ -400,8 +408,9 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         let fetching = self.fetching.get(&page).filter(|_| planted(Bug::FetchersNotTold));
         let fetching: Vec<HolderId> =
             fetching.iter().flat_map(|fetching| &fetching.waiters).map(|waiter| waiter.holder).collect();
-        for holder in self.directory.mark_passed_on(page, message.version, now) {
-            if fetching.contains(&holder) {
+        let writer = self.writer(message.txn).filter(|_| planted(Bug::WriterNotTold));
+        for holder in self.told_holders(&message, contents.is_some(), now) {
+            if fetching.contains(&holder) || writer == Some(holder) {
                 continue;
             }
             match contents {
@@ -413,6 +422,12 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         if contents.is_none() || !planted(Bug::UpdateNotBuffered) {
             self.buffer_message(page, message, contents);
         }
+    }
+
+    /// The holders that are sent a message: those that have the page, or fetch it.
+    fn told_holders(&mut self, message: &Invalidation, is_update: bool, now: Ms) -> Vec<HolderId> {
+        let holders = self.directory.mark_passed_on(message.page, message.version, now);
+        if is_update && planted(Bug::UpdateToUnlisted) { self.directory.all_holders().collect() } else { holders }
     }
 
     // ------------------------------------------------------------------------------------------ the session above
@@ -430,11 +445,15 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
 
     /// Ends all sessions below, because the session above is over (D4): their data came through it.
     fn close_all(&mut self) {
-        self.fetching.clear();
-        self.helping.clear();
+        if !planted(Bug::FetchOutlivesSession) {
+            self.fetching.clear();
+            self.helping.clear();
+        }
         let waiting = std::mem::take(&mut self.syncing);
         self.subscribers.clear();
-        self.complete.clear();
+        if !planted(Bug::HelpersOutliveSession) {
+            self.complete.clear();
+        }
         self.help_counts.clear();
         self.resting = RestingHelpers::default();
         self.digests.clear();
@@ -512,7 +531,9 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
 
     /// Forgets the update of a refused commit: no invalidation will prove it.
     pub fn forget_update(&mut self, txn: TxnId) {
-        self.retained.forget(txn);
+        if !planted(Bug::RefusedUpdateKept) {
+            self.retained.forget(txn);
+        }
     }
 
     /// A planted bug: holders see writes that are not committed.
@@ -632,6 +653,9 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
 
     /// A page comes from the node above. What passed since the fetch began is newer, or in it.
     fn note_page(&mut self, page: PageId, image: &PageImage<T>) {
+        if planted(Bug::PageNotNoted) {
+            return;
+        }
         self.digests.note_page(page, image);
         let meanwhile = self.fetching.get(&page).map(|fetching| &*fetching.buffered).unwrap_or_default();
         for (message, contents) in meanwhile.iter().filter(|(message, _)| message.version > image.version) {

@@ -11,8 +11,10 @@ pub enum Deceit {
     OutdatedCopy,
     /// It gives an earlier version of the page.
     EarlierVersion,
-    /// It gives an altered page, and says that it is of a later version.
+    /// It gives the current page, and says that it is of a later version.
     LaterVersion,
+    /// It gives the current page, and says that it was never changed by a transaction: its commit timestamp is 0.
+    EarlierTime,
     /// It gives the objects of another page.
     OtherPage,
     /// It does not answer requests for copies.
@@ -33,12 +35,13 @@ pub enum Deceit {
 
 impl Deceit {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::AlteredCopy,
         Self::IncompleteCopy,
         Self::OutdatedCopy,
         Self::EarlierVersion,
         Self::LaterVersion,
+        Self::EarlierTime,
         Self::OtherPage,
         Self::NoCopy,
         Self::CopyDenied,
@@ -50,12 +53,13 @@ impl Deceit {
     ];
 
     /// What it may do with a request for a copy.
-    pub(crate) const WITH_COPIES: [Self; 7] = [
+    pub(crate) const WITH_COPIES: [Self; 8] = [
         Self::AlteredCopy,
         Self::IncompleteCopy,
         Self::OutdatedCopy,
         Self::EarlierVersion,
         Self::LaterVersion,
+        Self::EarlierTime,
         Self::OtherPage,
         Self::NoCopy,
     ];
@@ -69,6 +73,7 @@ impl Deceit {
             Self::OutdatedCopy => "outdated-copy",
             Self::EarlierVersion => "earlier-version",
             Self::LaterVersion => "later-version",
+            Self::EarlierTime => "earlier-time",
             Self::OtherPage => "other-page",
             Self::NoCopy => "no-copy",
             Self::CopyDenied => "copy-denied",

@@ -115,7 +115,7 @@ const DURATION_MS: u64 = 25_000;
 /// Makes the random choices of backups other ones than those of the rest of a plan.
 const CUT_SEED: u64 = 0x6375_7473;
 /// The same for wicked members, of which there is one in one of so many plans with groups.
-const WICKED_SEED: u64 = 0x0077_6963_6b65_64;
+const WICKED_SEED: u64 = 0x7769_636b_6564;
 const WICKED_PERIOD: u32 = 3;
 /// How long bricks hold for a cut at most, in milliseconds: some holds end before all bricks hold.
 const HOLDS_MS: [u64; 4] = [10, 50, 1_000, 2_000];

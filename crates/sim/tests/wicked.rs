@@ -37,11 +37,39 @@ fn run_all(topology: Topology, deceit: Deceit, seeds: u64) -> RunCounters {
     total
 }
 
+/// What redirectors notice as a forgery.
+const FORGERIES: [Deceit; 6] = [
+    Deceit::AlteredCopy,
+    Deceit::IncompleteCopy,
+    Deceit::OutdatedCopy,
+    Deceit::EarlierTime,
+    Deceit::OtherPage,
+    Deceit::TwoContents,
+];
+
+/// What redirectors reject.
+const REJECTED: [Deceit; 3] = [Deceit::HoldersBelow, Deceit::OtherSession, Deceit::OtherTransaction];
+
 #[test]
 fn each_deceit_is_noticed_and_harms_nobody_else() {
     for deceit in Deceit::ALL {
         let total = run_all(Topology::Group, deceit, 14);
         assert!(total.peer_fetches > 0 && total.peer_updates > 0, "{deceit:?}: {total:?}");
+        assert_eq!(total.forgeries > 0, FORGERIES.contains(&deceit) || deceit == Deceit::Any, "{deceit:?}: {total:?}");
+        assert_eq!(total.rejected > 0, REJECTED.contains(&deceit) || deceit == Deceit::Any, "{deceit:?}: {total:?}");
+    }
+}
+
+#[test]
+fn third_of_the_plans_with_groups_have_a_wicked_member() {
+    let is_wicked = |topology: Topology, seed: u64| {
+        let plan = plan(seed, Choice { topology: Some(topology), ..Choice::default() });
+        plan.actions.iter().any(|(_, action)| matches!(action, Action::Deceive(..)))
+    };
+    for topology in Topology::ALL {
+        let has_groups = matches!(topology, Topology::Group | Topology::Site | Topology::Mixed);
+        let wicked = (0..120).filter(|seed| is_wicked(topology, *seed)).count();
+        assert!(if has_groups { (20..60).contains(&wicked) } else { wicked == 0 }, "{topology:?}: {wicked} of 120");
     }
 }
 

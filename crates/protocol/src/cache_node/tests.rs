@@ -8,6 +8,8 @@ use crate::page_cache::{FetchId, FetchReply as Page, Invalidation, ObjectState, 
 use crate::plant::Bug;
 use crate::update_digest::UpdateDigest;
 
+mod members;
+
 const NODE: NodeId = NodeId(3);
 const PAGE: PageId = PageId { space: SpaceId(1), node: NODE, number: 7 };
 const ABOVE: HolderId = HolderId(1_000);

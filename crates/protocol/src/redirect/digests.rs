@@ -36,6 +36,14 @@ struct PageDigest {
     slots: BTreeMap<u16, u64>,
 }
 
+impl PageDigest {
+    fn is_same(&self, other: &Self) -> bool {
+        let is_of_version = self.version == other.version || planted(Bug::CopyVersionNotCompared);
+        let is_of_time = self.timestamp == other.timestamp || planted(Bug::CopyTimestampNotCompared);
+        self.slots == other.slots && is_of_version && is_of_time
+    }
+}
+
 /// What has passed of the pages that holders have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PageDigests {
@@ -73,6 +81,7 @@ impl PageDigests {
             match state {
                 ObjectState::Value(object) => drop(slots.insert(*slot, self.digest(object))),
                 ObjectState::Absent => drop(slots.remove(slot)),
+                ObjectState::Changed(_) if planted(Bug::ChangedPartIgnored) => {}
                 // A part of an object has changed: what it is now is not known here.
                 ObjectState::Changed(_) => return None,
             }
@@ -108,11 +117,12 @@ impl PageDigests {
     /// applied to it.
     pub(super) fn compare<T: Hash>(&self, page: PageId, copy: &PageImage<T>, meanwhile: &[Passed<T>]) -> Comparison {
         let Some(known) = self.pages.get(&page) else { return Comparison::Unknown };
-        let mut newer = meanwhile.iter().filter(|(message, _)| message.version > copy.version);
+        let is_newer = |message: &Invalidation| message.version > copy.version && !planted(Bug::MeanwhileNotApplied);
+        let mut newer = meanwhile.iter().filter(|(message, _)| is_newer(message));
         let applied =
             newer.try_fold(self.page(copy), |page, (message, states)| self.apply(page, (message, states.as_ref())));
         match applied {
-            Some(applied) if applied == *known || planted(Bug::ForgedCopyTaken) => Comparison::Equal,
+            Some(applied) if applied.is_same(known) || planted(Bug::ForgedCopyTaken) => Comparison::Equal,
             // A late copy is to be dropped before it is compared.
             _ if planted(Bug::AnyReply) => Comparison::Equal,
             Some(applied) if applied.version == known.version => Comparison::Forged,
@@ -123,6 +133,7 @@ impl PageDigests {
 
 #[cfg(test)]
 mod tests {
+    use model::planted_bug::plant;
     use model::{NodeId, SpaceId};
 
     use super::*;
@@ -164,6 +175,46 @@ mod tests {
         assert_eq!(digests.compare(PAGE, &image(2, &[(1, 5)]), &[]), Comparison::OtherVersion);
         digests.forget(PAGE);
         assert_eq!(digests.compare(PAGE, &image(1, &[(1, 5), (2, 6)]), &[]), Comparison::Unknown);
+    }
+
+    #[test]
+    fn version_and_timestamp_are_compared() {
+        let mut digests = PageDigests::default();
+        digests.note_page(PAGE, &image(1, &[(1, 5)]));
+        let others = [
+            (Bug::CopyVersionNotCompared, PageImage { version: at(2), ..image(1, &[(1, 5)]) }),
+            (Bug::CopyTimestampNotCompared, PageImage { timestamp: HlcTimestamp::at(9), ..image(1, &[(1, 5)]) }),
+        ];
+        for (bug, copy) in others {
+            assert_ne!(digests.compare(PAGE, &copy, &[]), Comparison::Equal);
+            let _planted = plant(bug);
+            assert_eq!(digests.compare(PAGE, &copy, &[]), Comparison::Equal, "{bug:?}");
+        }
+    }
+
+    #[test]
+    fn object_of_which_a_part_has_changed_is_unknown() {
+        for bug in [None, Some(Bug::ChangedPartIgnored)] {
+            let _planted = bug.map(plant);
+            let mut digests = PageDigests::default();
+            digests.note_page(PAGE, &image(1, &[(1, 5)]));
+            let (changed, states) = message(1, 2, &[(1, ObjectState::Changed(6))]);
+            digests.note_message(&changed, states.as_ref());
+            let is_unknown = digests.compare(PAGE, &image(2, &[(1, 6)]), &[]) == Comparison::Unknown;
+            assert_eq!(is_unknown, bug.is_none());
+        }
+    }
+
+    #[test]
+    fn messages_of_the_meantime_make_a_copy_current() {
+        for (bug, expected) in [(None, Comparison::Equal), (Some(Bug::MeanwhileNotApplied), Comparison::OtherVersion)] {
+            let _planted = bug.map(plant);
+            let mut digests = PageDigests::default();
+            digests.note_page(PAGE, &image(1, &[(1, 5)]));
+            let passed = message(1, 2, &[(1, ObjectState::Value(50))]);
+            digests.note_message(&passed.0, passed.1.as_ref());
+            assert_eq!(digests.compare(PAGE, &image(1, &[(1, 5)]), &[passed]), expected);
+        }
     }
 
     #[test]

@@ -71,9 +71,14 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         };
         fetching.waiters.retain(|one| one.holder != waiter.holder);
         fetching.waiters.push(waiter);
+        if planted(Bug::MissNotJoined) {
+            return self.fetch_above(page);
+        }
         // The page under way may be older than the messages that the others received meanwhile.
         for (message, contents) in fetching.buffered.clone().into_iter().filter(|_| !planted(Bug::LateJoiner)) {
-            self.directory.mark_sent(waiter.holder, page, message.version, now);
+            if !planted(Bug::JoinerNotAwaited) {
+                self.directory.mark_sent(waiter.holder, page, message.version, now);
+            }
             self.send_down(waiter.holder, Down::Invalidate { message, contents });
         }
     }
@@ -110,7 +115,7 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         }
         let times = |holder: &HolderId| self.help_counts.get(holder).copied().unwrap_or_default();
         let awake = self.complete.get(&page)?.iter().copied().filter(|holder| !self.resting.rests(*holder, now));
-        awake.min_by_key(|holder| (times(holder), *holder))
+        awake.min_by_key(|holder| (if planted(Bug::LoadNotSpread) { 0 } else { times(holder) }, *holder))
     }
 
     /// Asks the node above.
@@ -151,7 +156,7 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             contents.is_none() && Some(message.version) > version
         };
         let has_holes = fetching.buffered.iter().any(hole);
-        let mut left = Vec::new();
+        let (mut left, mut is_answered) = (Vec::new(), false);
         for waiter in std::mem::take(&mut fetching.waiters) {
             let reply = match &reply {
                 FetchReply::Page(fetched) if waiter.have == Some(fetched.version) => FetchReply::Current,
@@ -170,6 +175,10 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
                 FetchReply::Damaged(why) => FetchReply::Damaged(why.clone()),
             };
             let FetchWaiter { holder, fetch, .. } = waiter;
+            if is_answered && planted(Bug::OnlyFirstAnswered) {
+                continue;
+            }
+            is_answered = true;
             if !matches!(reply, FetchReply::Stale | FetchReply::Damaged(_)) && !has_holes {
                 self.complete.entry(page).or_default().insert(holder);
             }

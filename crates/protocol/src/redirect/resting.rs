@@ -30,13 +30,16 @@ impl RestingHelpers {
             return;
         }
         let last = self.rests.get(&holder).map_or(0, |rest| rest.length_ms);
+        let last = if planted(Bug::RestNotLonger) { 0 } else { last };
         let length_ms = (last * 2).clamp(MIN_REST_MS, MAX_REST_MS);
         self.rests.insert(holder, Rest { until: now.saturating_add(length_ms), length_ms });
     }
 
     /// A holder has helped in time.
     pub(super) fn note_helped(&mut self, holder: HolderId) {
-        self.rests.remove(&holder);
+        if !planted(Bug::RestNotEnded) {
+            self.rests.remove(&holder);
+        }
     }
 
     /// A holder has given something wrong: it is not asked again in its session.
@@ -59,6 +62,8 @@ impl RestingHelpers {
 
 #[cfg(test)]
 mod tests {
+    use model::planted_bug::plant;
+
     use super::*;
 
     const HOLDER: HolderId = HolderId(1);
@@ -78,6 +83,27 @@ mod tests {
         resting.note_helped(HOLDER);
         resting.note_late(HOLDER, now);
         assert!(!resting.rests(HOLDER, now + MIN_REST_MS));
+    }
+
+    /// A holder is late twice, helps, and is late again. Returns how long it rests each time, in milliseconds.
+    fn rests() -> [u64; 3] {
+        let mut resting = RestingHelpers::default();
+        let rest = |resting: &mut RestingHelpers, now: Ms| {
+            resting.note_late(HOLDER, now);
+            (0..MAX_REST_MS).find(|ms| !resting.rests(HOLDER, now + ms)).unwrap_or(MAX_REST_MS)
+        };
+        let (first, second) = (rest(&mut resting, 1_000), rest(&mut resting, 10_000));
+        resting.note_helped(HOLDER);
+        [first, second, rest(&mut resting, 20_000)]
+    }
+
+    #[test]
+    fn rest_is_longer_only_for_a_holder_that_has_not_helped_since() {
+        assert_eq!(rests(), [500, 1_000, 500]);
+        for bug in [Bug::RestNotLonger, Bug::RestNotEnded] {
+            let _planted = plant(bug);
+            assert_ne!(rests(), [500, 1_000, 500], "{bug:?}");
+        }
     }
 
     #[test]

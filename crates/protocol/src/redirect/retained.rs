@@ -47,6 +47,7 @@ impl<T: Clone + MemorySize> RetainedUpdates<T> {
         self.updates.insert(txn, Update { pages, bytes: weight });
         self.order.push_back(txn);
         while (self.order.len() > LIMIT || self.bytes > LIMIT_BYTES)
+            && !planted(Bug::RetainedUnbounded)
             && let Some(oldest) = self.order.pop_front()
         {
             self.remove(oldest);
@@ -94,6 +95,7 @@ impl<T: Clone + MemorySize> RetainedUpdates<T> {
 
 #[cfg(test)]
 mod tests {
+    use model::planted_bug::plant;
     use model::{ClassId, NodeId, Oid, SpaceId};
 
     use super::*;
@@ -104,6 +106,20 @@ mod tests {
 
     fn txn(number: u64) -> TxnId {
         TxnId { start: HlcTimestamp::at(number), client: ClientId(1) }
+    }
+
+    #[test]
+    fn number_of_updates_is_bounded() {
+        for bug in [None, Some(Bug::RetainedUnbounded)] {
+            let _planted = bug.map(plant);
+            let mut retained: RetainedUpdates<Vec<u8>> = RetainedUpdates::default();
+            for number in 0..=LIMIT as u64 {
+                let object = ObjectState::Value(Vec::new());
+                retained.retain(txn(number), &[(Oid::new(ClassId::NONE, PAGE, 1), object)].into());
+            }
+            assert_eq!(retained.take(txn(0), PAGE).is_some(), bug.is_some());
+            assert!(retained.take(txn(LIMIT as u64), PAGE).is_some());
+        }
     }
 
     #[test]

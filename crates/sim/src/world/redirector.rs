@@ -217,6 +217,7 @@ impl World {
                     }
                 }
                 Output::Down { node, holder, message, .. } => {
+                    self.check_told(pid, holder, &message);
                     self.send_down(pid, node, holder, message.clone());
                     if let Down::Help { page, help } = message {
                         self.handle_help_asked(pid, (holder, page), help);
@@ -231,6 +232,17 @@ impl World {
                 }
                 Output::Disconnect((_, link)) => self.cut(link),
             }
+        }
+    }
+
+    /// Holders are sent messages about pages that they have, or fetch (R2).
+    fn check_told(&mut self, pid: Pid, holder: HolderId, message: &Down<Object>) {
+        let Some(ProcessMachine::Redirector(redirector)) = &self.processes[pid].machine else { return };
+        if let Down::Invalidate { message, .. } = message
+            && let Some(tree) = redirector.driver.cache_node().tree(message.page.node)
+            && !tree.directory().holders(message.page).any(|one| one == holder)
+        {
+            self.oracle.report(format!("R2: {holder:?} is told of {:?}, which it does not have", message.page));
         }
     }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use model::{NodeId, Object, PageId};
 use protocol::commit::Writes;
 use protocol::gateway::Call;
-use protocol::ident::{HolderId, TxnId, Version};
+use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
 use protocol::page_cache::{FetchId, ObjectState, PageImage};
 use protocol::tree::{Down, Up};
 use wire::cluster::Message;
 
 use super::World;
 use super::net::{Datagram, Pid};
+use super::peer::SESSION_BITS;
 use super::process::ProcessMachine;
 use crate::deceit::Deceit;
 use crate::object::Content;
@@ -93,6 +94,10 @@ impl World {
             {
                 Up::Renew { asked, wanted_ms, open, sync, subscribe, height: CLAIMED_HEIGHT, replaces }
             }
+            Up::Renew { asked, wanted_ms, open, sync, subscribe, height, replaces } => {
+                let replaces = self.other_session(pid, node).or(replaces);
+                Up::Renew { asked, wanted_ms, open, sync, subscribe, height, replaces }
+            }
             message => message,
         };
         if let Up::Acknowledge { page, .. } = message {
@@ -122,8 +127,9 @@ impl World {
             Some(Deceit::EarlierVersion) => earlier.get(&page)?.clone(),
             Some(Deceit::LaterVersion) => {
                 let version = Version { position: version.position + 1, ..version };
-                PageImage { version, ..altered(copy, pick) }
+                PageImage { version, ..copy }
             }
+            Some(Deceit::EarlierTime) => PageImage { timestamp: HlcTimestamp::ZERO, ..copy },
             Some(Deceit::OtherPage) => {
                 let other = earlier.iter().find(|(other, _)| **other != page).map(|(_, image)| image.clone());
                 PageImage { version, timestamp, ..other.unwrap_or(copy) }
@@ -141,6 +147,13 @@ impl World {
         let clients = self.processes.iter().enumerate();
         let clients = clients.filter(|(_, process)| matches!(process.place, ProcessName::Client(_)));
         clients.map(|(other, _)| other).filter(is_other).collect()
+    }
+
+    /// The session of another member, if the client says that its own session replaces it.
+    fn other_session(&mut self, pid: Pid, node: NodeId) -> Option<HolderId> {
+        let other = self.other_members(pid).into_iter().next().filter(|_| self.deceives(pid, Deceit::OtherSession))?;
+        let Some(ProcessMachine::Client(client)) = &self.processes[other].machine else { return None };
+        client.driver.session().holder(node)
     }
 
     /// A wicked client sends a message in the session of another member, and a call in the name of its transaction.
@@ -182,8 +195,12 @@ impl World {
     /// Whether a message from a member uses what is not the member's own. A redirector has to reject it.
     pub(super) fn is_to_be_rejected(&self, from: Pid, holder: HolderId, message: &Up<Object>) -> bool {
         let is_client = matches!(self.processes[from].place, ProcessName::Client(_));
-        let claims = matches!(message, Up::Renew { height: 1.., .. });
-        is_client && (claims || self.members.get(&(holder.0 >> super::peer::SESSION_BITS)) != Some(&from))
+        let is_own = |session: HolderId| self.members.get(&(session.0 >> SESSION_BITS)) == Some(&from);
+        let uses_others = match message {
+            Up::Renew { height, replaces, .. } => *height > 0 || replaces.is_some_and(|replaced| !is_own(replaced)),
+            _ => false,
+        };
+        is_client && (uses_others || !is_own(holder))
     }
 
     // ------------------------------------------------------------------------------------------ two contents

@@ -120,8 +120,16 @@ fn assert_noticed(bugs: impl Iterator<Item = bug::Bug>, choice: Choice) {
 }
 
 /// Bugs in the driver of a redirector. Those of permissions and of calls that no client makes have tests beside the driver.
-const REDIRECTOR_BUGS: &[RedirectorBug] =
-    &[RedirectorBug::MemberClosesOthers, RedirectorBug::UpstreamReturnIgnored, RedirectorBug::ReplyDropped];
+const REDIRECTOR_BUGS: &[RedirectorBug] = &[
+    RedirectorBug::MemberClosesOthers,
+    RedirectorBug::UpstreamReturnIgnored,
+    RedirectorBug::ReplyDropped,
+    RedirectorBug::MemberUsesOthersTransaction,
+];
+
+/// Bugs by which a wicked member uses what is not its own.
+const WICKED_MEMBER_BUGS: &[PeerBug] =
+    &[PeerBug::AnyHeight, PeerBug::ForeignSession, PeerBug::ForeignReplacement, PeerBug::NumberOfAnother];
 
 /// Clients are below redirectors.
 const GROUPS: Choice = Choice::of(Topology::Group, Workload::Everything, Faults::All);
@@ -129,4 +137,5 @@ const GROUPS: Choice = Choice::of(Topology::Group, Workload::Everything, Faults:
 #[test]
 fn bugs_in_redirectors_are_noticed_in_whole_clusters() {
     assert_noticed(REDIRECTOR_BUGS.iter().copied().map(bug::Bug::Redirector), GROUPS);
+    assert_noticed(WICKED_MEMBER_BUGS.iter().copied().map(bug::Bug::Peer), GROUPS);
 }
