@@ -1,15 +1,17 @@
 //! The command line as a whole: options that every command takes, and the commands.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, job, ls, member, mv,
     name, node, object, put, query, redirector, relay, remap, repair, rm, scrub, shell, space, stat, status, tree,
     user,
 };
+use crate::help;
 
 const AFTER: &str = "\
 Objects are named by identifier (1.0.1.2a.3) or by name (/path).
@@ -32,6 +34,23 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// The definition of the command line, with its help.
+    pub(crate) fn definition() -> clap::Command {
+        help::lay_out(Self::command())
+    }
+
+    /// The command of the words of a command line, of which the first is the name of the program.
+    ///
+    /// # Errors
+    /// What is wrong with it, or the help that it asks for.
+    pub(crate) fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
+        let mut definition = Self::definition();
+        let mut matches = definition.try_get_matches_from_mut(words)?;
+        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
+    }
 }
 
 /// Options of every command.
@@ -145,13 +164,11 @@ pub(crate) enum Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        Cli::definition().debug_assert();
     }
 
     #[test]
@@ -169,12 +186,12 @@ mod tests {
             }
             lists + command.get_subcommands().map(check).sum::<usize>()
         }
-        assert_eq!(check(&Cli::command()), 12);
+        assert_eq!(check(&Cli::definition()), 12);
     }
 
     #[test]
     fn every_command_has_an_example_in_its_help() {
-        for command in Cli::command().get_subcommands() {
+        for command in Cli::definition().get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains(&format!("mortar {}", command.get_name())), "{}", command.get_name());
         }

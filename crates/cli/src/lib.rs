@@ -11,6 +11,7 @@ mod connection;
 mod distinct_json;
 mod etag;
 mod failure;
+mod help;
 mod link_values;
 mod output;
 mod password;
@@ -30,7 +31,6 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::args::{Cli, Command};
@@ -51,7 +51,7 @@ static ALLOCATOR: allocator::SwitchingAllocator = allocator::SwitchingAllocator;
 #[must_use]
 pub fn run_command_line() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let cli = match Cli::try_parse_from(&words) {
+    let cli = match Cli::parse_words(&words) {
         Ok(cli) => cli,
         Err(error) => return report_clap_error(&error, &words),
     };

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
 use crate::args::Cli;
@@ -40,7 +40,7 @@ pub(crate) struct Man {
 
 pub(crate) fn completions(args: &Completions, output: &mut Output) -> Result {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "mortar", &mut script);
+    clap_complete::generate(args.shell, &mut Cli::definition(), "mortar", &mut script);
     output.write_raw(&script)
 }
 
@@ -48,10 +48,10 @@ pub(crate) fn man(args: &Man, output: &mut Output) -> Result {
     if let Some(dir) = &args.dir {
         let cannot = |error| Failure::file(format!("cannot write to {}", dir.display()), &error);
         fs::create_dir_all(dir).map_err(cannot)?;
-        return clap_mangen::generate_to(Cli::command(), dir).map_err(cannot);
+        return clap_mangen::generate_to(Cli::definition(), dir).map_err(cannot);
     }
     let mut page = Vec::new();
-    let manual = clap_mangen::Man::new(Cli::command());
+    let manual = clap_mangen::Man::new(Cli::definition());
     manual.render(&mut page).map_err(|e| Failure::new(format!("cannot make the manual: {e}")))?;
     output.write_raw(&page)
 }
