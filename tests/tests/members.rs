@@ -148,3 +148,36 @@ fn brick_that_has_just_ended_at_another_address_is_not_shown_as_removed() {
     let status = world.run_at(&["cluster", "status", "--json", "--data"]);
     assert_eq!((status.code, state_of(&status.json(), "brick-1")), (1, "down"), "{}", status.text());
 }
+
+#[test]
+fn brick_that_cannot_listen_is_no_member() {
+    let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let meta = format!("mortar://{}", world.address("meta"));
+    let mut node =
+        mortar(&["node", "--role", "brick", "--memory", "--listen", world.address("brick-1"), "--meta", &meta]);
+    let refused = run(node.arg("--cluster-secret").arg(world.data().join("cluster.secret")));
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("cannot listen"), "{}", refused.stderr);
+    assert_eq!(world.run(&["brick", "list", "--json"]).json().len(), 2);
+}
+
+#[test]
+fn server_at_the_address_of_a_brick_is_not_taken_for_it() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let (meta, address) = (format!("mortar://{}", world.address("meta")), world.address("brick-2").to_owned());
+    world.kill("brick-2");
+    let mut node = mortar(&["node", "--role", "peer", "--listen", &address, "--meta", &meta, "--http", "none"]);
+    let log = std::fs::File::create(world.data().join("other.log")).unwrap();
+    node.arg("--cluster-secret").arg(world.data().join("cluster.secret")).stdout(log);
+    let mut other = spawn(node).unwrap();
+    let until = Instant::now() + TEST_TIMEOUT;
+    while std::net::TcpStream::connect(&address).is_err() {
+        assert!(Instant::now() < until, "the peer server does not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let archive = world.data().join("archive");
+    check_refused(&world, &["backup", archive.to_str().unwrap()], 5, "another server listens at its address");
+    assert!(!archive.exists());
+    send(&other, Signal::TERM);
+    wait(&mut other, TEST_TIMEOUT).unwrap();
+}

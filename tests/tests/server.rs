@@ -77,11 +77,14 @@ fn commands_find_the_server_of_the_current_directory() {
         run(&mut at(&["space", "show"])),
         run(&mut at(&["status", "--quiet"])),
     ];
+    let status = run(&mut at(&["status", "--json"])).json();
     send(&dev, Signal::TERM);
     wait(&mut dev, TEST_TIMEOUT).unwrap();
     for one in &ended {
         assert_eq!(one.code, 0, "{}", one.stderr);
     }
+    // The commands look whether the server listens before they connect, which is no reason for an alert.
+    assert_eq!(status[0]["metrics"]["connections_refused_total"], 0, "{status:?}");
     assert!(ended[0].text() == "hello" && ended[1].text().contains("/greeting"), "{}", ended[1].text());
 }
 
@@ -91,6 +94,25 @@ fn server_listens_beyond_loopback_only_if_allowed() {
     let refused = run(mortar(&["dev", "--memory", "--http", "none", "--listen", "0.0.0.0:0"]).current_dir(dir.path()));
     assert_eq!(refused.code, 9, "{}", refused.stderr);
     assert!(refused.stderr.contains("--insecure"), "{}", refused.stderr);
+}
+
+#[test]
+fn refused_address_leaves_no_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = held.local_addr().unwrap().to_string();
+    let addresses = [
+        (["--listen", &taken, "--http", "none", "--meta-listen", "127.0.0.1:0"], 1, "--listen HOST:PORT"),
+        (["--listen", "127.0.0.1:0", "--http", &taken, "--meta-listen", "127.0.0.1:0"], 1, "--http HOST:PORT"),
+        (["--listen", "127.0.0.1:0", "--http", "none", "--meta-listen", &taken], 1, "--meta-listen HOST:PORT"),
+        (["--listen", "0.0.0.0:0", "--http", "none", "--meta-listen", "127.0.0.1:0"], 9, "--insecure"),
+    ];
+    for (addresses, code, hint) in addresses {
+        let refused = run(mortar(&["dev", "--data", "new"]).args(addresses).current_dir(dir.path()));
+        assert_eq!(refused.code, code, "{}", refused.stderr);
+        assert!(refused.stderr.contains(hint), "{}", refused.stderr);
+        assert!(!dir.path().join("new").exists(), "{addresses:?}");
+    }
 }
 
 #[test]

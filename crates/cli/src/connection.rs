@@ -25,6 +25,8 @@ pub(crate) const SOCKET: &str = "mortar.sock";
 pub(crate) const LISTEN: &str = "127.0.0.1:6678";
 /// The URL of that address.
 const DEFAULT_URL: &str = "mortar://127.0.0.1:6678/main";
+/// The number in the catalogue among the metrics of a brick.
+const BRICK_NUMBER: &str = "brick_number";
 /// The name of this program for servers.
 const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
 
@@ -143,7 +145,7 @@ impl CommandContext {
             let explain = |failure: Failure| {
                 failure
                     .context(&what)
-                    .hint("Start it again. `mortar brick` lists the bricks, and removes one that has ended for good.")
+                    .hint("Start it again. `mortar brick list` lists the bricks; `mortar brick remove` removes one that has ended for good.")
             };
             if brick.addresses.is_empty() {
                 let why = "it was not started since the cluster was restored";
@@ -155,7 +157,9 @@ impl CommandContext {
             });
             let urls = urls.collect::<client::Result<Vec<_>>>()?;
             let connected = first_that_answers(urls, async |url| self.connect_as(&url, true).await).await;
-            bricks.push((Some(brick.brick), connected.map_err(explain)?));
+            let connected = connected.map_err(explain)?;
+            check_brick(brick.brick, &connected).await.map_err(explain)?;
+            bricks.push((Some(brick.brick), connected));
         }
         Ok(bricks)
     }
@@ -247,6 +251,19 @@ fn explain_connect(error: Error) -> Failure {
         ),
         false => failure,
     }
+}
+
+/// Checks that the server at the address of a brick is this brick: another one may have the address if this one cannot be started there.
+async fn check_brick(brick: BrickId, client: &AdminClient) -> Result<()> {
+    let metrics = client.status().await?.metrics;
+    let found = metrics.iter().find(|(name, _)| name == BRICK_NUMBER).map(|(_, number)| *number);
+    let other = match found {
+        Some(number) if number == u64::from(brick.0) => return Ok(()),
+        Some(number) => format!("brick {number}"),
+        None => "another server".to_owned(),
+    };
+    let why = format!("it does not run: {other} listens at its address");
+    Err(Failure::with(Exit::Unavailable, "unavailable", why))
 }
 
 /// The result of the first URL whose server answers.

@@ -69,4 +69,4 @@ pub mod drivers {
 pub use brick::{Brick, BrickHealth, ScrubSettings};
 pub use peer::PeerServer;
 pub use redirector::{Redirector, RedirectorSettings};
-pub use server::{Config, ConnectionLimits, IoRuntimes, IoThreads, OwnClients};
+pub use server::{Config, ConnectionLimits, IoRuntimes, IoThreads, OwnClients, check_addresses};

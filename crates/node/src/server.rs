@@ -478,6 +478,21 @@ async fn accept<R: ServerRole>(
     }
 }
 
+/// Checks the addresses of a server that is to be started, before anything is made for it: that other machines do not reach it without TLS,
+/// and that no other process listens there. What depends on users is checked at its start.
+///
+/// # Errors
+/// As those of the start of a server.
+pub async fn check_addresses(config: &Config) -> Result<()> {
+    if !config.insecure {
+        is_exposed(config, UserSource::Upstream).await?;
+    }
+    let is_network = |address: &Address| matches!(address, Address::Tcp(_) | Address::Tls(_));
+    let listen = config.listen.iter().filter(|address| is_network(address)).cloned().collect();
+    let tried = Config { listen, own_clients: None, is_reached_in_process: false, ..config.clone() };
+    bind(&tried).await.map(drop)
+}
+
 async fn bind(config: &Config) -> Result<BoundListeners> {
     let mut bound = BoundListeners { listeners: Vec::new(), addresses: Vec::new(), http: None };
     for address in &config.listen {

@@ -12,11 +12,11 @@ use client::Url;
 use client::jobs::JobRunner;
 use meta::Embedded;
 use model::{Error, ErrorKind};
-use node::Config;
 use node::auth::Secret;
 use node::local_cluster::{BrickDirectories, LocalCluster, MAIN_SPACE, SECRET_FILE};
 use node::meta::MetaServer;
 use node::purpose::Purpose;
+use node::{Config, check_addresses};
 use serde::Serialize;
 use store::{DirectoryContents, Options, Store};
 use tracing::{info, warn};
@@ -227,6 +227,19 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
         let message = format!("{} contains other files than a cluster: {name}", args.data.display());
         return Err(Failure::conflict(message).hint("Choose an empty or a new directory with --data DIR."));
     }
+    let meta_listen: Address = match &args.meta_listen {
+        Some(address) => address.parse()?,
+        None if args.listen == LISTEN => META_LISTEN.parse()?,
+        None => LOOPBACK.parse()?,
+    };
+    // Nothing is made for a cluster that cannot be started. One that exists is locked by the process that runs it, which says more.
+    if args.memory
+        || matches!(DirectoryContents::of(&args.data)?, DirectoryContents::Missing | DirectoryContents::Empty)
+    {
+        check_addresses(&config).await.map_err(explain_start)?;
+        let of_meta = Config { listen: vec![meta_listen.clone()], http: None, ..config.clone() };
+        check_addresses(&of_meta).await.map_err(explain_meta_start)?;
+    }
     let secret = args.data.join(SECRET_FILE);
     let auth = match args.memory {
         true => AuthSettings::with_shared_secret(Secret::generate()),
@@ -263,20 +276,9 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
         Secret::create(&secret)?;
     }
     let catalogue = Arc::new(Embedded::open(&stores[&1])?);
-    let meta_listen = match &args.meta_listen {
-        Some(address) => address.parse()?,
-        None if args.listen == LISTEN => META_LISTEN.parse()?,
-        None => loopback.clone(),
-    };
     let config_of = |settings: Settings| Ok::<_, Failure>(Config { is_reached_in_process: true, ..settings.config()? });
     let of_meta = settings(ProcessRole::Meta, None, vec![meta_listen], None);
-    let server =
-        MetaServer::start(catalogue.clone(), config_of(of_meta)?).await.map_err(|error| match error.kind() {
-            ErrorKind::Io => {
-                Failure::from(error).hint("If another server uses the port, choose one with --meta-listen HOST:PORT.")
-            }
-            _ => explain_start(error),
-        })?;
+    let server = MetaServer::start(catalogue.clone(), config_of(of_meta)?).await.map_err(explain_meta_start)?;
     let meta = join_addresses(server.addresses());
     let peer = |number: u16| {
         let (listen, http) =
@@ -464,6 +466,16 @@ pub(super) fn explain_open(error: Error, data: &Path) -> Failure {
             data.display()
         )),
         _ => failure,
+    }
+}
+
+/// The failure to start the meta-server, with a hint.
+fn explain_meta_start(error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Io => {
+            Failure::from(error).hint("If another server uses the port, choose one with --meta-listen HOST:PORT.")
+        }
+        _ => explain_start(error),
     }
 }
 

@@ -16,7 +16,7 @@ use node::openings::WitnessTable;
 use node::process::{BrickProcess, PeerProcess, retry_until_available};
 use node::process_clock::ProcessClock;
 use node::purpose::Purpose;
-use node::{Redirector, RedirectorSettings};
+use node::{Redirector, RedirectorSettings, check_addresses};
 use serde::{Deserialize, Serialize};
 use store::{Options, Store};
 use tracing::info;
@@ -183,6 +183,8 @@ impl RunningServer {
             role => {
                 // Opened before connecting to the meta-server, so that local errors are reported at once.
                 let store = if role == ProcessRole::Brick { Some(open(settings, Purpose::Brick)?) } else { None };
+                // A brick that cannot be started gets no number: others would wait for it.
+                check_addresses(&settings.config()?).await.map_err(explain_start)?;
                 let as_what = if role == ProcessRole::Brick { handshake::Role::Brick } else { handshake::Role::Peer };
                 let witnesses = WitnessTable::new();
                 if let Some(store) = &store {

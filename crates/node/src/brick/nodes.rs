@@ -25,7 +25,7 @@ use model::{Error, ErrorKind, NodeId, Oid, Result, SpaceId, UploadId};
 use protocol::lease::Ms;
 use store::Store;
 use tokio::time;
-use tracing::{info, warn};
+use tracing::{debug, warn};
 use wire::proto::cluster::{AskWitness, Witnesses};
 
 use super::answer_counts::AnswerCounts;
@@ -314,7 +314,7 @@ impl Nodes {
         self.follow_schema(&mut driver);
         let has_prepared = driver.has_prepared();
         let served = ServedNode { epoch, driver: Mutex::new(driver), has_prepared };
-        info!(%node, epoch, "serving a logical node");
+        debug!(%node, epoch, "serving a logical node");
         Ok(served)
     }
 

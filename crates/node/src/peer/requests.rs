@@ -115,7 +115,8 @@ pub(super) struct Row {
 
 const BRICK: &str =
     "this is a peer server, which keeps nothing: ask each brick for that, by the addresses that `mortar remap` lists";
-const META_SERVER: &str = "this is a peer server, and this is for a meta-server: ask that";
+const META_SERVER: &str = "this is a peer server, and this is for a meta-server: use the address of `mortar node --role meta`, or that of \
+                           `mortar dev --meta-listen`, which `mortar dev --json` prints as `meta`";
 
 /// The row of a request.
 pub(super) fn row(request: Request) -> Row {

@@ -67,7 +67,7 @@ impl<R: ServerRole> Thread<R> {
     async fn serve(self: &Arc<Self>, accepted: AcceptedConnection) {
         let AcceptedConnection { connection, peer, slot } = accepted;
         let server = &self.server;
-        let mut check = AdmissionCheck { server, slot: &slot, admitted: None };
+        let mut check = AdmissionCheck { server, slot: &slot, has_hello: false, admitted: None };
         let handshake = async {
             let mut stream = connection.into_stream().await?;
             let (hello, terms) = handshake::accept(&mut stream, &mut check, AGENT).await?;
@@ -91,6 +91,7 @@ impl<R: ServerRole> Thread<R> {
                     self.serve_admitted(stream, connection, pass, slot).await;
                 }
             }
+            Err(error) if !check.has_hello && is_end(&error) => debug!(%peer, "a client left before it was admitted"),
             Err(error) => {
                 server.counters.refused.fetch_add(1, Ordering::Relaxed);
                 if let Some(suppressed) = server.refusal_log.admit() {
@@ -135,10 +136,18 @@ impl<R: ServerRole> Thread<R> {
     }
 }
 
+/// Whether a connection was closed by the other side. A probe does that, which only looks whether someone listens.
+fn is_end(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::UnexpectedEof)
+}
+
 /// Authenticates one connection and admits it.
 struct AdmissionCheck<'a, R: ServerRole> {
     server: &'a Shared<R>,
     slot: &'a ConnectionSlot,
+    /// Whether its first message has come.
+    has_hello: bool,
     /// The result, if it was admitted.
     admitted: Option<(Principal, R::Admission)>,
 }
@@ -146,6 +155,7 @@ struct AdmissionCheck<'a, R: ServerRole> {
 impl<R: ServerRole> HandshakeAuthenticator for AdmissionCheck<'_, R> {
     async fn admit(&mut self, hello: &proto::Hello, peer: &RemoteEndpoint) -> Result<Terms> {
         let Shared { role, config, authenticator, .. } = self.server;
+        self.has_hello = true;
         self.slot.begin_authentication();
         let who = authenticator.admit(role.catalog(), hello, peer).await?;
         if let Some(catalog) = role.catalog() {
