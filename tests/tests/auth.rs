@@ -161,6 +161,19 @@ fn users_log_in_over_tls_and_have_the_granted_permissions() {
 }
 
 #[test]
+fn a_certificate_that_is_kept_is_named_if_another_one_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = tls_files(dir.path(), "tls");
+    let cert = |args: &[&str]| run(mortar(&["cert"]).arg(&files).args(args));
+    cert(&[]).ok();
+    let remedy = "node.pem exists and was kept: remove node.pem and node.key to make one for db9";
+    check_refused(&cert(&["--host", "db9"]), 4, remedy);
+    let again = cert(&["--for-user", "backup"]);
+    again.ok();
+    assert!(again.stderr.contains("backup.pem exists and was kept"), "{}", again.stderr);
+}
+
+#[test]
 fn certificates_are_replaced_while_processes_serve() {
     let world = World::start();
     world.make_space();

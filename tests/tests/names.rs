@@ -109,5 +109,8 @@ fn names_of_a_store_are_listed_by_the_same_command() {
     server.run(&["mv", "/a", "/d"]).ok();
     assert_eq!(listed(&["name", "ls"]), ["/b/1", "/b/2", "/c", "/d"]);
     assert_eq!(server.run(&["mv", "/c", "/d"]).code, 4);
-    assert_eq!(server.run(&["mv", "/a", "/e"]).code, 3);
+    let missing = server.run(&["mv", "/a", "/e"]);
+    assert!(missing.code == 3 && !missing.stderr.contains("mortar name bind"), "{}", missing.stderr);
+    let nowhere = server.run(&["mv", "/d", "/none/d"]);
+    assert!(nowhere.code == 3 && nowhere.stderr.contains("mortar name bind"), "{}", nowhere.stderr);
 }

@@ -47,6 +47,10 @@ fn classes_are_defined_and_their_objects_stored_and_queried() {
     let wrong = cluster.run(&["object", "put", "--class", "Person", r#"{"nmae": "Eve"}"#]);
     assert!(wrong.code == 2 && wrong.stderr.contains("no field \"nmae\"; it has name, age, boss"), "{}", wrong.stderr);
     assert_eq!(cluster.run(&["query", "Nobody"]).code, 3);
+    // A directory is no person.
+    cluster.run(&["object", "put", "/staff/eve", "--class", "Person", r#"{"name": "Eve"}"#]).ok();
+    let wrong = cluster.run(&["object", "put", "--class", "Person", r#"{"name": "Fay", "boss": "/staff"}"#]);
+    assert!(wrong.code == 2 && wrong.stderr.contains("is a ref<Person>, and "), "{}", wrong.stderr);
 }
 
 #[test]

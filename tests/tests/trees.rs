@@ -406,5 +406,5 @@ fn records_and_sets_are_reported_and_not_exported() {
     assert_eq!(run.code, 1);
     assert_eq!((&run.json()[0]["files"], &run.json()[0]["failed"]), (&1.into(), &2.into()), "{}", run.stderr);
     assert!(run.stderr.contains("/t/ann: it is a record"), "{}", run.stderr);
-    assert!(run.stderr.contains("/t/set: it is a set"), "{}", run.stderr);
+    assert!(run.stderr.contains("/t/set: it is a collection"), "{}", run.stderr);
 }

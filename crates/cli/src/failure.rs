@@ -191,9 +191,12 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// The failure of a command that works on local files: it needs no hint about a server.
+    /// The failure of a command that works on local files: it needs no hint about a server. As with [`Failure::file`], what the file system does
+    /// not permit is denied.
     pub(crate) fn local(error: Error) -> Self {
-        Self { hint: None, ..Self::from(error) }
+        let is_denied = error.kind() == ErrorKind::Io && is_of_permissions(&error);
+        let failure = Self { hint: None, ..Self::from(error) };
+        if is_denied { Self { exit: Exit::Denied, ..failure } } else { failure }
     }
 }
 
@@ -205,6 +208,19 @@ impl From<io::Error> for Failure {
         }
         Self::file("cannot write the output", &error)
     }
+}
+
+/// Whether the file system did not permit something, according to the causes of an error.
+fn is_of_permissions(error: &dyn std::error::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let file_error: Option<&io::Error> = inner.downcast_ref();
+        if file_error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
 }
 
 /// The message of an error and of its causes, unless it contains these already.
@@ -257,6 +273,14 @@ mod tests {
         assert_eq!(json["error"]["message"], "no object \"x\"");
         assert_eq!(json["error"]["hint"], "look elsewhere");
         assert_eq!(json["error"]["exit_code"], 3);
+    }
+
+    #[test]
+    fn what_the_file_system_does_not_permit_is_denied_for_local_files() {
+        let error = |kind: io::ErrorKind| Error::new(ErrorKind::Io, "creating x").with_source(io::Error::from(kind));
+        assert_eq!(Failure::local(error(io::ErrorKind::PermissionDenied)).exit(), Exit::Denied);
+        assert_eq!(Failure::local(error(io::ErrorKind::NotFound)).exit(), Exit::Failure);
+        assert_eq!(Failure::from(error(io::ErrorKind::PermissionDenied)).exit(), Exit::Failure);
     }
 
     #[test]

@@ -54,9 +54,10 @@ impl<R: Read> RecordReader<R> {
         self.count += 1;
         // The deserializer takes single bytes from the buffer, so bytes after a record stay for the next one.
         let next = Deserializer::from_reader(&mut self.source).into_iter::<DistinctJson>().next();
-        next.transpose()
-            .map(|next| next.map(|DistinctJson(value)| value))
-            .map_err(|error| self.with_record_number(Failure::usage(format!("it is not valid JSON: {error}"))))
+        next.transpose().map(|next| next.map(|DistinctJson(value)| value)).map_err(|error| {
+            let what = format!("it is not valid JSON: {}", without_place(&error));
+            self.with_record_number(Failure::usage(what))
+        })
     }
 
     /// The only record.
@@ -78,6 +79,13 @@ impl<R: Read> RecordReader<R> {
         let before = if self.count > 1 { " (those before it are stored)" } else { "" };
         failure.context(&format!("record {} of the standard input{before}", self.count))
     }
+}
+
+/// The message of an error without its line and column: they count from the end of the record before.
+fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(place.as_str()).map_or_else(|| text.clone(), str::to_owned)
 }
 
 #[cfg(test)]
@@ -105,6 +113,7 @@ mod tests {
         records.next().unwrap();
         let wrong = records.next().unwrap_err().to_json();
         assert!(wrong.contains("record 2 of") && wrong.contains("those before it are stored"), "{wrong}");
+        assert!(wrong.contains("expected value") && !wrong.contains(" column "), "{wrong}");
     }
 
     #[test]

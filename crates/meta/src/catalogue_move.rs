@@ -172,10 +172,18 @@ impl CatalogueCopy {
         Ok(Self { entries, openings, opening: moved.opening, revision: Revision(revision) })
     }
 
-    /// Bytes of keys and values.
+    /// Bytes of keys and values, with the openings.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.entries.iter().map(|(key, entry)| (key.as_str().len() + entry.value.len()) as u64).sum()
+        let (key, openings) = &self.openings;
+        let copied = self.entries.iter().map(|(key, entry)| key.as_str().len() + entry.value.len());
+        (copied.sum::<usize>() + key.as_str().len() + openings.len()) as u64
+    }
+
+    /// The number of entries, with that of the openings.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.entries.len() as u64 + 1
     }
 }
 
@@ -223,7 +231,7 @@ impl MoveTarget<'_> {
         match self {
             Self::Embedded(store) => {
                 Embedded::write_copy(store, copy)?;
-                on_copied(copy.bytes(), copy.entries.len() as u64);
+                on_copied(copy.bytes(), copy.count());
                 Ok(())
             }
             Self::Etcd(etcd) => etcd.write_copy(copy, on_copied).await,
@@ -248,7 +256,7 @@ pub async fn move_catalogue(
     check_target(&target.state().await?, known_move(source).await?.map(|moved| moved.opening), to)?;
     let moved = seal(source, to).await?;
     let copy = CatalogueCopy::of(&source.read(Prefix::all()).await?)?;
-    on_sealed(copy.bytes(), copy.entries.len() as u64);
+    on_sealed(copy.bytes(), copy.count());
     let state = target.state().await?;
     if !check_target(&state, Some(moved.opening), to)? {
         target.fill(&copy, on_copied).await?;

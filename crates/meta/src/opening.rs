@@ -198,13 +198,20 @@ impl OpeningRefusal {
                 "{whose} has lost changes: {self}. Put its newer directory back; `mortar brick accept-loss --help` says what it costs to \
                  go on without it"
             ),
-            Self::Older { .. } | Self::Behind { .. } => format!(
-                "{whose} went back in time: {self} ({witness}). Put its newer directory back; `mortar brick accept-loss --help` \
-                 says what it costs to go on without it"
-            ),
+            // The text names the catalogue, which is the witness.
+            Self::Older { .. } => explain_older_directory(whose, &self.to_string()),
+            Self::Behind { .. } => explain_older_directory(whose, &format!("{self} ({witness})")),
         };
         Error::new(ErrorKind::Denied, what)
     }
+}
+
+/// The message about a log whose directory went back in time, as this shows.
+fn explain_older_directory(whose: &str, what: &str) -> String {
+    format!(
+        "{whose} went back in time: {what}. Put its newer directory back; `mortar brick accept-loss --help` says what it costs to go on \
+         without it"
+    )
 }
 
 impl OpeningRecord {

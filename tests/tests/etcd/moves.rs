@@ -56,8 +56,10 @@ fn catalogue_moves_to_etcd_and_back_under_load() {
     original.stop();
     let shown = move_catalogue(dir, &["--from", "meta.toml", "--to", "etcd.toml"]);
     assert!(shown.ok().contains("Add --yes"), "{}", shown.text());
+    let announced = move_catalogue(dir, &["--from", "meta.toml", "--to", "etcd.toml", "--json"]).json();
     let moved = move_catalogue(dir, &["--from", "meta.toml", "--to", "etcd.toml", "--yes", "--json"]).json();
     assert!(moved[0]["moved"].as_bool().unwrap() && moved[0]["entries"].as_u64().unwrap() > 5, "{moved:?}");
+    assert_eq!(announced[0]["entries"], moved[0]["entries"]);
     // The original is not served any more; repeating the move changes nothing.
     assert_refused(dir, "meta.toml", "was moved to etcd");
     move_catalogue(dir, &["--from", "meta.toml", "--to", "etcd.toml", "--yes"]).ok();

@@ -1,5 +1,6 @@
 //! `mortar brick accept-loss` and `mortar cluster accept-loss`: go on with a directory that went back in time.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +39,8 @@ First look for the newer directory: if it is put back, nothing is lost. Otherwis
 directory was copied is gone at this brick, while its parts at other bricks remain. Names, references and index entries at other
 bricks may name objects that do not exist any more. Then `mortar node --config brick-1.toml` serves what is left.
 
-The brick must not run, and the meta-server must (with --config). Repeat the command if it was interrupted.";
+The brick must not run. With --config the meta-server must (`mortar node --config meta.toml`), and the other bricks should: only processes
+that run are asked what they saw. Repeat the command if it was interrupted.";
 
 pub(crate) const CATALOGUE_LOSS_EXAMPLES: &str = "\
 Examples:
@@ -126,11 +128,17 @@ impl BrickLossReport {
             known_opening: known.max().unwrap_or(0),
             nodes: loss.nodes.len() as u64,
             moving: loss.moving.len() as u64,
-            witnesses: loss.witnesses.iter().map(|one| one.witness.clone()).collect(),
+            witnesses: witness_names(loss),
             kept: loss.given_up.as_ref().and_then(|given_up| given_up.kept),
             lost_row_ranges: loss.given_up.as_ref().map_or(0, |given_up| given_up.rows.len() as u64),
         }
     }
+}
+
+/// The processes that saw more, each once, however many openings it saw.
+fn witness_names(loss: &BrickLoss) -> Vec<String> {
+    let names: BTreeSet<&String> = loss.witnesses.iter().map(|one| &one.witness).collect();
+    names.into_iter().cloned().collect()
 }
 
 impl Report for BrickLossReport {

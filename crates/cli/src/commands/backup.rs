@@ -208,6 +208,11 @@ fn is_stream(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
+/// The name, in messages, of what an archive is written to.
+fn output_name(path: &Path) -> String {
+    if is_stream(path) { "the standard output".to_owned() } else { path.display().to_string() }
+}
+
 fn exists(path: &Path) -> Failure {
     Failure::conflict(format!("{} exists", path.display())).hint("Choose another name, or replace it with --overwrite.")
 }
@@ -276,9 +281,10 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
         Ok(())
     };
     let (archive, part) = open_archive(file)?;
-    let archive =
-        wrap_archive_output(archive, encryptor).map_err(|error| Failure::file("cannot write the archive", &error))?;
-    let done = cluster::backup(&bricks, contents, None, archive, confirm, report).await;
+    let name = output_name(file);
+    let archive = wrap_archive_output(archive, encryptor)
+        .map_err(|error| Failure::file(format!("cannot write {name}"), &error))?;
+    let done = cluster::backup(&bricks, contents, None, (&name, archive), confirm, report).await;
     progress.end();
     let taken = done?;
     if is_stream(file) {
@@ -401,7 +407,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     let summary = match done {
         Err(_) if stopped.load(Ordering::Relaxed) => return Err(explain_stop(&args.data)),
         Err(error) if error.kind() == ErrorKind::Unavailable => return Err(explain_open(error, &args.data)),
-        done => done.map_err(|error| position.explain(Failure::local(error)))?,
+        done => done.map_err(|error| position.explain(explain_restore(error, &args.data)))?,
     };
     output.print(&ArchiveReport {
         action: "restored",
@@ -410,6 +416,16 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
         bricks: summary.bricks,
         moment: moment_us.map(|moment| Timestamp::from_micros(moment).to_string()),
     })
+}
+
+/// Why a restore failed. The message about a full disk does not name the target by itself.
+fn explain_restore(error: model::Error, target: &Path) -> Failure {
+    let is_full = error.kind() == ErrorKind::Full;
+    let failure = Failure::local(error);
+    match is_full {
+        true => failure.context(&format!("cannot restore to {}", target.display())),
+        false => failure,
+    }
 }
 
 /// A stop by Ctrl-C: says what it has left of the target.

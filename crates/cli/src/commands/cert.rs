@@ -1,5 +1,6 @@
 //! `mortar cert`: creates an authority and certificates, for trying TLS.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -13,7 +14,7 @@ use rcgen::{
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Output, Report};
+use crate::output::{self, Output, Report};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,8 +23,8 @@ Examples:
   mortar cert certs --for-user ann          with which ann comes without a password
 
 Files: ca.pem, which all programs trust; node.pem and node.key of the servers; ann.pem and ann.key; and ca.key, which signed \
-all of them: its owner can impersonate everyone. Existing files are kept. This is for trying: an \
-organisation has an authority already, and its certificates expire.";
+all of them: its owner can impersonate everyone. Existing files are kept: with --host, an existing node.pem is a conflict. This is for \
+trying: an organisation has an authority already, and its certificates expire.";
 
 /// Make an authority and certificates for trying TLS
 #[derive(Args)]
@@ -62,13 +63,26 @@ pub(crate) fn run(args: &Cert, output: &mut Output) -> Result {
         .map_err(|e| Failure::file(format!("cannot make {}", args.dir.display()), &e))?;
     let authority = load_or_create_authority(&args.dir, output)?;
     let hosts = LOCAL_NAMES.iter().map(ToString::to_string).chain(args.hosts.iter().cloned());
-    issue(&args.dir, ("node", NODE_CERTIFICATE_NAME), hosts.collect(), &authority, output)?;
-    args.users.iter().try_for_each(|user| {
+    let is_made = issue(&args.dir, ("node", NODE_CERTIFICATE_NAME), hosts.collect(), &authority, output)?;
+    if !is_made && !args.hosts.is_empty() {
+        return Err(Failure::conflict(describe_kept(&args.dir, "node", &args.hosts.join(", "))));
+    }
+    let users: BTreeSet<&String> = args.users.iter().collect();
+    users.into_iter().try_for_each(|user| {
         if user.contains('/') || user.starts_with('.') {
             return Err(Failure::usage(format!("{user:?} is not a valid user name")));
         }
-        issue(&args.dir, (user, user), Vec::new(), &authority, output)
+        if !issue(&args.dir, (user, user), Vec::new(), &authority, output)? && !output.is_quiet() {
+            output::warn(output.json(), "kept", &describe_kept(&args.dir, user, &format!("user {user}")));
+        }
+        Ok(())
     })
+}
+
+/// Says that a certificate exists, and how to get one for what was asked for.
+fn describe_kept(dir: &Path, file: &str, whom: &str) -> String {
+    let certificate = dir.join(format!("{file}.pem"));
+    format!("{} exists and was kept: remove {file}.pem and {file}.key to make one for {whom}", certificate.display())
 }
 
 /// The parameters of the authority's certificate. They are constant, so the certificate can be made again from the key.
@@ -94,17 +108,17 @@ fn load_or_create_authority(dir: &Path, output: &mut Output) -> Result<Issuer<'s
     Ok(Issuer::new(params, pair))
 }
 
-/// Creates a certificate unless it exists.
+/// Creates a certificate unless it exists. Returns whether it did.
 fn issue(
     dir: &Path,
     (file, name): (&str, &str),
     hosts: Vec<String>,
     authority: &Issuer<'static, KeyPair>,
     output: &mut Output,
-) -> Result {
+) -> Result<bool> {
     let (certificate, key) = (dir.join(format!("{file}.pem")), dir.join(format!("{file}.key")));
     if key.exists() {
-        return Ok(());
+        return Ok(false);
     }
     let is_server = !hosts.is_empty();
     let mut params = CertificateParams::new(hosts).map_err(certificate_failure)?;
@@ -115,7 +129,8 @@ fn issue(
     }
     let pair = KeyPair::generate().map_err(certificate_failure)?;
     let signed = params.signed_by(&pair, authority).map_err(certificate_failure)?;
-    write((&certificate, &signed.pem()), (&key, &pair.serialize_pem()), output)
+    write((&certificate, &signed.pem()), (&key, &pair.serialize_pem()), output)?;
+    Ok(true)
 }
 
 /// Writes a certificate and its key, which only the owner can read.

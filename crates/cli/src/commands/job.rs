@@ -221,7 +221,11 @@ impl Report for JobLine {
 
 fn write_part(out: &mut dyn Write, view: &JobView, part: &JobPartView) -> io::Result<()> {
     let JobPartView { part: name, worker, done, total, changed, ended } = part;
-    write!(out, "  {:<24} {} of {}", Printable(name).to_string(), HumanCount(*done), amount(view, *total))?;
+    let name = Printable(name).to_string();
+    match (*total, *ended) {
+        (0, false) => write!(out, "  {name:<24} {}, the total is not known yet", amount(view, *done))?,
+        _ => write!(out, "  {name:<24} {} of {}", HumanCount(*done), amount(view, *total))?,
+    }
     if *changed > 0 {
         write!(out, ", {} changed", HumanCount(*changed))?;
     }

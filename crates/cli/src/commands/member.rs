@@ -20,7 +20,7 @@ Examples:
   mortar brick remove 2                and take it out of the cluster
 
 A brick that serves logical nodes, or is to, or lives, is not removed. Started again, one that was removed is refused: with an
-empty data directory it is a new brick. Names a peer server or a meta-server.";
+empty data directory it is a new brick. --server names a peer server or a meta-server.";
 
 /// List the bricks of a cluster, and remove those that have ended permanently
 #[derive(Args)]
@@ -51,7 +51,7 @@ Examples:
   mortar peer list                     which there are, and whether they live
   mortar peer remove 3                 take one out that has ended for good
 
-Nothing is kept at peer servers. Started again, one that was removed is a new one. Names a peer server or a meta-server.";
+Nothing is kept at peer servers. Started again, one that was removed is a new one. --server names a peer server or a meta-server.";
 
 /// List the peer servers of a cluster, and remove those that have ended permanently
 #[derive(Args)]

@@ -7,9 +7,11 @@ use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::serving::Signals;
 
-/// Runs a command on a clone of the space, which is removed when it has ended or is stopped.
+/// Runs a command on a clone of the space, which is removed when it has ended or is stopped. `when_stopped` is the message of the failure
+/// for a command that was stopped.
 pub(crate) async fn run_at_one_moment(
     session: &mut CommandContext,
+    when_stopped: &str,
     run: impl AsyncFnOnce(&mut CommandContext) -> Result,
 ) -> Result {
     let (client, space) = (session.connect_to_cluster().await?, session.connect().await?.url().space.clone());
@@ -20,7 +22,7 @@ pub(crate) async fn run_at_one_moment(
     let job = job::ask_one(&client, &wanted).await?.job;
     let cloned = tokio::select! {
         ended = job::wait_while_it_proceeds(&client, session, job, "cloning") => ended.and_then(|ended| job::check_end(&ended)),
-        () = signals.next() => Err(stopped_failure()),
+        () = signals.next() => Err(Failure::interrupted(when_stopped)),
     };
     if let Err(failure) = cloned {
         // What was stopped is given up, and a clone that has become complete meanwhile is removed.
@@ -31,7 +33,7 @@ pub(crate) async fn run_at_one_moment(
     let before = session.set_space(Some(name.clone()));
     let done = tokio::select! {
         done = run(session) => done,
-        () = signals.next() => Err(stopped_failure()),
+        () = signals.next() => Err(Failure::interrupted(when_stopped)),
     };
     session.set_space(before);
     let removed = client.remove_space(&name).await.map_err(|error| Failure::from(error).hint(clone_hint(&name)));
@@ -39,10 +41,6 @@ pub(crate) async fn run_at_one_moment(
         (Err(failure), Err(_)) => Err(failure.hint(clone_hint(&name))),
         (done, removed) => done.and(removed),
     }
-}
-
-fn stopped_failure() -> Failure {
-    Failure::interrupted("stopped; files that were written so far stay")
 }
 
 fn clone_hint(name: &str) -> String {

@@ -1,10 +1,10 @@
 //! `mortar mv`: gives an object another name.
 
 use clap::Args;
-use client::Transaction;
+use client::{ErrorKind, Transaction};
 
 use crate::connection::CommandContext;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::target::NamePath;
 
 const EXAMPLES: &str = "\
@@ -27,5 +27,14 @@ pub(crate) struct Mv {
 pub(crate) async fn run(args: Mv, session: &mut CommandContext) -> Result {
     let (from, to) = (args.from.as_str(), args.to.as_str());
     let rename = |t: Transaction| async move { t.rename(from, to).await };
-    Ok(session.cluster().await?.transact(rename).await?)
+    let resolve = |t: Transaction| async move { t.resolve(from).await };
+    let cluster = session.cluster().await?;
+    let Err(error) = cluster.transact(rename).await else { return Ok(()) };
+    // If the object has its name, the directory of the new one is missing.
+    let has_name = error.kind() == ErrorKind::NotFound && matches!(cluster.transact(resolve).await, Ok(Some(_)));
+    let failure = Failure::from(error);
+    Err(match has_name {
+        true => failure.hint("`mortar put` and `mortar name bind` make the directories of a name."),
+        false => failure,
+    })
 }

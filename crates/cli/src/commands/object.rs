@@ -120,7 +120,7 @@ pub(crate) async fn run(args: ObjectCommand, session: &mut CommandContext) -> Re
     match args.action {
         Action::Put { first, second, class: None, new } => {
             let (target, source) = (parse(&first)?, second.unwrap_or_default());
-            let (head, rest) = read_head(open(&source)?, INLINE_BYTES as u64)?;
+            let (head, rest) = read_head(open_source(&source)?, INLINE_BYTES as u64)?;
             let stored = match rest {
                 None => put(&cluster, &Some(target), &NewContent::Object(Object::blob(head)), new).await?,
                 Some(rest) => put_large(&cluster, target, (&source, Cursor::new(head).chain(rest)), new).await?,
@@ -186,6 +186,14 @@ fn parse(target: &str) -> Result<Target> {
     target.parse().map_err(|why: String| Failure::usage(format!("{target:?} does not name an object: {why}")))
 }
 
+/// Opens the file of an object without a class.
+fn open_source(source: &str) -> Result<Box<dyn Read + Send>> {
+    open(source).map_err(|failure| match source.trim_start().starts_with('{') {
+        true => failure.hint("For a record give --class CLASS."),
+        false => failure,
+    })
+}
+
 fn parse_fields(json: &str) -> Result<Json> {
     serde_json::from_str(json).map(|DistinctJson(fields)| fields).map_err(|error| {
         let hint = "Write the fields as a JSON object: '{\"name\": \"Ann\"}'; `mortar class define` defines a class.";
@@ -200,12 +208,23 @@ async fn record_from_json(cluster: &Client, schema: &Schema, class: ClassId, jso
     if !names.unresolved.is_empty() {
         for name in std::mem::take(&mut names.unresolved) {
             let path: NamePath = name.parse().map_err(Failure::usage)?;
-            let (oid, _) = get(cluster, &Target::Path(path)).await?;
-            names.bound.insert(name, oid);
+            names.bound.insert(name, find_referenced(cluster, path).await?);
         }
         record = record_json::from_json(schema, class, json, &mut names)?;
     }
     Ok(Object::record(class, record))
+}
+
+/// The object with a name, of any kind: whether it fits the field is checked later.
+async fn find_referenced(cluster: &Client, path: NamePath) -> Result<Oid> {
+    let target = Target::Path(path);
+    let wanted = &Some(target.clone());
+    let found = cluster.transact(|t| async move {
+        let Some(oid) = find(&t, wanted).await? else { return Ok(None) };
+        let exists = oid == t.root()? || t.get(oid).await?.is_some();
+        Ok(exists.then_some(oid))
+    });
+    found.await?.ok_or_else(|| no_such_object(&target))
 }
 
 /// What an object gets.

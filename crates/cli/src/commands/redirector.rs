@@ -21,8 +21,8 @@ Examples:
   mortar node --role redirector --group shed --listen 10.0.0.5:6676 --upstream mortar://db1:6678
   mortar --server 'mortar://db1:6678/main?group=shed' get /photos/cat.jpg -o cat.jpg
 
-A redirector serves the clients of one site: they get pages from each other, and what one commits is sent to all. Names a peer
-server, at which redirectors register; docs/operations.md says how to set them up.";
+A redirector serves the clients of one site: they get pages from each other, and what one commits is sent to all. --server names a
+peer server, at which redirectors register; docs/operations.md says how to set them up.";
 
 /// Show the groups of clients at their sites, and what their redirectors do
 #[derive(Args)]

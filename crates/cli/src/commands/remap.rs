@@ -31,7 +31,7 @@ Examples:
   mortar remap --cancel --drain 2               brick 2 stays after all
 
 All nodes are served meanwhile; each pauses for some hundredths of a second at the end of its move. Ctrl-C stops the
-waiting, not the moves. Names a peer server, or a meta-server, which does not know how much is copied.";
+waiting, not the moves. --server names a peer server, or a meta-server, which does not know how much is copied.";
 
 /// How often the progress is checked, and how long servers may be unreachable meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

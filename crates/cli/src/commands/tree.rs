@@ -202,7 +202,10 @@ impl Export {
 pub(crate) async fn export(args: Export, session: &mut CommandContext) -> Result {
     let (prefix, is_of_moment) = (prefix_of(&args.prefix)?, args.moment);
     let export = async |session: &mut CommandContext| export_tree(args, prefix, session).await;
-    if is_of_moment { run_at_one_moment(session, export).await } else { export(session).await }
+    match is_of_moment {
+        true => run_at_one_moment(session, "stopped; files that were written so far stay", export).await,
+        false => export(session).await,
+    }
 }
 
 async fn export_tree(args: Export, prefix: Prefix, session: &mut CommandContext) -> Result {
@@ -267,7 +270,10 @@ pub(crate) async fn verify(args: Verify, session: &mut CommandContext) -> Result
         let cluster = session.cluster().await?;
         verify_tree(plan, &cluster, session).await
     };
-    if args.moment { run_at_one_moment(session, compare).await } else { compare(session).await }
+    match args.moment {
+        true => run_at_one_moment(session, "stopped before everything was compared", compare).await,
+        false => compare(session).await,
+    }
 }
 
 /// Fails if objects are damaged in the store, however the others are.

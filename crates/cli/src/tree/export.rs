@@ -215,7 +215,7 @@ impl Job {
             }
             Kind::Blob => self.write_file(&path, name, object, attributes).await,
             kind @ (Kind::Record | Kind::Collection) => {
-                let what = if kind == Kind::Record { "a record" } else { "a set" };
+                let what = if kind == Kind::Record { "a record" } else { "a collection" };
                 self.report_failure(&format!("{}: it is {what}, which cannot become a file", name.path));
                 Ok(())
             }

@@ -20,7 +20,7 @@ pub enum CatalogError {
         name: String,
     },
     /// No entry has that name.
-    #[error("there is no {what} {name:?}: list the existing ones, or create it")]
+    #[error("there is no {what} {name:?}: {}", missing_remedy(what))]
     Missing {
         /// The kind of entry.
         what: &'static str,
@@ -36,6 +36,14 @@ pub enum CatalogError {
         given: String,
         /// The rule that it violates.
         why: String,
+    },
+    /// A password is too short or too long.
+    #[error("the password has {length}; it must have {needed}")]
+    PasswordLength {
+        /// Its length with its unit.
+        length: String,
+        /// The rule that it violates.
+        needed: String,
     },
     /// A limit is reached.
     #[error("there are {limit} {what}, the maximum: remove some")]
@@ -178,6 +186,7 @@ impl CatalogError {
             Self::Evolution { why: EvolutionError::FieldExists { .. }, .. } => ErrorKind::Exists,
             Self::Evolution { why: EvolutionError::NoField(_), .. } => ErrorKind::NotFound,
             Self::Invalid { .. }
+            | Self::PasswordLength { .. }
             | Self::InUse { .. }
             | Self::Evolution { .. }
             | Self::Incompatible { .. }
@@ -211,6 +220,14 @@ impl CatalogError {
     }
 }
 
+/// What to do when there is no entry of a kind. Some kinds are made only by processes.
+fn missing_remedy(what: &str) -> &'static str {
+    match what {
+        "space" | "class" | "field" | "index" | "user" | "group" => "list the existing ones, or create it",
+        _ => "list the existing ones",
+    }
+}
+
 /// The indefinite article of a kind of entry.
 fn article(what: &str) -> &'static str {
     if what.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" }
@@ -222,5 +239,16 @@ impl From<CatalogError> for Error {
             CatalogError::Store(error) => error,
             other => Error::new(other.kind(), other.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_user_can_create_is_offered_to_be_created() {
+        assert!(CatalogError::missing("space", "x").to_string().ends_with("list the existing ones, or create it"));
+        assert!(CatalogError::missing("brick", 9).to_string().ends_with("list the existing ones"));
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Catalog;
 use super::error::CatalogError;
 use super::ident::{BrickId, JobId};
-use super::job::{Job, JobKind, JobState};
+use super::job::{Job, JobKind, JobPart, JobState};
 use super::member::ServerId;
 
 /// A request about jobs.
@@ -222,13 +222,13 @@ impl Catalog {
         for (_, part) in self.job_parts(job.id) {
             let progress = &part.progress;
             view.done += progress.done;
-            view.total += progress.total;
             view.worked_ms = view.worked_ms.max(progress.worked_ms);
             view.objects += progress.objects;
             view.changed += progress.changed;
             view.found += progress.found;
             view.problems.extend(progress.problem.clone().filter(|_| job.state == JobState::Running));
         }
+        view.total = known_total(self.job_parts(job.id).map(|(_, part)| &**part));
         view
     }
 
@@ -268,5 +268,30 @@ impl Catalog {
             view.findings.extend(progress.findings.iter().map(|finding| format!("{place}{finding}")));
         }
         view
+    }
+}
+
+/// How much there is to do in all parts of a job; 0 as long as that is not known of a part.
+fn known_total<'a>(parts: impl Iterator<Item = &'a JobPart>) -> u64 {
+    let totals = parts.map(|part| (part.ended || part.progress.total > 0).then_some(part.progress.total));
+    totals.sum::<Option<u64>>().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::job::JobProgress;
+    use super::*;
+
+    #[test]
+    fn the_total_of_a_job_is_unknown_until_each_part_has_one_or_has_ended() {
+        let part = |total, ended| {
+            let progress = JobProgress { total, ..JobProgress::default() };
+            JobPart { progress, ended, ..JobPart::default() }
+        };
+        let total = |parts: &[JobPart]| known_total(parts.iter());
+        assert_eq!(total(&[part(5, false), part(0, false)]), 0, "the second one has not begun");
+        assert_eq!(total(&[part(5, false), part(7, false)]), 12);
+        assert_eq!(total(&[part(5, true), part(0, true)]), 5, "an empty part has ended");
+        assert_eq!(total(&[]), 0);
     }
 }

@@ -42,19 +42,17 @@ fn argon2() -> Argon2<'static> {
 /// Checks the length of a new password. Any characters are allowed (NIST SP 800-63B).
 ///
 /// # Errors
-/// [`CatalogError::Invalid`]; the message does not contain the password.
+/// [`CatalogError::PasswordLength`]; the message does not contain the password.
 pub fn check_password(password: &str) -> Result<(), CatalogError> {
     let (characters, bytes) = (password.chars().count(), password.len());
     if characters < limits::PASSWORD_CHARACTERS {
-        let why = format!(
-            "it must have at least {} characters; a few words are easy to remember",
-            limits::PASSWORD_CHARACTERS
-        );
-        return Err(CatalogError::invalid("a password", format!("one of {characters} characters"), why));
+        let characters = format!("{characters} {}", if characters == 1 { "character" } else { "characters" });
+        let needed = format!("at least {}; a few words are easy to remember", limits::PASSWORD_CHARACTERS);
+        return Err(CatalogError::PasswordLength { length: characters, needed });
     }
     if bytes > limits::PASSWORD {
-        let why = format!("it must have at most {} bytes", limits::PASSWORD);
-        return Err(CatalogError::invalid("a password", format!("one of {bytes} bytes"), why));
+        let needed = format!("at most {}", limits::PASSWORD);
+        return Err(CatalogError::PasswordLength { length: format!("{bytes} bytes"), needed });
     }
     Ok(())
 }
@@ -242,6 +240,8 @@ mod tests {
             assert!(message.contains("at least") || message.contains("at most"), "{message}");
             assert!(wrong.len() < 2 || !message.contains(wrong), "{message}");
         }
+        let refused = hash("short").unwrap_err().to_string();
+        assert!(refused.starts_with("the password has 5 characters; it must have at least 8"), "{refused}");
     }
 
     fn user(password: &str) -> Option<Arc<User>> {

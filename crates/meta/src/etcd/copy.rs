@@ -43,7 +43,9 @@ impl Etcd {
             on_copied(bytes as u64, batch.len() as u64);
         }
         filling.verify(copy).await?;
-        filling.finish(copy).await
+        filling.finish(copy).await?;
+        on_copied((copy.openings.0.as_str().len() + copy.openings.1.len()) as u64, 1);
+        Ok(())
     }
 }
 

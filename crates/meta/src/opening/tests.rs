@@ -96,8 +96,10 @@ fn log_that_an_older_catalogue_does_not_know_opens_once_that_loss_was_accepted()
         let OpeningStep::Claim { from, to } = opening.step() else { panic!("{opening:?}") };
         assert_eq!((from, to.base, to.claimed.unwrap().number), (record, Some(log.last().unwrap()), 4));
     }
-    let older = OpeningProcedure::begin_after_loss(&log, record(Some(4), None, 3), ends_at(12), 1);
-    assert!(matches!(older, Err(OpeningRefusal::Older { .. })));
+    let older = OpeningProcedure::begin_after_loss(&log, record(Some(4), None, 3), ends_at(12), 1).unwrap_err();
+    assert!(matches!(older, OpeningRefusal::Older { .. }));
+    let error = older.into_error("brick 7", "the catalogue says so");
+    assert!(error.message().contains("the catalogue knows number 4. Put its newer directory back"), "{error}");
 }
 
 #[test]

@@ -134,6 +134,11 @@ fn json_has_the_documented_fields() {
     assert_eq!(cluster.run(&["class", "define", "Person", "--field", "name:string"]).code, Some(0));
     for (command, args) in [
         ("object put", &["object", "put", "/ann", "--class", "Person", "{\"name\": \"Ann\"}"][..]),
+        ("object get", &["object", "get", "/ann"]),
+        ("class list", &["class", "list"]),
+        ("class show", &["class", "show", "Person"]),
+        ("remap", &["remap"]),
+        ("redirector", &["redirector"]),
         ("query", &["query", "Person"]),
         ("name ls", &["name", "ls"]),
         ("name resolve", &["name", "resolve", "/ann"]),

@@ -67,16 +67,16 @@ pub(crate) async fn set_space(
     set: proto::SetSpace,
 ) -> Result<Revision> {
     let proto::SetSpace { name, policy, max_bytes, max_objects, read_only } = set;
+    if max_bytes.is_some() || max_objects.is_some() {
+        // A quota bounds what the users of the space take, so its administrators do not set it.
+        who.check_administrator(Some(catalog))?;
+    }
     check_space_admin(who, catalog, &name)?;
     let limit = |limit: Option<Limit>| limit.map(|limit| limit.value);
     let policy = policy.map(policy_from_proto).transpose()?;
     let change = SpaceChange { policy, max_bytes: limit(max_bytes), max_objects: limit(max_objects), read_only };
     if change == SpaceChange::default() {
         return Err(Error::new(ErrorKind::Invalid, "the request names no property of the space to change"));
-    }
-    if (change.max_bytes, change.max_objects) != (None, None) {
-        // A quota bounds what the users of the space take, so its administrators do not set it.
-        who.check_administrator(Some(catalog))?;
     }
     Ok(editor.change_space(&name, change).await?.revision)
 }

@@ -79,12 +79,12 @@ impl Bricks {
 }
 
 /// Writes an archive of a cluster. It becomes complete only if `confirm` agrees after all parts were read. Reports the bytes so far, and about those
-/// of all (0 if that is not known).
+/// of all (0 if that is not known). `name` is that of what it is written to, for messages.
 pub(super) async fn backup(
     bricks: &Bricks,
     contents: ArchiveContents,
     follower: Option<&mut Follower>,
-    out: ArchiveOutput,
+    (name, out): (&str, ArchiveOutput),
     confirm: impl AsyncFnOnce() -> Result,
     report: impl Fn(u64, u64) + Send + 'static,
 ) -> Result<TakenArchive> {
@@ -175,7 +175,7 @@ pub(super) async fn backup(
     }
     let written = writing.await.unwrap_or_else(|_| Err(io::Error::other("the writer of the archive has panicked")));
     // If the writer fails, the streams of the parts fail, too: its error is the cause.
-    let written = written.map_err(|error| Failure::file("cannot write the archive", &error))?;
+    let written = written.map_err(|error| Failure::file(format!("cannot write {name}"), &error))?;
     streamed?;
     let bytes = written.ok_or_else(|| Error::new(ErrorKind::Internal, "a part of the archive is not complete"))?;
     if let Some(follower) = follower {

@@ -144,7 +144,7 @@ impl DecryptArgs {
             // With a key, the user expects an encrypted archive; one that is not encrypted may come from another writer.
             (false, Some(_)) if is_plain => {
                 Err(Failure::usage("the archive is not encrypted, and a key for it was given")
-                    .hint("Restore it without a key if it is the right one."))
+                    .hint("Use it without a key if it is the right one."))
             }
             (false, Some(_)) => Err(damage_failure("it does not begin as an encrypted archive does")),
             (true, Some(identities)) => {

@@ -273,7 +273,8 @@ impl Following<'_> {
         let (before, moments, progress) = (self.report.bytes, self.report.moments, self.progress.clone());
         let report = move |bytes, _| progress.set_done(before + bytes, moments);
         let follower = Some(&mut self.follower);
-        let taken = cluster::backup(&connections.bricks, contents, follower, archive, confirm, report).await;
+        let name = state.path.display().to_string();
+        let taken = cluster::backup(&connections.bricks, contents, follower, (&name, archive), confirm, report).await;
         // A brick was restarted in between.
         let taken = taken.map_err(|failure| match failure.exit() {
             Exit::NotFound => Error::new(ErrorKind::Unavailable, failure.message()).into(),
@@ -359,6 +360,7 @@ impl Following<'_> {
         let archive = wrap_archive_output(archive, self.args.encryption.encryptor()?).map_err(cannot_write)?;
         let confirm = async || confirm(connections).await;
         let (contents, follower) = (ArchiveContents::Changes(open.last), Some(&mut self.follower));
+        let archive = ("the journal of the backup", archive);
         let taken = cluster::backup(&connections.bricks, contents, follower, archive, confirm, |_, _| {}).await;
         let taken = match taken {
             // A brick does not know what has changed, or there are others.

@@ -142,7 +142,7 @@ async fn run_from(source: &Source, args: &MoveCatalogue, output: &mut Output) ->
     progress.end();
     target.close()?;
     let copy = moved?;
-    output.print(&MoveReport { to, moved: true, entries: copy.entries.len() as u64, bytes: copy.bytes(), ..report })?;
+    output.print(&MoveReport { to, moved: true, entries: copy.count(), bytes: copy.bytes(), ..report })?;
     Ok(source.is_whole())
 }
 

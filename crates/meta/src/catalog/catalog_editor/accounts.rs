@@ -23,7 +23,8 @@ impl CatalogEditor {
     /// administrator and needs a password; from then on every client must log in.
     ///
     /// # Errors
-    /// [`CatalogError::Exists`], [`CatalogError::Missing`] for a group, [`CatalogError::Invalid`] for the name or the password.
+    /// [`CatalogError::Exists`], [`CatalogError::Missing`] for a group, [`CatalogError::Invalid`] for the name,
+    /// [`CatalogError::PasswordLength`].
     pub async fn create_user(&self, name: &str, password: Option<&str>, groups: &[&str]) -> Result<Edited<User>> {
         names::check_user(name)?;
         self.create_user_hashed(name, hash(password).await?.as_deref(), groups).await
@@ -56,7 +57,7 @@ impl CatalogEditor {
     /// Changes or removes the password of a user.
     ///
     /// # Errors
-    /// [`CatalogError::Missing`], [`CatalogError::Invalid`] for the password, [`CatalogError::InUse`] for that of the last
+    /// [`CatalogError::Missing`], [`CatalogError::PasswordLength`], [`CatalogError::InUse`] for that of the last
     /// administrator who has one.
     pub async fn set_password(&self, user: &str, password: Option<&str>) -> Result<Edited<User>> {
         self.set_password_hashed(user, hash(password).await?.as_deref()).await
@@ -206,7 +207,7 @@ impl CatalogEditor {
 /// The hash of a password: argon2id in the PHC format, with a random salt. Takes some tens of milliseconds of CPU time.
 ///
 /// # Errors
-/// [`CatalogError::Invalid`] for a password that is empty or too long.
+/// [`CatalogError::PasswordLength`] for a password that is too short or too long.
 pub fn hash_password(password: &str) -> Result<String> {
     password::hash(password)
 }
