@@ -381,6 +381,8 @@ fn tree_is_verified_beside_names_that_are_not_in_it() {
     });
     fs::remove_file(root.join("11")).unwrap();
     fs::write(root.join("30-new"), "new").unwrap();
+    let elsewhere = server.run(&["verify", "tree", "--prefix", "/nope"]);
+    assert_eq!((elsewhere.code, elsewhere.stderr.lines().next()), (3, Some("error: nothing has the name /nope")));
     let report = run_json(&server, &["verify", "tree"], 4);
     let counts = ["same", "different", "missing", "extra"].map(|key| report[key].as_u64().unwrap());
     assert_eq!(counts, [40, 0, 1, 1501], "{report}");

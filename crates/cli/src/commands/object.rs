@@ -15,6 +15,7 @@ use super::class as classes;
 use super::get::Sink;
 use super::put::{open, read_head, upload};
 use super::query::FoundObject;
+use super::rm::DeleteReport;
 use crate::connection::CommandContext;
 use crate::distinct_json::DistinctJson;
 use crate::failure::{Failure, Result};
@@ -95,17 +96,6 @@ struct StoredObject {
 impl Report for StoredObject {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.oid)
-    }
-}
-
-#[derive(Serialize)]
-struct DeleteReport {
-    deleted: u64,
-}
-
-impl Report for DeleteReport {
-    fn write_text(&self, _: &mut dyn Write) -> io::Result<()> {
-        Ok(())
     }
 }
 

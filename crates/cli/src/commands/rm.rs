@@ -35,9 +35,10 @@ pub(crate) struct Rm {
     force: bool,
 }
 
+/// The number of objects that were deleted.
 #[derive(Default, Serialize)]
-struct DeleteReport {
-    deleted: u64,
+pub(super) struct DeleteReport {
+    pub(super) deleted: u64,
 }
 
 impl Report for DeleteReport {

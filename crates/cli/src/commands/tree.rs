@@ -289,6 +289,10 @@ pub(super) fn check_damage(damaged: u64) -> Result {
 }
 
 async fn verify_tree(plan: TreePlan, cluster: &Client, session: &mut CommandContext) -> Result {
+    if cluster.resolve(plan.prefix.root()).await?.is_none() {
+        return Err(Failure::not_found(format!("nothing has the name {}", plan.prefix.root()))
+            .hint("`mortar import` stores the tree; --prefix names where it is."));
+    }
     let progress = Progress::start("verifying", &session.output);
     let done = verify::verify(cluster, &plan, &progress, session.output.json()).await;
     progress.end();
