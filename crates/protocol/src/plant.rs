@@ -130,6 +130,7 @@ model::planted_bugs! {
         "R2" UpdateAtCommit "updates are sent when the commit passes, before an invalidation proves it"
         "R1" ForgedCopyTaken "the copy of a helper is not compared with what has passed"
         "R1" ForgerAskedAgain "a holder that has given a forged copy is asked again"
+        "R1" ForgerLetInAgain "a holder that has given a forged copy is asked again when it has answered another request rightly"
         "R2" UpdateNotCompared "an update is sent although the brick has applied something else"
         "R2" UpdateNotProven "an invalidation does not say what the brick has applied"
         "R1" AnyHelper "a holder that was not asked for a copy may answer in place of the one that was"

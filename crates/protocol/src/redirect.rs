@@ -78,6 +78,8 @@ pub struct RedirectorCounts {
     pub helped_bytes: u64,
     /// Copies of holders that were not what had passed, and updates that were not what the brick has applied.
     pub forged: u64,
+    /// Copies of holders that were of another version than what had passed. No holder that follows the rules gives one.
+    pub other_versions: u64,
     /// Messages with new states that holders were sent (peer update).
     pub updates: u64,
     /// Invalidations that holders were sent.
@@ -86,12 +88,14 @@ pub struct RedirectorCounts {
 
 impl std::ops::AddAssign for RedirectorCounts {
     fn add_assign(&mut self, other: Self) {
-        let Self { fetches, fetched_above, helped, helped_bytes, forged, updates, invalidations } = other;
+        let Self { fetches, fetched_above, helped, helped_bytes, forged, other_versions, updates, invalidations } =
+            other;
         self.fetches += fetches;
         self.fetched_above += fetched_above;
         self.helped += helped;
         self.helped_bytes += helped_bytes;
         self.forged += forged;
+        self.other_versions += other_versions;
         self.updates += updates;
         self.invalidations += invalidations;
     }
@@ -636,6 +640,7 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             }
             Comparison::Unknown => self.fetch_above(page),
             Comparison::OtherVersion => {
+                self.counts.other_versions += 1;
                 if !planted(Bug::OtherVersionForgiven) {
                     self.resting.note_late(helper, now);
                 }

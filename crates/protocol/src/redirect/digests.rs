@@ -171,7 +171,7 @@ mod tests {
         // A wrong timestamp would move the intervals of reads (G2).
         let late = PageImage { timestamp: HlcTimestamp::at(9), ..image(1, &[(1, 5), (2, 6)]) };
         assert_eq!(digests.compare(PAGE, &late, &[]), Comparison::Forged);
-        // Another version may be a lie, or a copy of which the holder does not know yet that it is outdated.
+        // No holder that follows the rules has another version.
         assert_eq!(digests.compare(PAGE, &image(2, &[(1, 5)]), &[]), Comparison::OtherVersion);
         digests.forget(PAGE);
         assert_eq!(digests.compare(PAGE, &image(1, &[(1, 5), (2, 6)]), &[]), Comparison::Unknown);

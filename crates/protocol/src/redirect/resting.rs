@@ -1,6 +1,6 @@
 //! Holders that are not asked for help for a while, or not any more (rules R1 and R3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ident::HolderId;
 use crate::lease::Ms;
@@ -21,6 +21,8 @@ struct Rest {
 #[derive(Clone, Debug, Default)]
 pub(super) struct RestingHelpers {
     rests: BTreeMap<HolderId, Rest>,
+    /// Holders that have given something wrong. Other requests to them may be answered later, rightly or late.
+    excluded: BTreeSet<HolderId>,
 }
 
 impl RestingHelpers {
@@ -40,23 +42,27 @@ impl RestingHelpers {
         if !planted(Bug::RestNotEnded) {
             self.rests.remove(&holder);
         }
+        if planted(Bug::ForgerLetInAgain) {
+            self.excluded.remove(&holder);
+        }
     }
 
     /// A holder has given something wrong: it is not asked again in its session.
     pub(super) fn exclude(&mut self, holder: HolderId) {
         if !planted(Bug::ForgerAskedAgain) {
-            self.rests.insert(holder, Rest { until: Ms::MAX, length_ms: MAX_REST_MS });
+            self.excluded.insert(holder);
         }
     }
 
     /// The session of a holder has ended.
     pub(super) fn remove(&mut self, holder: HolderId) {
         self.rests.remove(&holder);
+        self.excluded.remove(&holder);
     }
 
     /// Whether a holder must not be asked.
     pub(super) fn rests(&self, holder: HolderId, now: Ms) -> bool {
-        self.rests.get(&holder).is_some_and(|rest| now < rest.until)
+        self.excluded.contains(&holder) || self.rests.get(&holder).is_some_and(|rest| now < rest.until)
     }
 }
 
@@ -108,10 +114,16 @@ mod tests {
 
     #[test]
     fn holder_that_has_forged_a_copy_rests_for_its_session() {
-        let mut resting = RestingHelpers::default();
-        resting.exclude(HOLDER);
-        assert!(resting.rests(HOLDER, Ms::MAX - 1));
-        resting.remove(HOLDER);
-        assert!(!resting.rests(HOLDER, 0));
+        for bug in [None, Some(Bug::ForgerLetInAgain)] {
+            let _planted = bug.map(plant);
+            let mut resting = RestingHelpers::default();
+            resting.exclude(HOLDER);
+            // It had been asked for other pages, too.
+            resting.note_late(HOLDER, 0);
+            resting.note_helped(HOLDER);
+            assert_eq!(resting.rests(HOLDER, 2 * MAX_REST_MS), bug.is_none());
+            resting.remove(HOLDER);
+            assert!(!resting.rests(HOLDER, 0));
+        }
     }
 }

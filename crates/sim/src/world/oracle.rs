@@ -110,6 +110,13 @@ impl Oracle {
         }
     }
 
+    /// Reports copies of other versions than what had passed, if only processes that follow the rules can have sent them.
+    pub(super) fn expect_no_other_version(&mut self, other_versions: u64) {
+        if other_versions > 0 {
+            self.report(format!("R1: {other_versions} honest copies were of another version than what had passed"));
+        }
+    }
+
     /// Reports a rejected message: all processes follow the rules.
     pub(super) fn expect_accepted<E: Error>(&mut self, result: Result<(), E>) {
         if let Err(error) = result {

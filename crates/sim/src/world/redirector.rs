@@ -142,6 +142,7 @@ impl World {
         self.count.forgeries += now.forged - before.forged;
         if !may_be_forged {
             self.oracle.expect_no_forgery(now.forged - before.forged);
+            self.oracle.expect_no_other_version(now.other_versions - before.other_versions);
         }
     }
 

@@ -65,12 +65,13 @@ fn missed_bugs(bugs: &[Bug], choice: impl Fn(Bug) -> Choice) -> Vec<bug::Bug> {
 
 /// Bugs of which `protocol::cache_node` and `protocol::redirect` have tests. Most cost fetches, messages or time and nothing else; the others
 /// need an accident that hardly happens here, such as a thousand messages during a fetch.
-const OF_CACHE_NODES_ONLY: [Bug; 12] = [
+const OF_CACHE_NODES_ONLY: [Bug; 13] = [
     Bug::AnyPageFromAbove,
     Bug::ChangedPartIgnored,
     Bug::CreationRetained,
     Bug::DeletionOfNothingKept,
     Bug::EvictionNotReported,
+    Bug::ForgerLetInAgain,
     Bug::GoneHelperAwaited,
     Bug::OtherVersionForgiven,
     Bug::RefusedUpdateKept,
