@@ -101,7 +101,9 @@ fn refused_address_leaves_no_directory() {
     let dir = tempfile::tempdir().unwrap();
     let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = held.local_addr().unwrap().to_string();
+    let free = format!("127.0.0.1:{}", mortar_tests::node_process::free_port());
     let addresses = [
+        (["--listen", &free, "--http", "none", "--meta-listen", &free], 1, "--meta-listen HOST:PORT"),
         (["--listen", &taken, "--http", "none", "--meta-listen", "127.0.0.1:0"], 1, "--listen HOST:PORT"),
         (["--listen", "127.0.0.1:0", "--http", &taken, "--meta-listen", "127.0.0.1:0"], 1, "--http HOST:PORT"),
         (["--listen", "127.0.0.1:0", "--http", "none", "--meta-listen", &taken], 1, "--meta-listen HOST:PORT"),

@@ -156,10 +156,12 @@ impl CommandContext {
                 Ok(Url { user: self.user(), address, space: String::new() }.to_string())
             });
             let urls = urls.collect::<client::Result<Vec<_>>>()?;
-            let connected = first_that_answers(urls, async |url| self.connect_as(&url, true).await).await;
-            let connected = connected.map_err(explain)?;
-            check_brick(brick.brick, &connected).await.map_err(explain)?;
-            bricks.push((Some(brick.brick), connected));
+            let connect = async |url: String| {
+                let client = self.connect_as(&url, true).await?;
+                check_brick(brick.brick, &client).await?;
+                Ok(client)
+            };
+            bricks.push((Some(brick.brick), first_that_answers(urls, connect).await.map_err(explain)?));
         }
         Ok(bricks)
     }

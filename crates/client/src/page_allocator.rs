@@ -161,14 +161,14 @@ impl PageAllocator {
 
     /// Returns a page. What was placed in it stays; another transaction may fill it further.
     ///
-    /// If the page is open already, the server has reserved it more than once. Then nobody fills it further: two transactions would create
-    /// objects in the same slots.
+    /// If the page is open already, the server has reserved it twice. Then both are given up: two transactions would create objects in the
+    /// same slots.
     fn release(&mut self, page: OpenPage) {
         let pages = self.open.entry(page.page.node).or_default();
         if let Some(at) = pages.iter().position(|other| other.page == page.page)
             && !planted(Bug::PageNumberReused)
         {
-            warn!(page = ?page.page, "the server has reserved a page twice: no more objects are created in it");
+            warn!(page = ?page.page, "the server has reserved a page twice: it is filled no further");
             pages.swap_remove(at);
             return;
         }

@@ -479,7 +479,8 @@ async fn accept<R: ServerRole>(
 }
 
 /// Checks the addresses of a server that is to be started, before anything is made for it: that other machines do not reach it without TLS,
-/// and that no other process listens there. What depends on users is checked at its start.
+/// and that no other process listens there. What depends on users is checked at its start. Unix sockets are not tried: that would make and
+/// remove their files.
 ///
 /// # Errors
 /// As those of the start of a server.

@@ -135,10 +135,11 @@ impl BrickLossReport {
     }
 }
 
-/// The processes that saw more, each once, however many openings it saw.
+/// The processes that saw more, each once, however many openings it saw. Shorter names come first, so numbers are in order.
 fn witness_names(loss: &BrickLoss) -> Vec<String> {
-    let names: BTreeSet<&String> = loss.witnesses.iter().map(|one| &one.witness).collect();
-    names.into_iter().cloned().collect()
+    let names: BTreeSet<(usize, &String)> =
+        loss.witnesses.iter().map(|one| (one.witness.len(), &one.witness)).collect();
+    names.into_iter().map(|(_, name)| name.clone()).collect()
 }
 
 impl Report for BrickLossReport {

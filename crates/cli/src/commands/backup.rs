@@ -45,7 +45,7 @@ Examples:
   mortar backup monday.mortar
   mortar backup - | zstd > monday.mortar.zst        through a pipe
   mortar backup - | ssh elsewhere 'cat > monday.mortar'
-  mortar backup --since monday.mortar tuesday.mortar only what has changed
+  mortar backup --since monday.mortar tuesday.mortar  only what has changed
   mortar backup --encrypt-to age1… monday.mortar    for the owner of a key: age-keygen -o KEY makes one
   mortar backup --follow /backup/mortar             goes on until Ctrl-C: what has changed, each half second
   mortar backup --follow /backup/mortar --keep 14d  and removes what is older than 14 to 28 days";

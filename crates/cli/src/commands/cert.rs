@@ -62,11 +62,6 @@ pub(crate) fn run(args: &Cert, output: &mut Output) -> Result {
         .create(&args.dir)
         .map_err(|e| Failure::file(format!("cannot make {}", args.dir.display()), &e))?;
     let authority = load_or_create_authority(&args.dir, output)?;
-    let hosts = LOCAL_NAMES.iter().map(ToString::to_string).chain(args.hosts.iter().cloned());
-    let is_made = issue(&args.dir, ("node", NODE_CERTIFICATE_NAME), hosts.collect(), &authority, output)?;
-    if !is_made && !args.hosts.is_empty() {
-        return Err(Failure::conflict(describe_kept(&args.dir, "node", &args.hosts.join(", "))));
-    }
     let users: BTreeSet<&String> = args.users.iter().collect();
     users.into_iter().try_for_each(|user| {
         if user.contains('/') || user.starts_with('.') {
@@ -76,7 +71,13 @@ pub(crate) fn run(args: &Cert, output: &mut Output) -> Result {
             output::warn(output.json(), "kept", &describe_kept(&args.dir, user, &format!("user {user}")));
         }
         Ok(())
-    })
+    })?;
+    let hosts = LOCAL_NAMES.iter().map(ToString::to_string).chain(args.hosts.iter().cloned());
+    let is_made = issue(&args.dir, ("node", NODE_CERTIFICATE_NAME), hosts.collect(), &authority, output)?;
+    if !is_made && !args.hosts.is_empty() {
+        return Err(Failure::conflict(describe_kept(&args.dir, "node", &args.hosts.join(", "))));
+    }
+    Ok(())
 }
 
 /// Says that a certificate exists, and how to get one for what was asked for.

@@ -237,8 +237,8 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
         || matches!(DirectoryContents::of(&args.data)?, DirectoryContents::Missing | DirectoryContents::Empty)
     {
         check_addresses(&config).await.map_err(explain_start)?;
-        let of_meta = Config { listen: vec![meta_listen.clone()], http: None, ..config.clone() };
-        check_addresses(&of_meta).await.map_err(explain_meta_start)?;
+        let listen = config.listen.iter().chain([&meta_listen]).cloned().collect();
+        check_addresses(&Config { listen, ..config.clone() }).await.map_err(explain_meta_start)?;
     }
     let secret = args.data.join(SECRET_FILE);
     let auth = match args.memory {

@@ -222,7 +222,7 @@ impl Report for JobLine {
 fn write_part(out: &mut dyn Write, view: &JobView, part: &JobPartView) -> io::Result<()> {
     let JobPartView { part: name, worker, done, total, changed, ended } = part;
     let name = Printable(name).to_string();
-    match (*total, *ended) {
+    match (*total, *ended || view.state.is_end()) {
         (0, false) => write!(out, "  {name:<24} {}, the total is not known yet", amount(view, *done))?,
         _ => write!(out, "  {name:<24} {} of {}", HumanCount(*done), amount(view, *total))?,
     }

@@ -40,8 +40,7 @@ Examples:
   mortar node --role meta --data /srv/meta --listen 127.0.0.1:6690
   mortar node --role brick --data /srv/brick-1 --listen 127.0.0.1:6680 --meta mortar://127.0.0.1:6690
   mortar node --role peer --listen 127.0.0.1:6678 --meta mortar://127.0.0.1:6690
-  mortar node --role peer --listen tls:0.0.0.0:6678 --advertise tls:db1:6678 --meta mortars://db1:6690 \\
-    --tls-cert db1.pem --tls-key db1.key --tls-ca ca.pem --cluster-secret cluster.secret
+  mortar node --role peer --listen tls:0.0.0.0:6678 --advertise tls:db1:6678 --meta mortars://db1:6690 --tls-cert db1.pem --tls-key db1.key --tls-ca ca.pem --cluster-secret cluster.secret
   mortar node --role redirector --group shed --listen 127.0.0.1:6676 --upstream mortar://db1:6678
   mortar --server mortar://127.0.0.1:6690 space create main
 
@@ -183,8 +182,6 @@ impl RunningServer {
             role => {
                 // Opened before connecting to the meta-server, so that local errors are reported at once.
                 let store = if role == ProcessRole::Brick { Some(open(settings, Purpose::Brick)?) } else { None };
-                // A brick that cannot be started gets no number: others would wait for it.
-                check_addresses(&settings.config()?).await.map_err(explain_start)?;
                 let as_what = if role == ProcessRole::Brick { handshake::Role::Brick } else { handshake::Role::Peer };
                 let witnesses = WitnessTable::new();
                 if let Some(store) = &store {
@@ -200,6 +197,8 @@ impl RunningServer {
                 let follow = || ClusterView::follow_with(remote.clone(), witnesses.clone(), clock.clone());
                 let view = retry_until_available(META_SERVER, follow).await?;
                 let (config, advertise) = (settings.config()?, &settings.advertise);
+                // A brick that cannot listen gets no number: others would wait for it.
+                check_addresses(&config).await.map_err(explain_start)?;
                 let started = match store {
                     Some(store) => BrickProcess::start(view, store, config, advertise).await.map(Self::Brick),
                     None => PeerProcess::start(view, config, advertise).await.map(|peer| {

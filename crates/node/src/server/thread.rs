@@ -1,5 +1,6 @@
 //! What a server does on one of its threads: it serves connections.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -91,7 +92,9 @@ impl<R: ServerRole> Thread<R> {
                     self.serve_admitted(stream, connection, pass, slot).await;
                 }
             }
-            Err(error) if !check.has_hello && is_end(&error) => debug!(%peer, "a client left before it was admitted"),
+            Err(error) if !check.has_hello && is_closed_by_client(&error) => {
+                debug!(%peer, "a client left before it was admitted")
+            }
             Err(error) => {
                 server.counters.refused.fetch_add(1, Ordering::Relaxed);
                 if let Some(suppressed) = server.refusal_log.admit() {
@@ -136,10 +139,10 @@ impl<R: ServerRole> Thread<R> {
     }
 }
 
-/// Whether a connection was closed by the other side. A probe does that, which only looks whether someone listens.
-fn is_end(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.is_some_and(|source| source.kind() == std::io::ErrorKind::UnexpectedEof)
+/// Whether a connection ended because the client closed or reset it. A probe does that, which only looks whether someone listens.
+fn is_closed_by_client(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| matches!(source.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset))
 }
 
 /// Authenticates one connection and admits it.
