@@ -126,7 +126,7 @@ impl World {
     /// A brick sends a message to a peer server.
     pub(super) fn handle_brick_message(&mut self, (from, pid): (Pid, Pid), message: BrickMessage) {
         let (now, brick) = (self.local_time(pid), self.brick_of(from));
-        let may_be_forged = matches!(&message, BrickMessage::Down { message, .. } if self.forger_shown_by(message));
+        let may_be_forged = matches!(&message, BrickMessage::Down { message, .. } if self.may_show_forgery(message));
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
         let handled = peer.driver.brick_message(brick, message, now);
         self.count_redirector(pid, may_be_forged);

@@ -153,7 +153,7 @@ impl World {
         (node, session): (NodeId, HolderId),
         message: Down<Object>,
     ) {
-        let (now, may_be_forged) = (self.local_time(pid), self.forger_shown_by(&message));
+        let (now, may_be_forged) = (self.local_time(pid), self.may_show_forgery(&message));
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
         redirector.driver.upstream_down(node, session, message, now);
         self.count_redirector(pid, may_be_forged);
@@ -221,7 +221,7 @@ impl World {
                     self.check_told(pid, holder, &message);
                     self.send_down(pid, node, holder, message.clone());
                     if let Down::Help { page, help } = message {
-                        self.handle_help_asked(pid, (holder, page), help);
+                        self.note_help_asked(pid, (holder, page), help);
                     }
                 }
                 Output::Reply { to, txn, reply } => {
@@ -248,7 +248,7 @@ impl World {
     }
 
     /// A redirector asks a holder for a copy.
-    fn handle_help_asked(&mut self, pid: Pid, (holder, page): (HolderId, PageId), help: FetchId) {
+    fn note_help_asked(&mut self, pid: Pid, (holder, page): (HolderId, PageId), help: FetchId) {
         let now = self.local_time(pid);
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
         let asked = redirector.journal.note_asked(page, holder, help, now);

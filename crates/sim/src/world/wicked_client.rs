@@ -101,7 +101,7 @@ impl World {
             message => message,
         };
         if let Up::Acknowledge { page, .. } = message {
-            self.use_others(pid, node, page);
+            self.send_in_name_of_others(pid, node, page);
         }
         self.send_up(pid, node, session, message);
     }
@@ -157,7 +157,7 @@ impl World {
     }
 
     /// A wicked client sends a message in the session of another member, and a call in the name of its transaction.
-    fn use_others(&mut self, pid: Pid, node: NodeId, page: PageId) {
+    fn send_in_name_of_others(&mut self, pid: Pid, node: NodeId, page: PageId) {
         let (in_session, in_transaction) =
             (self.deceives(pid, Deceit::OtherSession), self.deceives(pid, Deceit::OtherTransaction));
         for other in self.other_members(pid) {
@@ -244,7 +244,7 @@ impl World {
     }
 
     /// What the messages of a server above may show to be forged: the update of a wicked client's transaction.
-    pub(super) fn forger_shown_by(&self, message: &Down<Object>) -> bool {
+    pub(super) fn may_show_forgery(&self, message: &Down<Object>) -> bool {
         matches!(message, Down::Invalidate { message, .. } if self.has_two_contents(message.txn))
     }
 }
