@@ -95,7 +95,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// Handles the outcome of a transaction. A participant with the opposite outcome answers with that one, and a participant that
     /// knows nothing of a committed transaction answers that it never commits here: the coordinator reports the
-    /// [mixed outcome](super::coordinator::MixedOutcome).
+    /// [mixed outcome](crate::commit::coordinator::MixedOutcome).
     pub(super) fn handle_decide(&mut self, from: A, txn: TxnId, outcome: Outcome) -> Result<(), Rejected> {
         match self.transactions.get(&txn) {
             Some(TxnState::Prepared { part, participants, .. }) => {
