@@ -1,0 +1,137 @@
+//! Rows of logical nodes that a brick does not serve any more, or never did, are removed, and no others.
+
+use super::*;
+
+#[test]
+fn node_of_a_removed_space_leaves_nothing_behind() {
+    let removed = || PlacementSnapshot { removed: [(NodeId(5), 4)].into(), ..PlacementSnapshot::default() };
+    let mut served = MoveTest::new();
+    served.commit(0..40);
+    served.follow(OLD, &removed());
+    served.commit_under(OLD, 4, 41, true);
+    served.idle();
+    assert!(!served.is_served(OLD) && served.objects(OLD).is_empty());
+    assert_eq!(served.committed, 40, "it takes no more transactions");
+
+    // The brick is away when the space is removed.
+    let mut away = MoveTest::new();
+    away.commit(0..40);
+    away.restart(OLD);
+    away.follow(OLD, &removed());
+    away.idle();
+    assert!(away.objects(OLD).is_empty());
+
+    // The node is being copied.
+    let mut moving = MoveTest::new();
+    moving.commit(0..40);
+    moving.begin_move(NEW);
+    moving.next_copy();
+    assert!(moving.work(), "the first rows are at the new brick");
+    [OLD, NEW].into_iter().for_each(|brick| moving.follow(brick, &removed()));
+    moving.work.clear();
+    moving.idle();
+    assert!([OLD, NEW].into_iter().all(|brick| moving.objects(brick).is_empty() && !moving.is_served(brick)));
+
+    // Other nodes are not touched.
+    let mut other = MoveTest::new();
+    other.commit(0..40);
+    let beside = PlacementSnapshot { removed: [(NodeId(1), 6), (NodeId(8), 4)].into(), ..other.map() };
+    other.follow(OLD, &beside);
+    other.idle();
+    assert!(other.is_served(OLD) && other.objects(OLD).len() == 40);
+}
+
+#[test]
+fn cancelled_move_leaves_no_rows_at_the_new_brick() {
+    let mut test = MoveTest::new();
+    test.commit(0..40);
+    test.begin_move(NEW);
+    while test.objects(NEW).is_empty() {
+        test.work();
+        test.pass(5);
+    }
+    test.cancel_move();
+    test.tell();
+    test.finish();
+    assert!(test.is_served(OLD) && !test.is_served(NEW));
+    assert_eq!((test.objects(OLD).len(), test.objects(NEW).len()), (40, 0));
+}
+
+#[test]
+fn rows_that_cannot_be_removed_at_once_are_removed_later() {
+    let (store, now) = (Store::in_memory(Options::default()).unwrap(), 1_000);
+    let mut seal = RowChanges::new();
+    seal.put(&rows::seal_key(NODE), rows::encode_number(4));
+    store.commit_rows(seal).unwrap();
+    let settings = ManagerSettings { brick: OLD, first_job: 0, limits: MoveLimits::SMALL };
+    let mut manager = NodeManager::new(settings, RowReader::new(store)).unwrap();
+    let removal = |manager: &mut NodeManager| {
+        manager.take_outputs().into_iter().find_map(|output| match output {
+            ManagerOutput::Run { job, work: Work::Remove, .. } => Some(job),
+            _ => None,
+        })
+    };
+    manager.follow_map(Arc::new(MoveTest::served_map(NEW, 9)), now);
+    let job = removal(&mut manager).expect("the node is at the other brick");
+    let full = Error::new(ErrorKind::Full, "the disk is full");
+    manager.finish(job, Finished::Removed(Err(full)), now);
+    assert_eq!(removal(&mut manager), None);
+    manager.poll(now + 10_000);
+    assert!(removal(&mut manager).is_some());
+}
+
+#[test]
+pub(super) fn old_map_removes_no_rows() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    test.finish();
+    test.begin_move(OLD);
+    test.finish();
+    test.begin_move(NEW);
+    test.next_copy();
+    test.edit(PlacementEdit::Seal { to: NEW });
+    test.follow(OLD, &test.map());
+    // The brick restarts with the map from when the node was at the other brick for the first time.
+    test.restart(OLD);
+    test.follow(OLD, &MoveTest::served_map(NEW, 6));
+    (0..60).for_each(|_| test.pass(110));
+    assert_eq!(test.objects(OLD).len(), 20);
+}
+
+/// As [`old_map_removes_no_rows`], before the brick has heard that its move has ended.
+#[test]
+fn old_map_removes_no_rows_of_a_copy_that_was_just_completed() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    let finish = test.copy_all();
+    assert!(matches!(test.edit(finish), EditResult::Done));
+    test.follow(NEW, &MoveTest::served_map(OLD, 4));
+    (0..60).for_each(|_| test.pass(110));
+    test.tell();
+    assert!(test.is_served(NEW));
+    assert_eq!(test.objects(NEW).len(), 20);
+}
+
+#[test]
+fn rows_that_are_being_written_when_a_move_is_cancelled_are_removed() {
+    let mut test = MoveTest::new();
+    test.commit(0..40);
+    test.begin_move(NEW);
+    let asked = test.next_copy();
+    let (brick, job, _) = test.work.pop_front().unwrap();
+    let (copied, now) = (test.copy_rows(&asked), test.now);
+    assert!(copied.as_ref().is_ok_and(|copied| !copied.rows.is_empty()));
+    test.brick(brick).handle_copied(job, copied, now);
+    assert!(test.bricks[&NEW].unforced_count() > 0);
+    test.cancel_move();
+    let map = Arc::new(test.map());
+    test.brick(NEW).follow_map(map, now);
+    let tasks = &test.bricks[&NEW].manager().tasks;
+    assert!(matches!(tasks.get(&NODE), Some(Task::MoveIn(_))), "the removal begins when they are durable");
+    test.settle(NEW);
+    test.tell();
+    test.finish();
+    assert_eq!((test.objects(OLD).len(), test.objects(NEW).len()), (40, 0));
+}
