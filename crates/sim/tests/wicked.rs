@@ -1,4 +1,4 @@
-//! A member of a group that breaks the rules harms nobody else.
+//! Tests of groups in which one member breaks the rules: the others stay strictly serializable and make progress.
 
 use sim::deceit::Deceit;
 use sim::plan::{Action, Topology};

@@ -219,10 +219,10 @@ impl World {
                 }
                 Output::Down { node, holder, message, .. } => {
                     self.check_told(pid, holder, &message);
-                    self.send_down(pid, node, holder, message.clone());
                     if let Down::Help { page, help } = message {
                         self.note_help_asked(pid, (holder, page), help);
                     }
+                    self.send_down(pid, node, holder, message);
                 }
                 Output::Reply { to, txn, reply } => {
                     self.send_datagram(pid, to.0, Datagram::Cluster(Message::Reply { txn, reply }));
@@ -243,7 +243,10 @@ impl World {
             && let Some(tree) = redirector.driver.cache_node().tree(message.page.node)
             && !tree.directory().holders(message.page).any(|one| one == holder)
         {
-            self.oracle.report(format!("R2: {holder:?} is told of {:?}, which it does not have", message.page));
+            self.oracle.report(format!(
+                "R2: {holder:?} is sent a message about {:?}, for which it is not listed",
+                message.page
+            ));
         }
     }
 

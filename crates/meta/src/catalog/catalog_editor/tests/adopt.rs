@@ -67,23 +67,23 @@ pub(crate) async fn a_program_that_is_older_takes_nothing_away() {
 async fn incompatible_classes_are_refused_with_a_reason() {
     let editor = with_space().await;
     adopt(&editor, &[account(), wanted_class("Bank", None, &[])]).await;
-    let refused = async |class: WantedClass| editor.adopt("main", &[class], Ok(())).await.unwrap_err();
-    let error = refused(wanted_class("Account", None, &[("new", "string")])).await;
+    let adoption_error = async |class: WantedClass| editor.adopt("main", &[class], Ok(())).await.unwrap_err();
+    let error = adoption_error(wanted_class("Account", None, &[("new", "string")])).await;
     assert!(matches!(error, CatalogError::Evolution { why: EvolutionError::NoValue(_), .. }), "{error}");
-    let error = refused(wanted_class("Account", None, &[("owner", "int64")])).await;
+    let error = adoption_error(wanted_class("Account", None, &[("owner", "int64")])).await;
     assert!(matches!(error, CatalogError::Evolution { why: EvolutionError::Type { .. }, .. }), "{error}");
-    let error = refused(wanted_class("Account", Some("Bank"), &[])).await;
+    let error = adoption_error(wanted_class("Account", Some("Bank"), &[])).await;
     assert!(matches!(error, CatalogError::Incompatible { .. }), "{error}");
-    let error = refused(wanted_class("Other", None, &[("x", "ref<Nobody>")])).await;
+    let error = adoption_error(wanted_class("Other", None, &[("x", "ref<Nobody>")])).await;
     assert!(matches!(error, CatalogError::Evolution { why: EvolutionError::NoClass { .. }, .. }), "{error}");
     let mut numbered = wanted_class("Account", None, &[("holder", "string")]);
     numbered.numbers.insert("holder".to_owned(), model::FieldNumber(9));
-    assert!(matches!(refused(numbered.clone()).await, CatalogError::Incompatible { .. }));
+    assert!(matches!(adoption_error(numbered.clone()).await, CatalogError::Incompatible { .. }));
     // The number identifies the field although it has another name.
     numbered.numbers.insert("holder".to_owned(), model::FieldNumber(1));
     adopt(&editor, &[numbered.clone()]).await;
     numbered.class.name = "Fresh".to_owned();
-    assert_eq!(refused(numbered).await.kind(), ErrorKind::Invalid);
+    assert_eq!(adoption_error(numbered).await.kind(), ErrorKind::Invalid);
 }
 
 #[tokio::test]
