@@ -3,6 +3,8 @@
 //! The first module of the small size is the database of the Java programs (java/bench, `Design`): random numbers are drawn in the same
 //! order. Each further module has a seed of its own.
 
+use serde::Serialize;
+
 use super::design::Design;
 use super::random::JavaRandom;
 
@@ -17,7 +19,7 @@ const KINDS: i32 = 10;
 const YOUNG: i32 = 10;
 
 /// The contents of a module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct ModuleData {
     /// The number of the module, from 1 on.
     pub(crate) number: u32,
@@ -26,7 +28,7 @@ pub(crate) struct ModuleData {
     pub(crate) assemblies: Vec<AssemblyData>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct CompositePartData {
     /// The identifier, also of the document.
     pub(crate) id: i64,
@@ -36,7 +38,7 @@ pub(crate) struct CompositePartData {
     pub(crate) parts: Vec<AtomicPartData>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct AtomicPartData {
     pub(crate) id: i64,
     pub(crate) kind: String,
@@ -48,7 +50,7 @@ pub(crate) struct AtomicPartData {
     pub(crate) targets: Vec<usize>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct AssemblyData {
     pub(crate) id: i64,
     pub(crate) kind: String,

@@ -17,8 +17,10 @@ pub(crate) mod space;
 mod tests;
 pub(crate) mod traversal;
 mod users;
+mod zodb;
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -32,6 +34,7 @@ use self::operation::Operation;
 use self::space::Space;
 use self::traversal::Counts;
 use self::users::{User, run_all};
+use self::zodb::Zodb;
 use crate::Result;
 use crate::figure::{Better, Figure, Row, Shape};
 use crate::mortar::server::{Engine, MortarServer, runtime};
@@ -81,13 +84,16 @@ struct Fixture<'a> {
     control: Control,
     /// For the control.
     runtime: Runtime,
+    /// The rival, if it takes part.
+    zodb: Option<Zodb>,
 }
 
-/// Durations of a run on Mortar and on the control, in milliseconds, one for each repetition.
+/// Durations of a run on each side, in milliseconds, one for each repetition.
 #[derive(Default)]
 struct Times {
     mortar: Vec<f64>,
     control: Vec<f64>,
+    zodb: Vec<f64>,
 }
 
 /// The result of an operation.
@@ -116,7 +122,14 @@ pub(crate) fn measure(run: &Run, options: &Options) -> Result<Vec<Figure>> {
             (Some(server), url)
         }
     };
-    let fixture = Fixture { options, design, url, control: Control::default(), runtime: runtime()? };
+    let zodb = match options.programs_of_zodb() {
+        Ok(programs) => Some(Zodb::start(run, &programs, &design)?),
+        Err(why) => {
+            figure.skipped.push(why.to_string());
+            None
+        }
+    };
+    let fixture = Fixture { options, design, url, control: Control::default(), runtime: runtime()?, zodb };
     figure.rows.push(fixture.load()?);
     for operation in operations {
         match fixture.measure(operation)? {
@@ -150,7 +163,8 @@ fn new_figure(options: &Options, size: Size, design: &Design) -> Figure {
         about: "Each traversal and query of OO7 is a transaction of the typed client (`#[derive(Persistent)]`). The same code runs on \
                 plain structs in memory, which is what the program costs without a store; both must count the same objects. Cold: a client that \
                 has connected, with an empty cache; the caches of the server are warm. Hot: a second transaction of the same client. With \
-                several users: the time until the last one has finished; the control runs one after the other."
+                several users: the time until the last one has finished; the control runs one after the other. Beside one user runs ZODB \
+                with ZEO: the same operations in Python, on the same objects, with all objects in its caches when it is hot."
             .into(),
         paper: "",
         parameters: vec![
@@ -161,6 +175,9 @@ fn new_figure(options: &Options, size: Size, design: &Design) -> Figure {
             ),
             format!("{placed}; traversals that only read use {}", if options.snapshots { "snapshots" } else { "optimistic transactions" }),
             options.url.clone().unwrap_or_else(|| "mortar dev with a data directory, over its Unix socket".to_owned()),
+            "ZODB 6.4 with ZEO 6.2, over its Unix socket: a file storage, a client's cache file of 1 GiB, all objects in memory; B-trees as \
+             indexes of identifiers, titles and build dates"
+                .to_owned(),
         ],
         shape: Shape::Bars,
         rows: Vec::new(),
@@ -171,6 +188,14 @@ fn new_figure(options: &Options, size: Size, design: &Design) -> Figure {
 impl Options {
     fn users(&self) -> u32 {
         self.users.unwrap_or(1)
+    }
+
+    /// Where ZODB is, which runs beside one user on a server of the benchmark's own.
+    fn programs_of_zodb(&self) -> Result<PathBuf> {
+        match self.users() == 1 && self.url.is_none() {
+            true => zodb::programs(),
+            false => Err("ZODB runs beside one user only, without --url".into()),
+        }
     }
 
     fn shows_cold(&self) -> bool {
@@ -220,6 +245,7 @@ impl Fixture<'_> {
                 measured.counts = self.check(operation, &users, &counts, times)?;
                 times.mortar.push(milliseconds(elapsed));
             }
+            self.measure_zodb(operation, hot_runs, &mut measured)?;
             let last = |(kind, times): (&str, &Times)| Some(format!("{:.1} ms {kind}", times.mortar.last()?));
             let shown: Vec<String> =
                 [("cold", &measured.cold), ("hot", &measured.hot)].into_iter().filter_map(last).collect();
@@ -227,6 +253,20 @@ impl Fixture<'_> {
             progress::line(format_args!("oo7: {operation}: run {repetition} of {repeats}: {}", shown.join(", ")));
         }
         Ok(Ok(measured))
+    }
+
+    /// Measures a cold run and this many hot ones of a new client of ZODB, which must count the same as Mortar.
+    fn measure_zodb(&self, operation: Operation, hot_runs: u32, measured: &mut Measured) -> Result<()> {
+        let Some(zodb) = &self.zodb else { return Ok(()) };
+        for (number, run) in zodb.run(operation, &self.design, 1, 1 + hot_runs)?.into_iter().enumerate() {
+            let (counts, expected) = (run.counts(), measured.counts);
+            if counts != expected {
+                return Err(format!("{operation}: Mortar has counted {expected:?}, and ZODB {counts:?}").into());
+            }
+            let times = if number == 0 { &mut measured.cold } else { &mut measured.hot };
+            times.zodb.push(run.seconds * 1e3);
+        }
+        Ok(())
     }
 
     /// New clients.
@@ -262,7 +302,12 @@ impl Fixture<'_> {
         {
             if is_shown {
                 let values = (times.mortar.clone(), times.control.clone());
-                rows.push(new_row(&format!("{point} {kind}"), &point, &format!("{kind}, ms"), "ms", values));
+                let row = new_row(&format!("{point} {kind}"), &point, &format!("{kind}, ms"), "ms", values);
+                if !times.zodb.is_empty() {
+                    let (rival_name, rival) = ("ZODB with ZEO".to_owned(), times.zodb.clone());
+                    rows.push(Row { rival_name, rival, target_ratio: Some(1.0), ..row.clone() });
+                }
+                rows.push(row);
             }
         }
         for (kind, count) in [("visited", counts.visited), ("updated", counts.updated)] {

@@ -50,7 +50,7 @@ pub(crate) enum Operation {
 }
 
 /// What an operation does.
-enum Kind {
+pub(super) enum Kind {
     Traversal(Traversal),
     Query(Query),
 }
@@ -70,7 +70,7 @@ impl Operation {
         }
     }
 
-    fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> Kind {
         use UpdatedField::{BuildDate, Position};
         let updating = |updates, field| Kind::Traversal(Traversal::updating(updates, field));
         match self {

@@ -48,23 +48,38 @@ impl Query {
     }
 }
 
+/// The identifiers that Q1 looks up.
+pub(super) fn looked_up_ids(design: &Design) -> Vec<usize> {
+    JavaRandom::new(LOOKUPS as u64).numbers(LOOKUPS, design.all_atomic_parts())
+}
+
+/// The titles that Q4 looks up.
+pub(super) fn looked_up_titles(design: &Design) -> Vec<String> {
+    let ids = JavaRandom::new(DOCUMENTS as u64).numbers(DOCUMENTS, design.all_composite_parts());
+    ids.into_iter().map(|id| title_of(id as i64)).collect()
+}
+
+/// The first of the latest build dates.
+pub(super) fn first_date(percent: i64) -> i64 {
+    LEAST_DATE + DATES - DATES * percent / 100
+}
+
 async fn look_up(objects: &impl Objects, design: &Design) -> Result<u64> {
     let mut found = 0;
-    for id in JavaRandom::new(LOOKUPS as u64).numbers(LOOKUPS, design.all_atomic_parts()) {
+    for id in looked_up_ids(design) {
         found += visit(&*objects.atomic_part(id as i64).await?);
     }
     Ok(found)
 }
 
 async fn parts_since(objects: &impl Objects, percent: i64) -> Result<u64> {
-    let date = LEAST_DATE + DATES - DATES * percent / 100;
-    Ok(objects.atomic_parts_since(date).await?.iter().map(|part| visit(part)).sum())
+    Ok(objects.atomic_parts_since(first_date(percent)).await?.iter().map(|part| visit(part)).sum())
 }
 
 async fn users_of_documents(objects: &impl Objects, design: &Design) -> Result<u64> {
     let mut found = 0;
-    for id in JavaRandom::new(DOCUMENTS as u64).numbers(DOCUMENTS, design.all_composite_parts()) {
-        let part = objects.document(&title_of(id as i64)).await?.part;
+    for title in looked_up_titles(design) {
+        let part = objects.document(&title).await?.part;
         for base in &objects.get(part).await?.used_in {
             found += u64::from(objects.get(*base).await?.assembly.build_date > 0);
         }

@@ -175,12 +175,12 @@ impl Traversal {
 
 impl Updates {
     /// The updates in the first composite part.
-    fn of_first(self) -> Self {
+    pub(super) fn of_first(self) -> Self {
         if self == Self::FirstCompositePart { Self::AllParts } else { self }
     }
 
     /// How often an atomic part is changed.
-    fn of_part(self, is_root: bool) -> u32 {
+    pub(super) fn of_part(self, is_root: bool) -> u32 {
         match self {
             Self::None | Self::FirstCompositePart => 0,
             Self::RootPart => u32::from(is_root),
