@@ -20,7 +20,7 @@ pub const OBJECTS: usize = 100_000;
 /// and writes.
 pub const KEYS: usize = 6 << 20;
 /// Objects, and guards of what was listed and queried, that one transaction may read.
-pub const READS: usize = 1 << 18;
+pub const READS: usize = 1 << 19;
 /// Bytes of rows and contents that are changed together in a store: the objects of a transaction, and the keys of their entries.
 pub const CHANGE: usize = TRANSACTION + (64 << 20);
 /// Rows and contents that are changed together in a store.
