@@ -1,6 +1,6 @@
 //! Contents: bytes of any size, written and read in pieces and in bounded memory.
 
-use std::collections::VecDeque;
+use std::collections::{VecDeque, btree_map};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -99,7 +99,7 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`Client::transact`]; [`ErrorKind::NotFound`] if there is no such blob.
+    /// As [`Client::transact`]; [`ErrorKind::NotFound`] if there is no such blob; [`ErrorKind::TooLarge`] as [`Transaction::write_at`].
     pub async fn append(&self, oid: Oid, data: impl Into<Bytes>) -> Result<u64> {
         let data = data.into();
         let append = |t: Transaction| {
@@ -497,8 +497,9 @@ impl Transaction {
     /// Writes bytes at an offset of a blob. A gap behind its old end reads as zeros.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] beyond the largest size of a blob; the commit fails with [`ErrorKind::NotFound`] if there is no
-    /// such blob; otherwise as [`Transaction::put`].
+    /// [`ErrorKind::TooLarge`] beyond the largest size of a blob, and if the changes of this blob in this transaction carry more than
+    /// [`limits::OBJECT`] bytes together; the commit fails with [`ErrorKind::NotFound`] if there is no such blob; otherwise as
+    /// [`Transaction::put`].
     pub async fn write_at(&self, oid: Oid, offset: u64, data: impl Into<Bytes>) -> Result<()> {
         self.change(oid, ContentOp::Write { offset, data: data.into() }).await
     }
@@ -565,7 +566,7 @@ impl Transaction {
         if self.inner.level == IsolationLevel::Snapshot {
             return Err(super::typed::read_only_error());
         }
-        ContentPatch { ops: vec![op.clone()] }.check_sizes(0)?;
+        ContentPatch::new(vec![op.clone()]).check_sizes(0)?;
         if matches!(self.own_change(oid)?, OwnChange::Written(_)) {
             return self.change_own(oid, &op);
         }
@@ -574,8 +575,18 @@ impl Transaction {
         }
         self.inner.core.check_in_space(oid)?;
         self.lock(oid).await?;
-        Arc::make_mut(self.changes()?.patches.entry(oid).or_default()).ops.push(op);
-        Ok(())
+        let added = match self.changes()?.patches.entry(oid) {
+            btree_map::Entry::Occupied(mut patch) => Arc::make_mut(patch.get_mut()).push(op),
+            btree_map::Entry::Vacant(place) => {
+                let mut patch = ContentPatch::default();
+                let added = patch.push(op);
+                if added.is_ok() {
+                    place.insert(Arc::new(patch));
+                }
+                added
+            }
+        };
+        added.map_err(|error| error.about(oid))
     }
 
     /// Changes a part of a blob that this transaction creates or replaces.
@@ -618,7 +629,7 @@ pub(super) fn with_patch(oid: Oid, object: &Object, patch: &ContentPatch) -> Res
         }
         None => {
             let mut bytes = object.data.to_vec();
-            patch.ops.iter().for_each(|op| op.apply(&mut bytes));
+            patch.ops().iter().for_each(|op| op.apply(&mut bytes));
             Ok(object.with_data(bytes.into()))
         }
     }
@@ -635,7 +646,7 @@ fn apply_to_window(patch: &ContentPatch, size: u64, offset: u64, window: &mut [u
     let mut size = size;
     let end = offset + window.len() as u64;
     let within = |at: u64| (at.clamp(offset, end) - offset) as usize;
-    for op in &patch.ops {
+    for op in patch.ops() {
         let mut overlay = |at: u64, data: &[u8]| {
             let (from, to) = (within(at), within(at.saturating_add(data.len() as u64)));
             if from < to {
@@ -686,9 +697,9 @@ mod tests {
             ops in proptest::collection::vec(op(), 1..6),
             (offset, len) in (0..70_u64, 0..70_usize),
         ) {
-            let patch = ContentPatch { ops };
+            let patch = ContentPatch::new(ops);
             let mut whole = base.clone();
-            patch.ops.iter().for_each(|op| op.apply(&mut whole));
+            patch.ops().iter().for_each(|op| op.apply(&mut whole));
             let from = (offset as usize).min(whole.len());
             let expected = &whole[from..(from + len).min(whole.len())];
             let stored = (offset as usize).min(base.len());

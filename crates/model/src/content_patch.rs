@@ -36,8 +36,9 @@ pub enum ContentOp {
 /// Changes of a part of a blob's bytes that one transaction makes, in order. Its encoding is the data of a blob.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContentPatch {
-    /// The changes.
-    pub ops: Vec<ContentOp>,
+    ops: Vec<ContentOp>,
+    /// Bytes of the encoding.
+    encoded_len: usize,
 }
 
 const WRITE: u8 = 1;
@@ -89,6 +90,17 @@ impl ContentOp {
         }
     }
 
+    /// Bytes of the encoding.
+    fn encoded_len(&self) -> usize {
+        let numbers = match self {
+            Self::Write { .. } => 8 + 4,
+            Self::Append { .. } => 4,
+            Self::Truncate { .. } => 8,
+            Self::Zero { .. } => 8 + 8,
+        };
+        1 + numbers + self.data().len()
+    }
+
     fn encode(&self, out: &mut BytesMut) {
         match self {
             Self::Write { offset, data } => {
@@ -132,11 +144,48 @@ fn take_data(bytes: &mut Bytes) -> Option<Bytes> {
 }
 
 impl ContentPatch {
+    /// These changes.
+    #[must_use]
+    pub fn new(ops: Vec<ContentOp>) -> Self {
+        let encoded_len = ops.iter().map(ContentOp::encoded_len).sum();
+        Self { ops, encoded_len }
+    }
+
+    /// The changes.
+    #[must_use]
+    pub fn ops(&self) -> &[ContentOp] {
+        &self.ops
+    }
+
+    /// The changes, without the patch.
+    #[must_use]
+    pub fn into_ops(self) -> Vec<ContentOp> {
+        self.ops
+    }
+
+    /// Adds a change.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] if the encoding would be larger than [`limits::OBJECT`]: nothing is added.
+    pub fn push(&mut self, op: ContentOp) -> Result<()> {
+        let encoded_len = self.encoded_len + op.encoded_len();
+        if encoded_len > limits::OBJECT {
+            let what = format!(
+                "the changes of a blob in one transaction would take {encoded_len} bytes; the limit is {}: change it in several \
+                 transactions, or upload its whole content",
+                limits::OBJECT
+            );
+            return Err(Error::new(ErrorKind::TooLarge, what));
+        }
+        self.ops.push(op);
+        self.encoded_len = encoded_len;
+        Ok(())
+    }
+
     /// The encoding.
     #[must_use]
     pub fn encode(&self) -> Object {
-        let data: usize = self.ops.iter().map(|op| 17 + op.data().len()).sum();
-        let mut out = BytesMut::with_capacity(data);
+        let mut out = BytesMut::with_capacity(self.encoded_len);
         self.ops.iter().for_each(|op| op.encode(&mut out));
         Object::blob(out.freeze())
     }
@@ -159,7 +208,7 @@ impl ContentPatch {
         if rest.is_none() {
             return Err(Error::new(ErrorKind::Invalid, "a change of a blob's bytes is not well formed"));
         }
-        let patch = Self { ops };
+        let patch = Self::new(ops);
         patch.check_sizes(0)?;
         Ok(patch)
     }
@@ -243,7 +292,7 @@ mod tests {
     proptest! {
         #[test]
         fn patches_are_decoded_as_they_were_encoded(ops in proptest::collection::vec(op(), 1..10)) {
-            let patch = ContentPatch { ops };
+            let patch = ContentPatch::new(ops);
             let encoded = patch.encode();
             prop_assert_eq!(ContentPatch::decode(&encoded).unwrap(), patch);
             for cut in 0..encoded.data.len() {
@@ -261,7 +310,7 @@ mod tests {
                 prop_assert_eq!(size, bytes.len() as u64);
                 largest = largest.max(size);
             }
-            let patch = ContentPatch { ops };
+            let patch = ContentPatch::new(ops);
             prop_assert_eq!(patch.check_sizes(0).unwrap(), size);
             prop_assert_eq!(patch.largest_size(0), largest);
         }
@@ -278,7 +327,7 @@ mod tests {
                 }
                 op.apply(&mut bytes);
             }
-            let patch = ContentPatch { ops };
+            let patch = ContentPatch::new(ops);
             prop_assert_eq!(patch.first_append(size), expected.first().copied());
             prop_assert_eq!(patch.append_offsets(expected.first().copied().unwrap_or(0)), expected);
         }
@@ -303,11 +352,11 @@ mod tests {
         let kind = |object: &Object| ContentPatch::decode(object).unwrap_err().kind();
         assert_eq!(kind(&Object::blob(Bytes::new())), ErrorKind::Invalid);
         assert_eq!(kind(&Object::blob(vec![9].into())), ErrorKind::Invalid);
-        let append = ContentPatch { ops: vec![ContentOp::Append { data: "x".into() }] }.encode();
+        let append = ContentPatch::new(vec![ContentOp::Append { data: "x".into() }]).encode();
         assert_eq!(kind(&Object::record(ClassId(1), append.data.clone())), ErrorKind::Invalid);
         let beyond = ContentOp::Write { offset: limits::BLOB, data: "x".into() };
-        assert_eq!(kind(&ContentPatch { ops: vec![beyond] }.encode()), ErrorKind::TooLarge);
-        let grows = ContentPatch { ops: vec![ContentOp::Append { data: "x".into() }] };
+        assert_eq!(kind(&ContentPatch::new(vec![beyond]).encode()), ErrorKind::TooLarge);
+        let grows = ContentPatch::new(vec![ContentOp::Append { data: "x".into() }]);
         assert_eq!(grows.check_sizes(limits::BLOB).unwrap_err().kind(), ErrorKind::TooLarge);
     }
 }

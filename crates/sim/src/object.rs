@@ -98,7 +98,7 @@ impl Content {
             Some(list) => ContentOp::Write { offset: list.len() as u64, data },
             None => ContentOp::Append { data },
         };
-        ContentPatch { ops: vec![op] }
+        ContentPatch::new(vec![op])
     }
 
     /// The offset of an element in the bytes of a list, if it is there.

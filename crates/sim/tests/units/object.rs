@@ -32,7 +32,7 @@ fn list_is_patched_to_what_it_is_with_another_element() {
         let expected = Content::List(list.into_iter().chain([42]).collect());
         for patch in [Content::append_patch(Some(&bytes), 42), Content::append_patch(None, 42)] {
             let mut bytes = bytes.to_vec();
-            patch.ops.iter().for_each(|op| op.apply(&mut bytes));
+            patch.ops().iter().for_each(|op| op.apply(&mut bytes));
             assert_eq!(Content::decode(&Object::blob(bytes.into())), Some(expected.clone()));
             let after = Content::list(&expected.encode()).unwrap_or_default();
             assert_eq!(Content::offset_in_list(&after, 42), patch.first_append(before).or(Some(before)));

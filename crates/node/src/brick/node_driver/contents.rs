@@ -102,16 +102,16 @@ fn patch(
     let size = patch.check_sizes(before.size())?;
     if before.content().is_none() && patch.largest_size(before.size()) <= MAX_INLINE {
         let mut bytes = before.data.to_vec();
-        patch.ops.iter().for_each(|op| op.apply(&mut bytes));
+        patch.ops().iter().for_each(|op| op.apply(&mut bytes));
         return Ok((before.with_data(bytes.into()), Vec::new()));
     }
-    let mut changes = Vec::with_capacity(patch.ops.len() + 1);
+    let mut changes = Vec::with_capacity(patch.ops().len() + 1);
     let ContentRef { id, size: mut end, generation } = before.content().unwrap_or_else(|| {
         let id = next_id();
         changes.push(ContentChange::Create { id, data: before.data.clone() });
         ContentRef { id, size: before.data.len() as u64, generation: 0 }
     });
-    for op in patch.ops {
+    for op in patch.into_ops() {
         let end_after = op.size_after(end);
         changes.push(match op {
             ContentOp::Write { offset, data } => ContentChange::Write { id, offset, data },
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn changed_state(ops: Vec<ContentOp>) -> ObjectState<Object> {
-        ObjectState::Changed(ContentPatch { ops }.encode())
+        ObjectState::Changed(ContentPatch::new(ops).encode())
     }
 
     fn append(data: &'static str) -> ContentOp {

@@ -133,7 +133,7 @@ impl History {
                         let object = objects.get_mut(oid).ok_or_else(nothing)?;
                         let mut bytes = object.data.to_vec();
                         offsets.extend(patch.first_append(bytes.len() as u64).map(|offset| (*oid, offset)));
-                        patch.ops.iter().for_each(|op| op.apply(&mut bytes));
+                        patch.ops().iter().for_each(|op| op.apply(&mut bytes));
                         *object = object.with_data(bytes.into());
                     }
                 }

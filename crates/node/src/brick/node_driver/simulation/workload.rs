@@ -239,7 +239,7 @@ impl World {
                     1 => vec![ContentOp::Write { offset, data }, ContentOp::Zero { offset: len, len }],
                     _ => vec![ContentOp::Append { data }],
                 };
-                ObjectState::Changed(ContentPatch { ops }.encode())
+                ObjectState::Changed(ContentPatch::new(ops).encode())
             }
         };
         draft.observed.writes.insert(oid, content);

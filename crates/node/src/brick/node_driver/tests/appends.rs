@@ -15,7 +15,7 @@ fn append(bytes: &Bytes) -> ContentOp {
 }
 
 fn patch(oid: Oid, ops: Vec<ContentOp>) -> Part<Object> {
-    Part { writes: [(oid, ObjectState::Changed(ContentPatch { ops }.encode()))].into(), ..Part::default() }
+    Part { writes: [(oid, ObjectState::Changed(ContentPatch::new(ops).encode()))].into(), ..Part::default() }
 }
 
 /// A logical node whose first blob has these bytes.

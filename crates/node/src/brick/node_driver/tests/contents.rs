@@ -16,7 +16,7 @@ fn refers_to(id: ContentId, size: u64) -> ObjectState<Object> {
 }
 
 fn changed_state(ops: Vec<ContentOp>) -> ObjectState<Object> {
-    ObjectState::Changed(ContentPatch { ops }.encode())
+    ObjectState::Changed(ContentPatch::new(ops).encode())
 }
 
 impl World {
@@ -218,7 +218,7 @@ fn blobs_that_one_transaction_changes_get_contents_of_their_own() {
 fn part_of_a_record_cannot_be_changed() {
     let mut world = World::new();
     world.put(PERSON, 1, 7);
-    let change = ObjectState::Changed(ContentPatch { ops: vec![ContentOp::Append { data: "x".into() }] }.encode());
+    let change = ObjectState::Changed(ContentPatch::new(vec![ContentOp::Append { data: "x".into() }]).encode());
     assert!(!world.is_committed(blob(1), change));
     assert_eq!(age(&rows::read_object(&world.store, page(1), 1).unwrap().unwrap()), 7);
 }

@@ -63,7 +63,7 @@ fn commits_beyond_the_bytes_of_a_quota_are_refused() {
     assert!(!is_committed(&mut world, blob(2), bytes(41)));
     assert!(is_committed(&mut world, blob(2), bytes(40)));
     assert!(!is_committed(&mut world, blob(1), bytes(61)), "a larger object in the place of one");
-    let append = ContentPatch { ops: vec![ContentOp::Append { data: "x".into() }] };
+    let append = ContentPatch::new(vec![ContentOp::Append { data: "x".into() }]);
     assert!(!is_committed(&mut world, blob(1), ObjectState::Changed(append.encode())));
     assert!(is_committed(&mut world, blob(1), bytes(60)) && is_committed(&mut world, blob(1), bytes(1)));
     assert!(is_committed(&mut world, blob(3), bytes(59)));
