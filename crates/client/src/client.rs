@@ -57,7 +57,7 @@ pub struct Client {
 
 impl Client {
     /// Connects to `mortar://HOST:PORT[,HOST:PORT…][/SPACE]`: to the first peer server that answers, and later to another one if
-    /// the connection ends or the peer server hangs.
+    /// the connection ends or the peer server hangs. The client works on the runtime of its caller: it is closed when that ends.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if no peer server answers in time, [`ErrorKind::Denied`] if none admits the client.
@@ -156,7 +156,8 @@ impl Client {
     /// third conflict with locks. Returns what `body` returned in the attempt that was committed.
     ///
     /// `body` may run several times, and an attempt that conflicts may have read an inconsistent state. Only the attempt that
-    /// commits counts, or one that fails after a consistent read.
+    /// commits counts, or one that fails after a consistent read. `body` must not run another transaction that uses objects of this one: the
+    /// two would conflict, and then wait for each other's locks.
     ///
     /// # Errors
     /// The error of `body`, if what it read was consistent: the transaction has changed nothing then.

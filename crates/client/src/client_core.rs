@@ -30,6 +30,7 @@ use super::events::{EVENT_BUFFER, Event};
 use super::link::HANG_UP_TIMEOUT;
 use super::outcome::CommitOutcome;
 use super::page_allocator::PageSource;
+use super::transaction::temporary_error;
 use super::unique::ContestedValues;
 
 /// Most outstanding writes outside of transactions, in units of [`WRITE_UNIT_BYTES`].
@@ -113,6 +114,17 @@ impl Drop for Core {
 impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Core").field("space", &self.space).field("nodes", &self.nodes).finish_non_exhaustive()
+    }
+}
+
+/// Closes a client when it is dropped.
+struct CloseGuard(Weak<Core>);
+
+impl Drop for CloseGuard {
+    fn drop(&mut self) {
+        if let Some(core) = self.0.upgrade() {
+            core.close();
+        }
     }
 }
 
@@ -211,8 +223,10 @@ impl Core {
         finished.into_iter().for_each(|(caller, result)| drop(caller.send(result)));
     }
 
-    /// Polls the driver when it is time, until the client is closed or dropped.
+    /// Polls the driver when it is time, until the client is closed or dropped. The client is closed if the runtime ends that this runs on:
+    /// nothing would end its calls, and nothing connects it again.
     pub(super) async fn run_timers(core: Weak<Self>) {
+        let _guard = CloseGuard(core.clone());
         let Some((timer, closing, clock)) = core.upgrade().map(|it| (it.timer.clone(), it.closing.clone(), it.clock))
         else {
             return;
@@ -498,7 +512,10 @@ impl Core {
 
     /// Checks that an identifier can belong to an object of this space.
     pub(super) fn check_in_space(&self, oid: Oid) -> Result<()> {
-        if oid.is_temporary() || oid.space() != self.space {
+        if oid.is_temporary() {
+            return Err(temporary_error(oid));
+        }
+        if oid.space() != self.space {
             let what = format!("{oid} is no object of the client's space, which is number {}", self.space.0);
             return Err(Error::new(ErrorKind::Invalid, what));
         }

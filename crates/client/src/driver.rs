@@ -153,7 +153,7 @@ pub struct ClientDriver<T> {
 
 /// The error of a call to a client that was closed.
 pub(super) fn closed_error() -> Error {
-    Error::new(ErrorKind::Invalid, "the client was closed")
+    Error::new(ErrorKind::Invalid, "the client was closed, or the runtime that it was connected on has ended")
 }
 
 impl<T: DriverObject> ClientDriver<T> {

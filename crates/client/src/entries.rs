@@ -17,7 +17,7 @@ use wire::proto::response::Response;
 
 use super::client_core::{Core, unexpected_answer_error};
 use super::rows::ReadSet;
-use super::transaction::{Changes, IsolationLevel, PlacementHint, Transaction};
+use super::transaction::{Changes, IsolationLevel, PlacementHint, Transaction, temporary_error};
 use super::typed::read_only_error;
 use crate::plant::{Bug, planted};
 
@@ -230,7 +230,8 @@ impl Transaction {
         let (key, target) = (EntryKey::name(name)?, target.into());
         self.require(directory, Kind::Directory).await?;
         // What the name was bound to matters only for a directory. Otherwise the brick need not be asked.
-        if self.is_named_directory(target).await? && self.look_up_key(directory, &key).await? != Some(target) {
+        if self.is_named_directory(target).await? && self.look_up_key_to_change(directory, &key).await? != Some(target)
+        {
             return Err(second_name_error(target));
         }
         self.put_key(directory, key, target).await
@@ -243,7 +244,7 @@ impl Transaction {
     pub async fn add_entry(&self, directory: Oid, name: &str, target: impl Into<Oid>) -> Result<()> {
         let (key, target) = (EntryKey::name(name)?, target.into());
         self.require(directory, Kind::Directory).await?;
-        if let Some(before) = self.look_up_key(directory, &key).await? {
+        if let Some(before) = self.look_up_key_to_change(directory, &key).await? {
             let what = format!("the name {name:?} in the directory {directory} is bound to {before}");
             return Err(Error::new(ErrorKind::Exists, what));
         }
@@ -288,7 +289,7 @@ impl Transaction {
         for (key, target) in self.own_entries(collection)? {
             let before = match collection.is_temporary() {
                 true => None,
-                false => self.read_key(collection, &key).await?,
+                false => self.read_key(collection, &key, LockMode::Shared).await?,
             };
             count = (count + u64::from(target.is_some())).saturating_sub(u64::from(before.is_some()));
         }
@@ -307,19 +308,26 @@ impl Transaction {
 
     /// The target of a key, with the changes of this transaction.
     pub(super) async fn look_up_key(&self, collection: Oid, key: &EntryKey) -> Result<Option<Oid>> {
-        Ok(self.walk(collection, std::slice::from_ref(key)).await?.pop())
+        Ok(self.walk(collection, std::slice::from_ref(key), LockMode::Shared).await?.pop())
+    }
+
+    /// The same of a key that this transaction is going to change.
+    pub(super) async fn look_up_key_to_change(&self, collection: Oid, key: &EntryKey) -> Result<Option<Oid>> {
+        Ok(self.walk(collection, std::slice::from_ref(key), LockMode::Exclusive).await?.pop())
     }
 
     /// The target of a key, without the changes of this transaction.
-    async fn read_key(&self, collection: Oid, key: &EntryKey) -> Result<Option<Oid>> {
-        self.lock_guard(key_guard(collection, key), LockMode::Shared).await?;
+    async fn read_key(&self, collection: Oid, key: &EntryKey, mode: LockMode) -> Result<Option<Oid>> {
+        self.lock_guard(key_guard(collection, key), mode).await?;
         let found = self.note_timeout(self.inner.core.look_up(collection, std::slice::from_ref(key)).await)?;
         self.rely(ReadSet { reads: found.guards, at: found.seen })?;
         Ok(found.targets.first().copied())
     }
 
-    /// Follows keys from a collection: the target of each, as far as they are found. Each is looked up in the target before it.
-    pub(super) async fn walk(&self, collection: Oid, keys: &[EntryKey]) -> Result<Vec<Oid>> {
+    /// Follows keys from a collection: the target of each, as far as they are found. Each is looked up in the target before it. At the level of
+    /// locks, the last one is locked in this mode: transactions that are going to change it wait for one another here. If they shared its lock
+    /// first, each of them would wait for the others to give it up.
+    pub(super) async fn walk(&self, collection: Oid, keys: &[EntryKey], last: LockMode) -> Result<Vec<Oid>> {
         self.check_level()?;
         let (mut found, mut at) = (Vec::with_capacity(keys.len()), collection);
         while let Some(key) = keys.get(found.len()) {
@@ -327,7 +335,10 @@ impl Transaction {
                 Some(own) => own,
                 None if at.is_temporary() => None,
                 // A lock has to be held before its key is read.
-                None if self.inner.level == IsolationLevel::Locks => self.read_key(at, key).await?,
+                None if self.inner.level == IsolationLevel::Locks => {
+                    let mode = if found.len() + 1 == keys.len() { last } else { LockMode::Shared };
+                    self.read_key(at, key, mode).await?
+                }
                 None => {
                     let rest = keys.get(found.len()..).unwrap_or_default();
                     let (targets, is_missing) = self.read_keys(at, rest).await?;
@@ -476,7 +487,7 @@ impl Transaction {
     }
 
     async fn remove_key(&self, collection: Oid, key: EntryKey) -> Result<bool> {
-        let is_bound = self.look_up_key(collection, &key).await?.is_some();
+        let is_bound = self.look_up_key_to_change(collection, &key).await?.is_some();
         if is_bound {
             self.change_entry(collection, key, None).await?;
         }
@@ -487,6 +498,7 @@ impl Transaction {
         if self.inner.level == IsolationLevel::Snapshot {
             return Err(read_only_error());
         }
+        [Some(collection), target].into_iter().flatten().try_for_each(|oid| self.changes()?.check_own(oid))?;
         if !collection.is_temporary() {
             self.inner.core.check_in_space(collection)?;
             self.lock_guard(key_guard(collection, &key), LockMode::Exclusive).await?;
@@ -543,10 +555,7 @@ impl Changes {
     pub(super) fn entries_with(&self, real: &BTreeMap<Oid, Oid>) -> Result<BTreeMap<Entry, Option<Oid>>> {
         let find = |oid: Oid| match oid.is_temporary() {
             false => Ok(oid),
-            true => real.get(&oid).copied().ok_or_else(|| {
-                let what = format!("an entry of a collection refers to {oid}, which this transaction has not created");
-                Error::new(ErrorKind::Invalid, what)
-            }),
+            true => real.get(&oid).copied().ok_or_else(|| temporary_error(oid)),
         };
         // What a collection has that was created and deleted again is not written.
         let is_written = |entry: &&Entry| !entry.collection.is_temporary() || real.contains_key(&entry.collection);

@@ -3,15 +3,17 @@
 //! ```no_run
 //! # async fn example() -> client::Result<()> {
 //! let client = client::Client::connect("mortar://localhost/main").await?;
-//! let hello = client
+//! let (hello, transaction) = client
 //!     .transact(|t| async move {
 //!         let hello = t.create_blob("Hello, world")?;
 //!         t.bind("greetings/hello", hello).await?;
-//!         Ok(hello)
+//!         Ok((hello, t))
 //!     })
 //!     .await?;
-//! let oid = client.resolve("greetings/hello").await?.expect("it was just bound");
-//! # let _ = (hello, oid); Ok(()) }
+//! // An identifier is temporary until the commit has assigned the permanent one.
+//! let oid = transaction.real_oid(hello).expect("it was committed");
+//! assert_eq!(client.resolve("greetings/hello").await?, Some(oid));
+//! # Ok(()) }
 //! ```
 //!
 //! [`Client`] reads objects from cached copies and changes them in transactions; objects can be structs: [`Persistent`], [`Ref`].

@@ -1,7 +1,7 @@
 //! Paths: names of objects in the tree of directories below the root of a space.
 
 use model::{ClassId, Entry, EntryKey, Error, ErrorKind, Kind, Object, Oid, Result, limits};
-
+use protocol::locks::LockMode;
 use wire::cluster::LookedUp;
 
 use super::client_core::Core;
@@ -77,15 +77,16 @@ impl Transaction {
     /// for an invalid path.
     pub async fn resolve(&self, path: &str) -> Result<Option<Oid>> {
         let (keys, root) = (components(path)?, self.root()?);
-        let found = self.walk(root, &keys).await?;
+        let found = self.walk(root, &keys, LockMode::Shared).await?;
         Ok(if found.len() < keys.len() { None } else { Some(found.last().copied().unwrap_or(root)) })
     }
 
+    /// Finds a path whose last key this transaction is going to change.
     async fn find_path(&self, path: &str) -> Result<FoundPath> {
         let (mut keys, last) = split_last(path)?;
         keys.push(last.clone());
         let mut parents = vec![self.root()?];
-        parents.extend(self.walk(parents[0], &keys).await?);
+        parents.extend(self.walk(parents[0], &keys, LockMode::Exclusive).await?);
         let target = if parents.len() > keys.len() { parents.pop() } else { None };
         keys.pop();
         let missing = keys.split_off((parents.len() - 1).min(keys.len()));
@@ -193,7 +194,7 @@ impl Transaction {
     /// As [`Transaction::delete`].
     pub async fn delete_with_names(&self, oid: Oid) -> Result<()> {
         for Entry { collection, key } in self.inner.core.entries_of(oid).await? {
-            if self.look_up_key(collection, &key).await? == Some(oid) {
+            if self.look_up_key_to_change(collection, &key).await? == Some(oid) {
                 self.change_entry(collection, key, None).await?;
             }
         }

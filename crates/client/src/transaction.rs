@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -39,6 +39,9 @@ const MIN_CHECKED_OBJECT: usize = 32 << 10;
 const NEAR_SLOTS: Range<u16> = PAGE_SLOTS..2 * PAGE_SLOTS;
 /// Maximum bytes of a page, so that it can be sent.
 pub(super) const MAX_PAGE_BYTES: usize = 16 << 20;
+
+/// The next temporary identifier. No two transactions of a process have the same one, so that none takes an object of another for its own.
+static NEXT_TEMPORARY: AtomicU64 = AtomicU64::new(1);
 
 /// How a transaction reads, and what that guarantees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,8 +93,6 @@ pub(super) struct Changes {
     /// How many of these entries each new object is the target of.
     pub(super) named: BTreeMap<Oid, u32>,
     pub(super) hints: BTreeMap<Oid, PlacementHint>,
-    /// Temporary identifiers that it has assigned.
-    temporary: u64,
     /// The logical nodes of objects that it has read, which take part in its commit.
     pub(super) read_nodes: BTreeSet<NodeId>,
     /// The real identifiers for temporary ones, once they are assigned.
@@ -103,6 +104,14 @@ pub(super) struct Changes {
 }
 
 impl Changes {
+    /// Checks that this transaction has created the object with a temporary identifier.
+    pub(super) fn check_own(&self, oid: Oid) -> Result<()> {
+        if !oid.is_temporary() || self.writes.contains_key(&oid) {
+            return Ok(());
+        }
+        Err(temporary_error(oid))
+    }
+
     /// The bytes of the message with which they are committed, about.
     fn message_size(&self) -> usize {
         let objects: usize = self.writes.values().flatten().map(Object::encoded_len).sum();
@@ -226,6 +235,7 @@ impl Transaction {
         if let Some(written) = changes.writes.get(&oid) {
             return Ok(OwnChange::Written(written.clone()));
         }
+        changes.check_own(oid)?;
         if !oid.is_temporary() {
             changes.read_nodes.insert(oid.page().node);
         }
@@ -344,12 +354,7 @@ impl Transaction {
     /// # Errors
     /// [`ErrorKind::Invalid`] and [`ErrorKind::TooLarge`] for an object that cannot be stored.
     pub fn create_object(&self, class: ClassId, object: Object, hint: PlacementHint) -> Result<Oid> {
-        let oid = {
-            // Other threads may create objects in the same transaction.
-            let mut changes = self.changes()?;
-            changes.temporary += 1;
-            Oid::temporary(self.inner.core.space, class, changes.temporary)
-        };
+        let oid = Oid::temporary(self.inner.core.space, class, NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed));
         self.write(oid, Some(object))?;
         self.changes()?.hints.insert(oid, hint);
         Ok(oid)
@@ -385,6 +390,7 @@ impl Transaction {
     /// As [`Transaction::get`] at the level [`IsolationLevel::Locks`]; [`ErrorKind::TooLarge`] and [`ErrorKind::Invalid`] for an
     /// object that cannot be stored.
     pub async fn put(&self, oid: Oid, object: Object) -> Result<()> {
+        self.changes()?.check_own(oid)?;
         self.check_page_size(oid, &object)?;
         self.lock(oid).await?;
         self.write(oid, Some(object))
@@ -395,6 +401,7 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::put`].
     pub async fn delete(&self, oid: Oid) -> Result<()> {
+        self.changes()?.check_own(oid)?;
         self.lock(oid).await?;
         self.write(oid, None)
     }
@@ -731,6 +738,15 @@ fn with_real_oids(object: Object, real: &BTreeMap<Oid, Oid>) -> Result<Object> {
     Ok(object.with_data(record.build()?))
 }
 
+/// The error for a temporary identifier where only a permanent one, or one of the same transaction, has a meaning.
+pub(super) fn temporary_error(oid: Oid) -> Error {
+    let what = format!(
+        "{oid} is a temporary identifier, which means an object only in the transaction that creates it: after the commit, `real_oid` of that \
+         transaction returns the permanent one"
+    );
+    Error::new(ErrorKind::Invalid, what)
+}
+
 fn has_temporary(value: &Value) -> bool {
     match value {
         Value::Reference(oid) => oid.is_temporary(),
@@ -744,12 +760,7 @@ fn has_temporary(value: &Value) -> bool {
 fn replace_temporary(value: Value, real: &BTreeMap<Oid, Oid>) -> Result<Value> {
     Ok(match value {
         Value::Reference(oid) if oid.is_temporary() => {
-            let unknown = || {
-                let what =
-                    format!("a record refers to {oid}, a temporary identifier that this transaction has not created");
-                Error::new(ErrorKind::Invalid, what)
-            };
-            Value::Reference(*real.get(&oid).ok_or_else(unknown)?)
+            Value::Reference(*real.get(&oid).ok_or_else(|| temporary_error(oid))?)
         }
         Value::List(list) => {
             Value::List(list.into_iter().map(|value| replace_temporary(value, real)).collect::<Result<_>>()?)

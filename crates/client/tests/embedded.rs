@@ -133,6 +133,60 @@ async fn transaction_that_has_read_too_much_is_refused_and_the_client_continues(
     cluster.shutdown().await.unwrap();
 }
 
+/// Regression: each transaction counted its temporary identifiers from 1, so a stale one replaced or deleted an object of another transaction.
+#[tokio::test]
+async fn temporary_identifier_means_an_object_of_its_transaction_only() {
+    let cluster = Embedded::in_memory().await.unwrap();
+    let client = cluster.connect("main", Default::default()).await.unwrap();
+    let one = client.begin(IsolationLevel::Optimistic);
+    let stale = one.create_blob("first").unwrap();
+    assert!(matches!(one.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    for level in [IsolationLevel::Optimistic, IsolationLevel::Locks] {
+        let t = client.begin(level);
+        let second = t.create_blob("second").unwrap();
+        let refused = [
+            t.get(stale).await.map(drop),
+            t.get_for_update(stale).await.map(drop),
+            t.put(stale, Object::blob("changed".into())).await,
+            t.delete(stale).await,
+            t.append(stale, "more").await,
+            t.set_attribute(stale, "key", Some("value".into())).await,
+            t.bind("stale", stale).await,
+        ];
+        for result in refused {
+            let error = result.unwrap_err();
+            assert!(error.kind() == ErrorKind::Invalid && error.message().contains("real_oid"), "{error}");
+        }
+        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+        let committed = client.get(t.real_oid(second).unwrap()).await.unwrap();
+        assert_eq!(committed.unwrap().data, "second");
+    }
+    let error = client.get(stale).await.unwrap_err();
+    assert!(error.message().contains("real_oid"), "{error}");
+    cluster.shutdown().await.unwrap();
+}
+
+/// Regression: the server refused the message, and the client sent it again until its timeout, while all of its other calls waited.
+#[tokio::test]
+async fn change_of_a_blob_that_is_too_large_is_refused_before_it_is_sent() {
+    let cluster = Embedded::in_memory().await.unwrap();
+    let client = cluster.connect("main", Default::default()).await.unwrap();
+    let blob = bind(&client, "blob", "").await;
+    // An append is encoded with its kind and its length.
+    let most = limits::OBJECT - 5;
+    assert_eq!(client.append(blob, vec![7; most]).await.unwrap(), 0);
+    let t = client.begin(IsolationLevel::Optimistic);
+    t.append(blob, vec![7; most + 1]).await.unwrap_err();
+    t.append(blob, vec![7; 1 << 20]).await.unwrap();
+    let error = t.append(blob, vec![7; most - (1 << 20)]).await.unwrap_err();
+    assert_eq!((error.kind(), error.object()), (ErrorKind::TooLarge, Some(blob)), "{error}");
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    assert_eq!(t.append_offsets(blob), [most as u64]);
+    let error = client.append(blob, vec![7; most + 1]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    cluster.shutdown().await.unwrap();
+}
+
 /// Regression: a commit that was refused before it was sent left the transaction without its temporary identifiers.
 #[tokio::test]
 async fn transaction_whose_commit_was_not_sent_keeps_its_new_objects() {

@@ -7,7 +7,16 @@ use model::{Date, Decimal, Error, ErrorKind, Oid, Result, Timestamp, Value, Valu
 
 use super::{Classes, FieldType, Persistent, Ref};
 
-/// A type that a field of a [`Persistent`] struct can have.
+/// A type that a field of a [`Persistent`] struct can have. An `Option` of an `Option` does not compile, because `None` and `Some(None)` would
+/// both be null:
+///
+/// ```compile_fail
+/// #[derive(client::Persistent)]
+/// struct Patient {
+///     allergy: Option<Option<String>>,
+/// }
+/// <Patient as client::Persistent>::class();
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a field of a persistent struct",
     label = "not a value of a record",
@@ -188,9 +197,14 @@ impl<T: Persistent> FieldValue for Ref<T> {
 }
 
 impl<T: FieldValue> FieldValue for Option<T> {
-    const OPTIONAL: bool = true;
+    const OPTIONAL: bool = {
+        assert!(!T::OPTIONAL, "an Option of an Option is no field: None and Some(None) would both be null");
+        true
+    };
 
     fn field_type() -> FieldType {
+        // Also of elements, whose `OPTIONAL` nothing else asks for.
+        const { assert!(Self::OPTIONAL) };
         T::field_type()
     }
 

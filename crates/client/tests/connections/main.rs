@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, ConnectOptions, IsolationLevel, Oid, PlacementHint};
+use client::{Client, ConnectOptions, IsolationLevel, Oid, PlacementHint, Transaction};
 use model::{ClassId, NodeId, Object};
 use world::{Proxy, SlowLink, World, url};
 
@@ -119,6 +119,49 @@ async fn closed_client_ends_its_connection_and_does_not_connect_again() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(proxy.accepted_count(), accepted);
         assert!(cluster.events().is_err(), "it is closed");
+        world.end().await;
+    })
+    .await;
+}
+
+/// Regression: each of them first shared the lock of the name with the others, and the oldest one then aborted all others.
+#[tokio::test]
+async fn transactions_with_locks_that_bind_one_name_wait_for_each_other() {
+    run_within_limit(async {
+        let world = World::start(2, 1).await;
+        let client = Client::connect(&world.url()).await.unwrap();
+        let by_age: Vec<Transaction> = (0..3).map(|_| client.begin(IsolationLevel::Locks)).collect();
+        let bind_and_commit = async |t: &Transaction| {
+            let new = t.create_blob("x").unwrap();
+            t.bind("name", new).await.unwrap();
+            assert!(matches!(t.commit().await.unwrap(), client::CommitOutcome::Committed(_)));
+        };
+        tokio::join!(bind_and_commit(&by_age[0]), bind_and_commit(&by_age[1]), bind_and_commit(&by_age[2]));
+        world.end().await;
+    })
+    .await;
+}
+
+/// Regression: nothing ended the calls of a client whose runtime had ended, on another runtime and without one.
+#[tokio::test]
+async fn client_whose_runtime_has_ended_is_closed() {
+    run_within_limit(async {
+        let world = World::start(2, 1).await;
+        let ending = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let url = world.url();
+        let connecting = ending.spawn(async move {
+            let client = Client::connect(&url).await.unwrap();
+            let oids = create_two(&client).await;
+            (client, oids)
+        });
+        let (client, [oid, _]) = connecting.await.unwrap();
+        let mut events = client.events().unwrap();
+        tokio::task::spawn_blocking(move || ending.shutdown_timeout(Duration::from_secs(10))).await.unwrap();
+        let error = client.read_latest(oid).await.unwrap_err();
+        assert!(error.message().contains("runtime"), "{error}");
+        while events.next().await.is_some() {}
+        let t = client.begin(IsolationLevel::Locks);
+        assert!(t.get_for_update(oid).await.is_err());
         world.end().await;
     })
     .await;

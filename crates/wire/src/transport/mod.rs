@@ -198,7 +198,9 @@ impl Stream {
         match (address, tls) {
             (Address::Tls(host), Some(client)) => tls::connect(host, client).await.map(Self::Tls),
             (Address::Tls(host), None) => {
-                let what = format!("{host} is dialled over TLS: give the file with the certificate of its authority");
+                let what = format!(
+                    "{host} is dialled over TLS: give the file with the certificate of its authority (`--ca`, `MORTAR_CA`, `ConnectOptions::tls`)"
+                );
                 Err(Error::new(ErrorKind::Invalid, what))
             }
             (plain, _) => Self::connect(plain)
