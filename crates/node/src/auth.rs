@@ -24,7 +24,7 @@ mod secret;
 mod spaces;
 
 pub(crate) use accounts::{administer, check_space_admin, permission_to_proto};
-pub(crate) use authenticator::{Authenticator, is_member};
+pub(crate) use authenticator::{Authenticator, admit_by_certificate, is_member};
 pub use cluster_credentials::ClusterCredentials;
 pub(crate) use cluster_credentials::check_cluster;
 pub(crate) use principal::Principal;

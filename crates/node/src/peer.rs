@@ -16,6 +16,7 @@
 //! | --- | --- |
 //! | [`shard`] | the machine of an I/O thread, its lock, clock, timer, and connections to bricks |
 //! | [`driver`] | the machine |
+//! | [`admission`] | who is admitted to a space, and stays connected |
 //! | [`peer_client`], [`downstreams`] | the state of a client, and the checks of its requests |
 //! | [`requests`] | request → permission, scope, handler |
 //! | [`client_connection`] | calls the handlers of that table |
@@ -25,6 +26,7 @@
 //! | [`groups`] | the redirectors that have registered |
 //! | [`usage`], [`removal`] | what spaces take; removal of spaces and classes without objects |
 
+mod admission;
 pub(crate) mod cache;
 mod classes;
 mod client_connection;
@@ -51,7 +53,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use meta::Revision;
-use meta::catalog::{Catalog, Permission};
+use meta::catalog::Catalog;
 use model::{Error, ErrorKind, Result, SpaceId};
 use protocol::ident::ClientId;
 use tokio::sync::watch;
@@ -67,6 +69,7 @@ use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, SpaceView};
 use crate::process_clock::ProcessClock;
 use crate::server::{AdmittedConnection, Config, Metric, ServerCounters, ServerRole, Thread, server_handle};
+use admission::{admit_to_space, check_still_admitted};
 use client_connection::{Admission, ClientConnection};
 use groups::{GroupRegistry, Registration};
 use outcome_counts::OutcomeCounts;
@@ -171,7 +174,7 @@ impl PeerRole {
                 .err()
                 .map_or(unknown, |_| who.space_not_visible_error(&hello.space))),
             Ok(space) => {
-                who.check_permission(Permission::Read, catalog, &space.name)?;
+                admit_to_space(who, catalog, &space.name)?;
                 Ok(space)
             }
         }
@@ -254,10 +257,12 @@ impl ServerRole for PeerRole {
 
     fn check_admitted(&self, connection: &AdmittedConnection) -> Result<()> {
         let space = self.admitted_space(&connection.hello, &connection.principal)?;
-        if self.permission(&space.name, &connection.principal) < connection.terms.permission {
-            return Err(Error::new(ErrorKind::Denied, "it may do less than when it was admitted"));
+        if space.name.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let catalog = self.cluster_view.load_catalog();
+        let catalog = catalog.as_deref().map(|catalog| &**catalog);
+        check_still_admitted(&connection.principal, catalog, &space.name, connection.terms.permission)
     }
 
     fn serve(thread: &Arc<Thread<Self>>, pass: Self::Admission, mailbox: &Arc<Mailbox>) -> ClientConnection {

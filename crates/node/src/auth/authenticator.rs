@@ -176,7 +176,7 @@ pub(crate) fn is_member(hello: &Hello) -> bool {
 }
 
 /// The user that a certificate was issued to.
-fn admit_by_certificate(catalog: &Catalog, name: &str) -> Result<Principal> {
+pub(crate) fn admit_by_certificate(catalog: &Catalog, name: &str) -> Result<Principal> {
     match catalog.user(name).filter(|user| !user.disabled) {
         Some(user) => Ok(Principal::User(Login::by_certificate(user))),
         None => Err(denied_error(format!(

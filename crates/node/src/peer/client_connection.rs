@@ -86,13 +86,7 @@ impl ClientConnection {
 
     fn check_access(&self, access: Access) -> Result<()> {
         let catalog = self.shard.cluster_view.load_catalog();
-        let catalog = catalog.as_deref().map(|catalog| &**catalog);
-        match access {
-            Access::Admitted | Access::CheckedByHandler => Ok(()),
-            Access::Space(needed) => self.state.check_permission(catalog, needed),
-            Access::Work(needed) => self.state.check_work(catalog, &self.shard.stopped.load(), needed),
-            Access::Administrator => self.state.principal().check_administrator(catalog),
-        }
+        access.check(&self.state, catalog.as_deref().map(|catalog| &**catalog), &self.shard.stopped.load())
     }
 
     /// Forwards a request to the brick of its target, and its answer back.

@@ -37,12 +37,14 @@ use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::lease::Ms;
 use protocol::tree::{Down, Up};
 use tracing::error;
+use wire::proto::request::Request;
 
 use super::cache::{CachedContent, CachedObject, ObjectCache};
 use super::downstreams::Downstreams;
 use super::outcome_counts::OutcomeCounts;
 use super::peer_client::{PeerClient, check_call, required_permission};
 use super::plant::{Bug, planted};
+use super::requests;
 use super::space_statuses::{SpaceStatuses, StoppedSpaces};
 use crate::brick::SKEW_MS;
 use crate::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
@@ -164,6 +166,14 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         }
         client.check_permission(self.catalog.as_deref(), Permission::Read)?;
         self.pass_up(client.address(), (node, holder), message, now)
+    }
+
+    /// Checks that a client may ask this now, by the table of requests.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`]; [`ErrorKind::Stopped`].
+    pub fn check_request(&self, client: &PeerClient<A>, request: Request) -> Result<()> {
+        requests::row(request).access.check(client, self.catalog.as_deref(), self.statuses.stopped_spaces())
     }
 
     /// Disconnects the earlier connection of a client that has connected again.

@@ -14,10 +14,12 @@ use protocol::locks::LockMode;
 use protocol::memory_size::MemorySize;
 use protocol::page_cache::ObjectState;
 use protocol::tree::Up;
+use wire::handshake;
 
+use super::admission::{admit_to_space, check_still_admitted};
 use super::plant::{Bug, planted};
 use super::space_statuses::{StoppedSpaces, check_not_stopped};
-use crate::auth::{Principal, check_writable};
+use crate::auth::{Principal, admit_by_certificate, check_writable};
 use crate::brick::SKEW_MS;
 use crate::cluster_view::SpaceView;
 
@@ -55,6 +57,30 @@ impl<A> PeerClient<A> {
     #[must_use]
     pub fn with_all_permissions(address: A, space: Arc<SpaceView>, number: ClientId) -> Self {
         Self::new(address, space, Principal::Member, Some(number))
+    }
+
+    /// Admits a user that has proved its name by a certificate. Returns what it may do in the space, too.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`].
+    pub fn admit(
+        address: A,
+        space: Arc<SpaceView>,
+        user: &str,
+        number: ClientId,
+        catalog: &Catalog,
+    ) -> Result<(Self, handshake::Permission)> {
+        let principal = admit_by_certificate(catalog, user)?;
+        let permission = admit_to_space(&principal, Some(catalog), &space.name)?;
+        Ok((Self::new(address, space, principal, Some(number)), permission))
+    }
+
+    /// Checks that it may still do what it could do when it was admitted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`]: its connection is closed.
+    pub fn check_still_admitted(&self, catalog: &Catalog, before: handshake::Permission) -> Result<()> {
+        check_still_admitted(&self.principal, Some(catalog), &self.space.name, before)
     }
 
     /// The address of its connection.

@@ -3,13 +3,14 @@
 //! [`row`] is the only place that looks at the kind of a request. Its match is exhaustive, so a new request of the schema does not
 //! compile without a row.
 
-use meta::catalog::Permission;
+use meta::catalog::{Catalog, Permission};
 use model::{Error, ErrorKind, NodeId, Oid, Result};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::{cluster, convert};
 
 use super::peer_client::PeerClient;
+use super::space_statuses::StoppedSpaces;
 
 /// Pages that a client may reserve at a time.
 const MAX_RESERVED: u32 = 1 << 16;
@@ -40,6 +41,26 @@ pub(super) enum Access {
     Administrator,
     /// What answers the request checks the permission, which depends on more than the kind.
     CheckedByHandler,
+}
+
+impl Access {
+    /// Checks that a client has the permission, by this catalogue, while these spaces are stopped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`]; [`ErrorKind::Stopped`].
+    pub(super) fn check<A>(
+        self,
+        client: &PeerClient<A>,
+        catalog: Option<&Catalog>,
+        stopped: &StoppedSpaces,
+    ) -> Result<()> {
+        match self {
+            Self::Admitted | Self::CheckedByHandler => Ok(()),
+            Self::Space(needed) => client.check_permission(catalog, needed),
+            Self::Work(needed) => client.check_work(catalog, stopped, needed),
+            Self::Administrator => client.principal().check_administrator(catalog),
+        }
+    }
 }
 
 /// What a request is about: a logical node or an object, which must be of the client's space.
