@@ -7,7 +7,7 @@
 //! ```
 //!
 //! To a member it is a server like any other. For each member it has a connection to the server above, opened with the member's own
-//! `Hello`: so that server authenticates the member, checks what it may do, and closes the connection when it may do less. Calls of
+//! `Hello`: so that server authenticates the member, checks what it may do, and closes the connection when that changes. Calls of
 //! transactions and all requests go there. The pages of all members of a space go over one connection, which is the redirector's own.
 //!
 //! | module | content |

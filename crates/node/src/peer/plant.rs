@@ -13,6 +13,7 @@ model::planted_bugs! {
         AdmittedWithoutPermission "a user without a permission in a space may connect to it"
         RevokedStaysConnected "a connection stays when its user may do less, or was removed"
         LowerPermissionStaysConnected "a connection stays when its user may read and may write no more"
+        ReaderStaysConnected "a connection stays when its user could only read and may write now"
         ForeignPage "pages of other spaces are served"
         ForeignNode "logical nodes of other spaces are served"
         ForeignSession "a client may use the sessions of another one"
