@@ -606,6 +606,11 @@ impl<A: Clone, T: Clone + Hash> Brick<A, T> {
         self.participant.prepared_txns().map(|(txn, _)| txn)
     }
 
+    /// Transactions that hold or wait for locks and are not prepared.
+    pub fn locking_txns(&self) -> impl Iterator<Item = TxnId> {
+        self.participant.locking_txns()
+    }
+
     /// The part of a transaction that is prepared and undecided.
     #[must_use]
     pub fn prepared_part(&self, txn: TxnId) -> Option<&Part<T>> {

@@ -240,6 +240,11 @@ impl Locks {
         self.prepared.keys().copied()
     }
 
+    /// Transactions that hold or wait for something and are not prepared.
+    pub fn unprepared_txns(&self) -> impl Iterator<Item = TxnId> {
+        self.by_txn.keys().copied().filter(|txn| !self.prepared.contains_key(txn))
+    }
+
     /// Releases everything that a transaction holds or waits for. Returns the locks that are granted to others.
     pub fn release(&mut self, txn: TxnId) -> Vec<(TxnId, Oid)> {
         self.prepared.remove(&txn);

@@ -283,6 +283,11 @@ impl Validator {
         self.locks.held_mode(holder, oid).is_some_and(|held| held.conflicts(mode))
     }
 
+    /// Transactions that hold or wait for locks and are not prepared.
+    pub fn locking_txns(&self) -> impl Iterator<Item = TxnId> {
+        self.locks.unprepared_txns()
+    }
+
     /// Whether a transaction [holds](Validator::hold) an object that it writes.
     #[must_use]
     pub fn is_written_by(&self, txn: TxnId, oid: Oid) -> bool {

@@ -38,6 +38,12 @@ impl Topology {
         matches!(self, Self::Peer | Self::Group | Self::Site)
     }
 
+    /// Whether peer servers check what clients may do.
+    #[must_use]
+    pub const fn has_users(self) -> bool {
+        matches!(self, Self::Peer | Self::Group | Self::Site | Self::Mixed)
+    }
+
     /// Its name in the command line and in scenarios.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -366,6 +372,35 @@ pub enum DiskWork {
     Reads,
 }
 
+/// What the user of a client may do in the space. Each one includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UserRight {
+    /// There is no such user any more.
+    Removed,
+    /// Nothing.
+    None,
+    /// Read.
+    Read,
+    /// Read and write.
+    Write,
+}
+
+impl UserRight {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Removed, Self::None, Self::Read, Self::Write];
+
+    /// Its name in scenarios.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Removed => "removed",
+            Self::None => "none",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
 /// An action of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -405,6 +440,8 @@ pub enum Action {
     Mute(usize),
     /// A client breaks the rules in this way from now on.
     Deceive(usize, Deceit),
+    /// The user of a client may do this from now on, by the catalogue.
+    Permit(usize, UserRight),
     /// A client evicts a page.
     Evict(usize, u32, u64),
     /// A brick installs its changes into its B-tree and frees its log.
@@ -479,6 +516,15 @@ impl Plan {
         let Cluster { bare, rows_at_once, .. } = self.cluster;
         let is_cut = |action: &Action| matches!(action, Action::Backup(_));
         self.replicas() == 0 && !bare && !rows_at_once && self.actions.iter().any(|(_, action)| is_cut(action))
+    }
+
+    /// Whether clients below peer servers have users, whose permissions change.
+    #[must_use]
+    pub fn has_users(&self) -> bool {
+        let is_change = |action: &Action| matches!(action, Action::Permit(..));
+        self.cluster.topology.has_users()
+            && !self.cluster.bare
+            && self.actions.iter().any(|(_, action)| is_change(action))
     }
 
     /// Whether the plan contains faults.

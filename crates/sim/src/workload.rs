@@ -5,7 +5,9 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
 use crate::deceit::Deceit;
-use crate::plan::{Action, Cluster, Demand, Key, Noise, Operation, Plan, ProcessName, RING_SLOTS, Step, Topology};
+use crate::plan::{
+    Action, Cluster, Demand, Key, Noise, Operation, Plan, ProcessName, RING_SLOTS, Step, Topology, UserRight,
+};
 
 /// The operations of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,6 +119,9 @@ const CUT_SEED: u64 = 0x6375_7473;
 /// The same for wicked members, of which there is one in one of so many plans with groups.
 const WICKED_SEED: u64 = 0x7769_636b_6564;
 const WICKED_PERIOD: u32 = 3;
+/// The same for changes of permissions, which there are in one of so many plans whose clients have users.
+const PERMISSIONS_SEED: u64 = 0x7573_6572_7321;
+const PERMISSIONS_PERIOD: u32 = 4;
 /// How long bricks hold for a cut at most, in milliseconds: some holds end before all bricks hold.
 const HOLDS_MS: [u64; 4] = [10, 50, 1_000, 2_000];
 /// Numbers on each page, after the lists.
@@ -135,13 +140,21 @@ pub struct Choice {
     pub faults: Option<Faults>,
     /// How often the cluster is backed up, if it can be. From the seed: at most three times, in half of the runs.
     pub backups: Option<u16>,
+    /// Whether permissions change, if clients can have users. From the seed: in a quarter of the runs.
+    pub permissions: Option<bool>,
 }
 
 impl Choice {
     /// These three choices.
     #[must_use]
     pub const fn of(topology: Topology, workload: Workload, faults: Faults) -> Self {
-        Self { topology: Some(topology), workload: Some(workload), faults: Some(faults), backups: None }
+        Self {
+            topology: Some(topology),
+            workload: Some(workload),
+            faults: Some(faults),
+            backups: None,
+            permissions: None,
+        }
     }
 }
 
@@ -158,7 +171,7 @@ pub fn plan(seed: u64, choice: Choice) -> Plan {
     let mut rng = StdRng::seed_from_u64(seed);
     let (pages, lists) = (rng.random_range(1..=2), rng.random_range(2..=5));
     let cluster = cluster(topology, workload, seed);
-    let mut maker = PlanBuilder { rng, workload, faults, cluster, pages, lists, backups: choice.backups };
+    let mut maker = PlanBuilder { rng, workload, faults, cluster, pages, lists, choice };
     maker.build(seed)
 }
 
@@ -200,7 +213,7 @@ struct PlanBuilder {
     /// Pages of each logical node, and lists on each.
     pages: u64,
     lists: u16,
-    backups: Option<u16>,
+    choice: Choice,
 }
 
 impl PlanBuilder {
@@ -251,6 +264,7 @@ impl PlanBuilder {
         }
         self.add_cuts(&mut actions, seed);
         self.add_wicked_member(&mut actions, seed);
+        self.add_permissions(&mut actions, seed);
         actions.sort_by_key(|(at, _)| *at);
         Plan { seed, cluster: self.cluster, noise, actions, demand }
     }
@@ -259,7 +273,7 @@ impl PlanBuilder {
     fn add_cuts(&self, actions: &mut Vec<(Option<u64>, Action)>, seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed ^ CUT_SEED);
         let none = rng.random_bool(0.5);
-        let count = self.backups.unwrap_or_else(|| if none { 0 } else { rng.random_range(1..=3) });
+        let count = self.choice.backups.unwrap_or_else(|| if none { 0 } else { rng.random_range(1..=3) });
         let count = if self.workload == Workload::Slow { 0 } else { count };
         for _ in 0..count {
             let at = rng.random_range(1..DURATION_MS);
@@ -298,6 +312,24 @@ impl PlanBuilder {
             return;
         }
         actions.push((Some(0), Action::Deceive(*member, Deceit::Any)));
+    }
+
+    /// In some clusters whose clients have users, changes of what these may do. They do not change what else follows from the seed.
+    fn add_permissions(&self, actions: &mut Vec<(Option<u64>, Action)>, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed ^ PERMISSIONS_SEED);
+        let changes = rng.random_ratio(1, PERMISSIONS_PERIOD);
+        if !self.choice.permissions.unwrap_or(changes)
+            || !self.cluster.topology.has_users()
+            || self.workload == Workload::Slow
+        {
+            return;
+        }
+        for client in 1..=self.cluster.clients {
+            for _ in 0..rng.random_range(0..4) {
+                let right = *UserRight::ALL.choose(&mut rng).unwrap_or(&UserRight::Read);
+                actions.push((Some(rng.random_range(1..DURATION_MS)), Action::Permit(client, right)));
+            }
+        }
     }
 
     fn random_time(&mut self) -> u64 {

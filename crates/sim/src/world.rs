@@ -36,6 +36,7 @@ mod redirector;
 mod root;
 mod schema;
 mod topology;
+mod users;
 mod wall_clocks;
 mod wicked_client;
 
@@ -49,6 +50,7 @@ use oracle::Oracle;
 pub use oracle::RunFailure;
 use process::Process;
 use schema::SpaceSchema;
+use users::Users;
 use wall_clocks::ClockComparison;
 use wicked_client::WickedClient;
 
@@ -80,6 +82,12 @@ pub struct RunCounters {
     pub forgeries: u64,
     /// Messages of wicked members that redirectors have rejected.
     pub rejected: u64,
+    /// Connections that peer servers have closed because their users may do less.
+    pub closed_for_users: u64,
+    /// Clients that were not admitted.
+    pub refused_clients: u64,
+    /// Operations that were denied.
+    pub denied: u64,
 }
 
 /// The cluster. Made from a plan, it runs to its end in [`World::run`].
@@ -124,6 +132,8 @@ pub struct World {
     /// Actions that wait for earlier ones to complete.
     waiting: VecDeque<usize>,
     healing: bool,
+    /// The users of clients, if their permissions change.
+    users: Option<Users>,
     /// Clients that break the rules.
     wicked: BTreeMap<Pid, WickedClient>,
     trace: Option<Vec<String>>,
@@ -169,6 +179,7 @@ impl World {
             comparison: ClockComparison::of(&plan),
             waiting: VecDeque::new(),
             healing: false,
+            users: None,
             wicked: BTreeMap::new(),
             trace: None,
             plan,

@@ -582,6 +582,11 @@ impl<C: Clone> SimulatedBrick<C> {
         self.served.values().find_map(|served| served.driver.machine().prepared_txns().next())
     }
 
+    /// The transactions that hold or wait for locks at the logical nodes and are not prepared.
+    pub fn locking_txns(&self) -> impl Iterator<Item = TxnId> {
+        self.served.values().flat_map(|served| served.driver.machine().locking_txns())
+    }
+
     /// Checks that the rows of each logical node that is served agree with each other. Not checked is whether pages were reserved, and
     /// whether objects of entries exist: workloads use pages of their own choice, and bind names of objects that they delete.
     ///

@@ -55,9 +55,14 @@ impl<A: Clone + PartialEq> Downstreams<A> {
     /// The connection of a client.
     pub(crate) fn client(&self, number: ClientId) -> Option<&A> {
         match planted(Bug::DeferredToAnyone) {
-            true => self.clients.values().next(),
+            true => self.any_client(),
             false => self.clients.get(&number),
         }
+    }
+
+    /// The connection of some client, for planted bugs.
+    pub(crate) fn any_client(&self) -> Option<&A> {
+        self.clients.values().next()
     }
 
     pub(crate) fn holder_count(&self) -> usize {

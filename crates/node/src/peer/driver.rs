@@ -232,16 +232,6 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         self.node.handle_up(node, holder, message, now).map_err(invalid)
     }
 
-    /// Handles a call whose sender was checked: in the simulator a redirector has no connection for each of its members.
-    ///
-    /// # Errors
-    /// As [`CacheNode::handle_call`].
-    pub fn call(&mut self, from: &A, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
-        let handled = self.pass_call(from, txn, call, now);
-        self.drain(now);
-        handled
-    }
-
     /// The part of a participant was not sent, because the connection to it has much unsent: it is sent soon.
     pub fn ask_again_soon(&mut self, txn: TxnId, node: NodeId, now: Ms) {
         self.node.ask_again_soon(txn, node, now);

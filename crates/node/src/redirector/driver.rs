@@ -202,6 +202,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
             self.node.forget_update(txn);
         }
         if let Some(cache_node::Output::Call(txn, call)) = forwarded {
+            let other = self.below.any_client().filter(|_| planted(Bug::CallOnOtherConnection));
+            let from = other.cloned().unwrap_or(from);
             self.out.push(Output::Call { from, txn, call, is_repeated });
         }
         self.drain();

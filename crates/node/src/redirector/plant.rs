@@ -8,6 +8,7 @@ model::planted_bugs! {
         MemberWriteUnchecked "a member without the permission to write may write outside of transactions"
         MemberUsesOthersTransaction "a member may use the transactions of another one"
         MemberCallUnchecked "a member may name pages of other spaces in its calls"
+        CallOnOtherConnection "a call is forwarded on the connection of another member, by whose permissions it is judged"
         MemberCallTooLarge "a call of a member may have any size and any time"
         ReaderUpdates "the writes in a commit of a member that may not write are sent to others when an invalidation names the commit"
         MemberNotForgotten "a holder stays in the directory when its connection has ended"

@@ -505,6 +505,11 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.validator.is_barred_by(holder, oid, mode)
     }
 
+    /// Transactions that hold or wait for locks and are not prepared.
+    pub fn locking_txns(&self) -> impl Iterator<Item = TxnId> {
+        self.validator.locking_txns()
+    }
+
     /// Whether a prepared transaction writes an object.
     #[must_use]
     pub fn is_written_by(&self, txn: TxnId, oid: Oid) -> bool {

@@ -6,13 +6,15 @@ use std::str::{FromStr, SplitWhitespace};
 use super::{ACTION_LIMIT, Malformed, PROCESS_LIMIT, STEP_LIMIT, TIME_LIMIT};
 use crate::bug::Bug;
 use crate::deceit::Deceit;
-use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, ProcessName, Step, Topology};
+use crate::plan::{
+    Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, ProcessName, Step, Topology, UserRight,
+};
 
 /// What a header may begin with.
 const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, seed, snapshots, bare, rows-at-once, cold-reads, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
-                       unstall, room, clock, set-clock, mute, deceive, evict, install, reindex, evolve, move, cancel-move, backup, \
+                       unstall, room, clock, set-clock, mute, deceive, permit, evict, install, reindex, evolve, move, cancel-move, backup, \
                        wait";
 /// What a client may do.
 const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
@@ -263,6 +265,12 @@ impl Header {
             "set-clock" => self.set_clock(line)?,
             "mute" => Action::Mute(self.client(line)?),
             "deceive" => Action::Deceive(self.client(line)?, deceit(line)?),
+            "permit" => {
+                if !self.cluster.topology.has_users() || self.cluster.bare {
+                    return Err("clients have users below peer servers only, without `bare`".into());
+                }
+                Action::Permit(self.client(line)?, right(line)?)
+            }
             "evict" => {
                 let client = self.client(line)?;
                 let (node, page) = self.page(line)?;
@@ -461,6 +469,12 @@ fn deceit(line: &mut Line<'_>) -> Result<Deceit, String> {
     let name = line.word("how the client breaks the rules")?;
     let found = Deceit::ALL.into_iter().find(|deceit| deceit.name() == name);
     found.ok_or_else(|| format!("`{name}` is no deceit: {}", Deceit::ALL.map(Deceit::name).join(", ")))
+}
+
+fn right(line: &mut Line<'_>) -> Result<UserRight, String> {
+    let name = line.word("what the user may do")?;
+    let found = UserRight::ALL.into_iter().find(|right| right.name() == name);
+    found.ok_or_else(|| format!("`{name}` is no permission: {}", UserRight::ALL.map(UserRight::name).join(", ")))
 }
 
 fn work(line: &mut Line<'_>) -> Result<DiskWork, String> {

@@ -84,6 +84,7 @@ pub fn print_action(action: &Action) -> String {
         Action::SetClock(place, wrong_ms) => format!("set-clock {place} {wrong_ms:+}"),
         Action::Mute(client) => format!("mute c{client}"),
         Action::Deceive(client, deceit) => format!("deceive c{client} {}", deceit.name()),
+        Action::Permit(client, right) => format!("permit c{client} {}", right.name()),
         Action::Evict(client, node, page) => format!("evict c{client} {node}.{page}"),
         Action::Install(brick) => format!("install b{brick}"),
         Action::Reindex(page) => format!("reindex {page}"),

@@ -37,6 +37,7 @@ impl World {
                 self.oracle.slow.insert(ProcessName::Client(number));
             }
             Action::Deceive(number, deceit) => self.make_wicked(number, deceit),
+            Action::Permit(client, right) => self.permit(client, right),
             Action::Evict(number, node, page) => {
                 let page = Key { node, page, slot: 0 }.page();
                 self.with_client(number, |client| client.driver.evict(page));
@@ -257,6 +258,7 @@ impl World {
         self.run_until(self.now.max(self.net.last_arrival) + ARRIVE_MS)?;
         self.check_move_counts()?;
         self.check_stores()?;
+        self.check_revoked_users()?;
         self.check_copies()
     }
 
@@ -392,6 +394,7 @@ impl World {
             }
         }
         self.history.operations.sort_by_key(|operation| operation.number);
+        self.drop_reads_of_lost_writes();
         self.history.split_sets();
         self.add_cut_reads();
         let finals = self.finals();

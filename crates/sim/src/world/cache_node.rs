@@ -14,6 +14,7 @@ use wire::cluster::Message;
 use super::event::Event;
 use super::net::{Datagram, LinkId, Pid};
 use super::process::ProcessMachine;
+use super::users::Admission;
 use super::{NOTICE_MS, RECONNECT_MS, World};
 
 impl World {
@@ -41,12 +42,24 @@ impl World {
             let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
             return self.push(later, Event::Reconnect(pid, life, uplink));
         };
+        let admission = self.admission(pid, upper, self.net.next_link());
+        if let Admission::Refused(_) | Admission::Unavailable = &admission {
+            if let Admission::Refused(error) = &admission {
+                self.refuse(pid, error);
+            }
+            self.processes[pid].uplinks[uplink].chosen += 1;
+            let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
+            self.push(later, Event::Reconnect(pid, life, uplink));
+            return self.drain_process(pid);
+        }
         let link = self.net.connect(pid, upper, node, epoch);
         self.processes[pid].uplinks[uplink].link = Some(link);
         let (now, number, is_redirector) = (self.local_time(pid), self.number_of(pid), self.is_redirector(pid));
         self.note(|world| format!("{} connects to {}", world.name(pid), world.name(upper)));
-        if let Some(ProcessMachine::Peer(peer)) = &mut self.processes[upper].machine {
-            peer.handle_connected((pid, link), number, is_redirector);
+        match (admission, &mut self.processes[upper].machine) {
+            (Admission::Admitted(at, admitted), _) => self.join((pid, upper, link), at, *admitted),
+            (_, Some(ProcessMachine::Peer(peer))) => peer.handle_connected((pid, link), number, is_redirector),
+            _ => {}
         }
         self.tell_time(pid, upper);
         self.report_uplink(pid, (node, brick), true, now);
@@ -62,8 +75,7 @@ impl World {
             (Some(ProcessMachine::Redirector(redirector)), _) => redirector.driver.upstream_disconnected(now),
             (Some(ProcessMachine::Peer(peer)), Some(brick)) if is_up => peer.driver.brick_connected(brick, now),
             (Some(ProcessMachine::Peer(peer)), Some(brick)) => peer.driver.brick_disconnected(brick, now),
-            (Some(ProcessMachine::Client(client)), _) if is_up => client.driver.link_up(node, now),
-            (Some(ProcessMachine::Client(client)), _) => client.driver.link_down(node, now),
+            (Some(ProcessMachine::Client(client)), _) => client.handle_uplink(node, is_up, now),
             (
                 Some(
                     ProcessMachine::Peer(_)
@@ -107,6 +119,7 @@ impl World {
         (one.link, one.chosen) = (None, one.chosen + 1);
         let (node, brick) = (one.node, one.brick);
         self.report_uplink(pid, (node, brick), false, now);
+        self.end_members(pid);
         self.fetch_map(pid);
         let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
         self.push(later, Event::Connect(pid, life, uplink));
@@ -119,6 +132,7 @@ impl World {
             return;
         }
         let (lower, upper) = (self.net.links[link].lower, self.net.links[link].upper);
+        self.end_member(upper, link);
         for pid in [lower, upper] {
             let at = self.now + 1 + self.net.chance(pid, (0, NOTICE_MS));
             let life = self.processes[pid].incarnation;
@@ -147,7 +161,8 @@ impl World {
     /// Sends a message down to a holder.
     pub(super) fn send_down(&mut self, pid: Pid, node: NodeId, holder: HolderId, message: Down<Object>) {
         let Some(lower) = self.members.get(&(holder.0 >> 24)) else { return };
-        let Some(link) = self.net.between(*lower, pid, node) else { return };
+        let (lower, Some(link)) = (*lower, self.net.between(*lower, pid, node)) else { return };
+        self.check_may_get_down(lower, &message);
         let message = match message {
             // As a connection that has much unsent does.
             Down::Fetched { page, fetch, reply: FetchReply::Page(_) } if self.net.is_behind(fetch.0) => {
@@ -237,6 +252,9 @@ impl World {
             (Datagram::MetaRequest(member, ask), Some(ProcessMachine::Meta(meta))) => {
                 meta.handle_ask(*member, ask.clone(), now)
             }
+            (Datagram::MemberCall(link, txn, call), Some(ProcessMachine::Peer(_))) => {
+                self.handle_member_call((from, to), *link, *txn, call.clone());
+            }
             (Datagram::Query(message), Some(_)) => self.handle_query(from, to, message),
             (Datagram::Placement(message), Some(_)) => self.handle_placement(from, to, message),
             (Datagram::Cut(message), Some(_)) => self.handle_cut_message(from, to, *message),
@@ -246,9 +264,14 @@ impl World {
             }
             (Datagram::Map(map), Some(_)) => self.handle_map(to, map),
             (Datagram::Refused(_, why), Some(_)) => self.handle_refused(to, *why),
-            (Datagram::Group(..) | Datagram::Notice(_) | Datagram::MetaRequest(..) | Datagram::Fetch, Some(_)) => {
-                return;
-            }
+            (
+                Datagram::Group(..)
+                | Datagram::Notice(_)
+                | Datagram::MetaRequest(..)
+                | Datagram::MemberCall(..)
+                | Datagram::Fetch,
+                Some(_),
+            ) => return,
         }
         self.drain_process(to);
     }
@@ -373,6 +396,7 @@ fn describe(message: &Message) -> String {
 fn describe_datagram(message: &Datagram) -> String {
     match message {
         Datagram::Cluster(message) => describe(message),
+        Datagram::MemberCall(_, txn, call) => format!("{txn:?} {call:?}"),
         Datagram::Refused(node, why) => format!("[{}] refused: {why:?}", node.0),
         Datagram::Fetch => "the map?".to_owned(),
         Datagram::Map(map) => format!("{map:?}"),

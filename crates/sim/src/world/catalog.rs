@@ -80,6 +80,11 @@ impl PlacementCatalog {
         self.nodes.iter().map(|(node, placed)| (*node, placed.brick.0 as usize))
     }
 
+    /// The placement of each logical node.
+    pub(super) fn nodes(&self) -> &BTreeMap<NodeId, catalog::NodePlacement> {
+        &self.nodes
+    }
+
     fn snapshot(&self) -> PlacementSnapshot {
         let mut map = PlacementSnapshot::default();
         self.nodes.iter().for_each(|(node, placed)| map.add(*node, placed));

@@ -20,16 +20,19 @@ use protocol::page_cache::{DerivedValue, FetchReply, ObjectState};
 use protocol::session::{Level, Session};
 use protocol::tree::{Down, Up};
 use wire::cluster::{Message, ReadContent};
+use wire::proto;
+use wire::proto::request::Request;
 
 use super::event::Event;
 use super::net::{Datagram, Pid};
 use super::process::ProcessMachine;
+use super::users::Asked;
 use super::{GATEWAY_LIMIT_BYTES, SKEW_MS, World};
 use crate::object::Content;
 use crate::plan::{Key, Operation, Step};
 use check::history::{self, Kind, Outcome};
 use contents::read_of;
-use sets::ClientQuery;
+use sets::{ClientQuery, RESCAN_MS};
 
 /// How long a transaction may run before its client gives it up, in milliseconds.
 const RUN_MS: u64 = 20_000;
@@ -101,6 +104,8 @@ pub(super) struct ClientProcess {
     known_lists: BTreeSet<Key>,
     /// It acknowledges nothing.
     pub(super) muted: bool,
+    /// When a peer server has admitted it last after it was refused.
+    pub(super) refused_until: Option<u64>,
 }
 
 impl ClientProcess {
@@ -114,7 +119,30 @@ impl ClientProcess {
         let gateway = is_direct.then(|| Gateway::new(SKEW_MS).with_limit(GATEWAY_LIMIT_BYTES));
         let driver = ClientDriver::new(session, TIMEOUT, CACHE_BYTES);
         let known_lists = BTreeSet::new();
-        Self { member, driver, gateway, queue: VecDeque::new(), current: None, known_lists, muted: false }
+        Self {
+            member,
+            driver,
+            gateway,
+            queue: VecDeque::new(),
+            current: None,
+            known_lists,
+            muted: false,
+            refused_until: None,
+        }
+    }
+
+    /// Its connection upstream is there, or is lost: that of a logical node, or that to a peer server or a redirector. A query under way
+    /// ends with it.
+    pub(super) fn handle_uplink(&mut self, node: Option<NodeId>, is_up: bool, now: u64) {
+        if let Some(current) = self.current.as_mut().filter(|_| !is_up) {
+            current.query.take_if(|query| matches!(query, ClientQuery::Asked { .. }));
+        }
+        match (node, is_up) {
+            (None, true) => self.driver.handle_connected("a peer server".into(), now),
+            (None, false) => self.driver.handle_disconnected("the connection is lost", now),
+            (node, true) => self.driver.link_up(node, now),
+            (node, false) => self.driver.link_down(node, now),
+        }
     }
 
     pub(super) fn poll(&mut self, now: u64) {
@@ -129,9 +157,10 @@ impl ClientProcess {
         self.driver.deadline().into_iter().chain(gateway).min()
     }
 
-    /// Whether it has nothing to do.
+    /// Whether it has nothing to do. What a client has not settled that no peer server admits stays so.
     pub(super) fn is_idle(&self) -> bool {
-        self.current.is_none() && self.queue.is_empty() && self.driver.session().is_settled()
+        let is_settled = self.driver.session().is_settled() || self.driver.check_serving().is_err();
+        self.current.is_none() && self.queue.is_empty() && is_settled
     }
 
     /// What it does, if it does something.
@@ -268,14 +297,18 @@ impl World {
             Ok(CallResult::Written) => self.finish(pid, Outcome::Ok, None),
             Ok(CallResult::Outcome(CommitOutcome::Committed(receipt))) => self.finish_committed(pid, &receipt),
             Ok(CallResult::Outcome(CommitOutcome::Unknown(txn))) => {
+                // A client that is refused waits for an outcome for a moment only.
+                let is_awaited = client.refused_until.is_none_or(|at| at < current.record.invoked)
+                    && client.driver.check_serving().is_ok();
                 let age = self.local_time(pid).saturating_sub(txn.start.ms());
-                if age < KEPT_MS {
+                if age < KEPT_MS && is_awaited {
                     self.oracle.report(format!("C3: the outcome of {txn:?} is lost after {age} ms"));
                 }
                 self.finish(pid, Outcome::Unknown, None);
             }
             Ok(CallResult::Outcome(CommitOutcome::Conflict(_))) => self.finish(pid, Outcome::Failed, None),
             Err(error) if error.kind() == ErrorKind::Unknown => self.finish(pid, Outcome::Unknown, None),
+            Err(error) if error.kind() == ErrorKind::Denied => self.give_up_denied(pid),
             Err(_) => self.give_up(pid),
             Ok(CallResult::Reachable) => {}
         }
@@ -288,6 +321,15 @@ impl World {
             client.driver.abort(txn);
         }
         self.finish(pid, Outcome::Failed, None);
+    }
+
+    /// The same of one that is denied, which is not tried again.
+    pub(super) fn give_up_denied(&mut self, pid: Pid) {
+        self.count.denied += 1;
+        if let Some(current) = self.current_mut(pid) {
+            current.tries = TRIES;
+        }
+        self.give_up(pid);
     }
 
     fn client_gateway(&mut self, pid: Pid, output: gateway::Output<Pid, Object>) {
@@ -344,8 +386,24 @@ impl World {
         while self.take_step(pid) {}
     }
 
+    /// What the next step of a client that has a user asks the peer server for, beside reads of pages.
+    fn next_request(&self, pid: Pid) -> Option<Request> {
+        self.user_of(pid)?;
+        let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return None };
+        let current = client.current.as_ref()?;
+        let is_next = current.stage == OperationStage::Running && current.calls.is_empty() && current.txn.is_some();
+        current.steps.get(current.at).filter(|_| is_next).and_then(request_of)
+    }
+
     /// Takes one step of a client. Says whether there may be another.
     fn take_step(&mut self, pid: Pid) -> bool {
+        if let Some(request) = self.next_request(pid) {
+            match self.may_request(pid, request, RESCAN_MS) {
+                Asked::Allowed => {}
+                Asked::Denied => return true,
+                Asked::Unconnected => return false,
+            }
+        }
         let (now, shown, is_driven) = (self.now, self.local_time(pid), self.is_driven());
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
         let Some(current) = &mut client.current else {
@@ -496,7 +554,7 @@ impl World {
         self.note(|world| format!("{} begins {number}", world.name(pid)));
     }
 
-    fn push_timer(&mut self, at: u64, pid: Pid, life: u64) {
+    pub(super) fn push_timer(&mut self, at: u64, pid: Pid, life: u64) {
         self.push(at, Event::Timer(pid, life));
     }
 
@@ -513,6 +571,7 @@ impl World {
         let number = current.record.number;
         let took = now - current.record.invoked;
         self.oracle.check_duration(self.processes[pid].place, &current.record, took);
+        self.check_permitted_operation(pid, &current.record);
         self.history.operations.push(current.record);
         self.note(|world| format!("{} ends {number}: {outcome:?}", world.name(pid)));
         let again = matches!(current.operation, Operation::Insist(_)) && outcome == Outcome::Failed;
@@ -538,6 +597,16 @@ fn plan(operation: &Operation, tries: usize, first: Option<TxnId>) -> (Vec<Step>
         Operation::Insist(steps) => (steps.clone(), Some(Level::Locks { first })),
         Operation::Snapshot(steps) => (steps.clone(), Some(Level::Snapshot)),
         Operation::Put(_) | Operation::Get(_) => (Vec::new(), None),
+    }
+}
+
+/// What a step asks the peer server for.
+fn request_of(step: &Step) -> Option<Request> {
+    match step {
+        Step::Count(_) => Some(Request::Query(proto::query::Query::default())),
+        Step::Claim(..) | Step::Bind(..) => Some(Request::LookUp(Box::default())),
+        Step::List(_) => Some(Request::ListEntries(Box::default())),
+        _ => None,
     }
 }
 

@@ -250,7 +250,10 @@ impl World {
         self.refresh_placement(pid);
         while let Some(output) = self.driven_brick_mut(pid).and_then(|driven| driven.brick.next_output()) {
             match output {
-                BrickOutput::Stored { version, change } => self.oracle.record_stored(version, change),
+                BrickOutput::Stored { version, change } => {
+                    self.check_permitted_change(&change);
+                    self.oracle.record_stored(version, change);
+                }
                 BrickOutput::Ask { node, seen, request } => self.ask_other_brick(pid, node, request, seen),
                 BrickOutput::Read { node, read } => {
                     let late = self.net.chance(pid, (0, MAX_COLD_MS));

@@ -33,6 +33,12 @@ pub(super) enum Event {
     Reconnect(Pid, u64, usize),
     Resume(Pid, u64),
     Timer(Pid, u64),
+    /// A peer server hears of users and permissions.
+    Users(Pid, u64, usize),
+    /// A peer server closes a connection whose user may do less.
+    HangUp(Pid, u64, LinkId),
+    /// The connection that a redirector has in the name of a member has ended.
+    MemberGone(Pid, u64, (Pid, LinkId)),
     /// About the clock of a process.
     Clock(Pid, u64, Rc<ClockMessage>),
     Read(Pid, u64, PendingRead),
@@ -93,6 +99,9 @@ impl Event {
                 | Self::Written(..)
                 | Self::Schema(..)
                 | Self::SchemaRefreshed(..)
+                | Self::Users(..)
+                | Self::HangUp(..)
+                | Self::MemberGone(..)
                 | Self::Broken(..)
                 | Self::Connect(..)
                 | Self::Resume(..)
@@ -122,6 +131,9 @@ impl World {
             | Event::Written(pid, _)
             | Event::Schema(pid, ..)
             | Event::SchemaRefreshed(pid, _)
+            | Event::Users(pid, ..)
+            | Event::HangUp(pid, ..)
+            | Event::MemberGone(pid, ..)
             | Event::Timer(pid, _)
             | Event::Clock(pid, ..)
             | Event::Read(pid, ..)
@@ -170,6 +182,9 @@ impl World {
             Event::Written(pid, life) => self.handle_driven_written(pid, life),
             Event::Schema(pid, life, number) => self.handle_schema(pid, life, number),
             Event::SchemaRefreshed(pid, life) => self.handle_schema_refreshed(pid, life),
+            Event::Users(pid, life, version) => self.handle_users(pid, life, version),
+            Event::HangUp(pid, life, link) => self.hang_up(pid, life, link),
+            Event::MemberGone(pid, life, address) => self.handle_member_gone(pid, life, address),
             Event::Broken(pid, life, link) => self.handle_broken(pid, life, link),
             Event::Connect(pid, life, uplink) | Event::Reconnect(pid, life, uplink) => self.connect(pid, life, uplink),
             Event::Read(pid, life, ticket) => {

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use model::NodeId;
+use model::{NodeId, Object};
+use protocol::gateway::Call;
+use protocol::ident::TxnId;
 use protocol::placement::{self, Epoch, GroupMap, MemberId, MetaNotice, NotServing};
 use protocol::replica::message::Message as GroupMessage;
 use protocol::tree::Down;
@@ -27,6 +29,8 @@ pub(super) type LinkId = usize;
 pub(super) enum Datagram {
     /// A message between processes of a cluster: calls, questions and their answers.
     Cluster(Message),
+    /// The call of a member, on the connection that its redirector has in its name: that of the member below the redirector.
+    MemberCall(LinkId, TxnId, Call<Object>),
     /// A brick does not serve a request.
     Refused(NodeId, NotServing),
     /// A request to the meta-server for the map.
@@ -126,6 +130,11 @@ impl Net {
     /// Whether a connection has so much unsent that it does not carry the page of this fetch.
     pub(super) fn is_behind(&self, fetch: u64) -> bool {
         self.noise.loss > 0 && mix(self.dice.seed ^ fetch).is_multiple_of(16)
+    }
+
+    /// The index of the next connection.
+    pub(super) fn next_link(&self) -> LinkId {
+        self.links.len()
     }
 
     /// Connects two processes, for the tree of a logical node or for all.

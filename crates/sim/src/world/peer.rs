@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use meta::catalog::Catalog;
 use model::{ErrorKind, NodeId, Object, SpaceId};
 use node::cluster_view::SpaceView;
 use node::drivers::peer::{BrickMessage, ClientMessage, Output, PeerClient, PeerDriver, PeerSettings};
@@ -12,10 +13,13 @@ use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::redirect::{Helpers, RedirectorCounts};
 use protocol::tree::Up;
 use wire::cluster::Message;
+use wire::handshake::Permission;
+use wire::proto::request::Request;
 
 use super::net::{Datagram, LinkId, Pid};
 use super::process::ProcessMachine;
 use super::query::PeerQuery;
+use super::users::AdmittedClient;
 use super::{GATEWAY_LIMIT_BYTES, World};
 use crate::plan::ProcessName;
 
@@ -32,7 +36,7 @@ pub(super) struct PeerProcess {
     pub(super) driver: PeerDriver<Address, Object, ()>,
     pub(super) space: Arc<SpaceView>,
     pub(super) queries: BTreeMap<u64, PeerQuery>,
-    clients: BTreeMap<Address, PeerClient<Address>>,
+    clients: BTreeMap<Address, AdmittedClient>,
     /// What it has done as a redirector, as far as that is in the counters of the run.
     pub(super) counted: RedirectorCounts,
 }
@@ -55,31 +59,73 @@ impl PeerProcess {
     pub(super) fn handle_connected(&mut self, from: Address, number: ClientId, is_redirector: bool) {
         let client = PeerClient::with_all_permissions(from, self.space.clone(), number);
         let client = if is_redirector { client.as_redirector() } else { client };
-        self.driver.client_connected(&client);
-        self.clients.insert(from, client);
+        self.add_client(AdmittedClient { client, permission: Permission::Admin });
     }
 
+    /// A client is admitted.
+    pub(super) fn add_client(&mut self, admitted: AdmittedClient) {
+        self.driver.client_connected(&admitted.client);
+        self.clients.insert(*admitted.client.address(), admitted);
+    }
+
+    /// The addresses of clients that this catalogue does not admit any more.
+    pub(super) fn revoked(&self, catalog: &Catalog) -> impl Iterator<Item = Address> {
+        let is_revoked = |one: &AdmittedClient| one.client.check_still_admitted(catalog, one.permission).is_err();
+        self.clients.iter().filter(move |(_, one)| is_revoked(one)).map(|(address, _)| *address)
+    }
+
+    /// Whether a client that is admitted may ask this; `None` if it is not connected.
+    pub(super) fn check_request(&self, from: &Address, request: Request) -> Option<model::Result<()>> {
+        Some(self.driver.check_request(&self.clients.get(from)?.client, request))
+    }
+
+    /// The connections by which clients and redirectors are connected, and those below which it has members.
+    pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
+        self.clients.keys().map(|(_, link)| *link)
+    }
+
+    /// A message of a client. One that has to be admitted, and is not, is not connected.
     fn client_message(
         &mut self,
         from: Address,
-        (number, is_redirector): (ClientId, bool),
+        (number, is_redirector, is_checked): (ClientId, bool, bool),
         message: ClientMessage,
         now: u64,
     ) -> model::Result<()> {
-        if !self.clients.contains_key(&from) {
+        if !self.clients.contains_key(&from) && !is_checked {
             self.handle_connected(from, number, is_redirector);
         }
         match self.clients.get_mut(&from) {
-            Some(client) => self.driver.client_message(client, message, now),
+            Some(one) => self.driver.client_message(&mut one.client, message, now),
             None => Ok(()),
         }
     }
 
+    /// A call of a member of a group, on the connection in its name.
+    pub(super) fn member_call(
+        &mut self,
+        from: Address,
+        (number, is_checked): (ClientId, bool),
+        (txn, call): (TxnId, Call<Object>),
+        now: u64,
+    ) -> model::Result<()> {
+        self.client_message(from, (number, false, is_checked), ClientMessage::Call { txn, call }, now)
+    }
+
+    /// The connection of a client has ended. Says whether it was connected.
+    pub(super) fn remove_client(&mut self, address: &Address, now: u64) -> bool {
+        let removed = self.clients.remove(address);
+        if removed.is_some() {
+            self.queries.retain(|_, query| query.client() != address.0);
+        }
+        removed.iter().for_each(|one| self.driver.client_disconnected(&one.client, now));
+        removed.is_some()
+    }
+
     /// A connection from below has ended.
     pub(super) fn handle_disconnected(&mut self, address: Address, now: u64) {
-        match self.clients.remove(&address) {
-            Some(client) => self.driver.client_disconnected(&client, now),
-            None => self.driver.handle_disconnected(&address, now),
+        if !self.remove_client(&address, now) {
+            self.driver.handle_disconnected(&address, now);
         }
     }
 }
@@ -105,9 +151,14 @@ impl World {
         let (now, number, is_redirector) = (self.local_time(pid), self.number_of(from.0), self.is_redirector(from.0));
         let is_to_be_rejected = self.is_to_be_rejected(from.0, holder, &message);
         let is_wicked = self.is_wicked(from.0);
+        let is_checked = self.user_of(from.0).is_some();
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
-        let handled =
-            peer.client_message(from, (number, is_redirector), ClientMessage::Up { node, holder, message }, now);
+        let handled = peer.client_message(
+            from,
+            (number, is_redirector, is_checked),
+            ClientMessage::Up { node, holder, message },
+            now,
+        );
         self.count_redirector(pid, is_wicked);
         match is_wicked {
             true => self.expect_handled((from, pid), is_to_be_rejected, handled),
@@ -137,14 +188,12 @@ impl World {
     pub(super) fn handle_peer_call(&mut self, (from, pid): (Pid, Pid), txn: TxnId, call: Call<Object>) {
         // A link to a peer server carries all trees.
         let Some(link) = self.net.between(from, pid, NodeId(0)) else { return };
-        let (now, is_redirector) = (self.local_time(pid), self.is_redirector(from));
-        let number = self.number_of(from);
+        let (now, number, is_checked) = (self.local_time(pid), self.number_of(from), self.user_of(from).is_some());
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
-        let handled = match is_redirector {
-            true => peer.driver.call(&(from, link), txn, call, now),
-            false if number != txn.client => return,
-            false => peer.client_message((from, link), (number, false), ClientMessage::Call { txn, call }, now),
-        };
+        if number != txn.client {
+            return;
+        }
+        let handled = peer.member_call((from, link), (number, is_checked), (txn, call), now);
         self.expect_served((from, pid), handled);
     }
 
@@ -170,6 +219,7 @@ impl World {
                 }
                 Output::Down { node, holder, message, .. } => self.send_down(pid, node, holder, message),
                 Output::Reply { to, txn, reply } => {
+                    self.check_may_get_reply(self.net.links[to.1].lower, &reply);
                     self.send_datagram(pid, to.0, Datagram::Cluster(Message::Reply { txn, reply }));
                 }
                 Output::Deferred { to, node, txn, kind, why } => {
@@ -181,7 +231,7 @@ impl World {
                 }
                 Output::Disconnect((_, link)) => self.cut(link),
                 Output::Time { to, time_ms } => {
-                    self.send_datagram(pid, to.0, Datagram::Cluster(Message::Time(time_ms)));
+                    self.send_datagram(pid, self.net.links[to.1].lower, Datagram::Cluster(Message::Time(time_ms)));
                 }
                 // There is no catalogue, and nothing reads the object cache.
                 Output::Status { .. } | Output::ReadEnded { .. } => {}

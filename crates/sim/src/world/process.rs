@@ -172,6 +172,7 @@ impl World {
         self.note(|world| format!("{} starts", world.name(pid)));
         self.begin_comparing(pid);
         self.drain_process(pid);
+        self.read_users(pid);
         if is_driven {
             self.apply_newest_schema(pid);
             self.begin_placement(pid);

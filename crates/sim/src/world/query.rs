@@ -15,6 +15,8 @@ use protocol::ident::HlcTimestamp;
 use protocol::validate::Read;
 use query::Query;
 use wire::cluster::{QueryRequest, Scan, Scanned};
+use wire::proto;
+use wire::proto::request::Request;
 
 use super::World;
 use super::net::{Datagram, Pid};
@@ -32,7 +34,7 @@ pub(super) enum QueryMessage {
     /// A client asks a peer server.
     Begin { query: u64, nodes: Vec<NodeId>, request: QueryRequest },
     /// The peer server has all rows, or the error with which the query has failed.
-    Ended { query: u64, result: std::result::Result<QueryAnswer, String> },
+    Ended { query: u64, result: std::result::Result<QueryAnswer, (ErrorKind, String)> },
     /// The peer server asks a brick. No two requests have the same number.
     Scan { query: u64, number: u64, scan: Scan },
     /// The brick answers.
@@ -79,6 +81,11 @@ pub(super) struct PeerQuery {
 }
 
 impl PeerQuery {
+    /// The client that waits for it.
+    pub(super) fn client(&self) -> Pid {
+        self.client
+    }
+
     /// When it continues by itself, by the clock of its peer server and by the run's time.
     pub(super) fn deadlines(&self) -> (u64, Option<u64>) {
         (self.machine.deadline(), self.asked.values().map(|(_, until)| *until).min())
@@ -138,7 +145,16 @@ impl World {
 
     pub(super) fn handle_query(&mut self, from: Pid, to: Pid, message: &QueryMessage) {
         match message.clone() {
-            QueryMessage::Begin { query, nodes, request } => self.begin_peer_query((from, to), query, nodes, request),
+            QueryMessage::Begin { query, nodes, request } => {
+                match self.check_request(from, Request::Query(proto::query::Query::default())) {
+                    Some(Ok(())) => self.begin_peer_query((from, to), query, nodes, request),
+                    Some(Err(error)) => {
+                        let result = Err((error.kind(), error.to_string()));
+                        self.send_query(to, from, QueryMessage::Ended { query, result });
+                    }
+                    None => {}
+                }
+            }
             QueryMessage::Ended { query, result } => self.end_client_query(to, query, result),
             QueryMessage::Scan { query, number, scan } => {
                 let Some(ProcessMachine::Driven(driven)) = &self.processes[to].machine else { return };
@@ -169,7 +185,8 @@ impl World {
                 self.advance_query(pid, query);
             }
             Err(error) => {
-                self.send_query(pid, client, QueryMessage::Ended { query, result: Err(error.to_string()) });
+                let result = Err((error.kind(), error.to_string()));
+                self.send_query(pid, client, QueryMessage::Ended { query, result });
             }
         }
     }
@@ -230,7 +247,10 @@ impl World {
     fn end_peer_query(&mut self, pid: Pid, query: u64, failed: Result<()>) {
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
         let Some(PeerQuery { client, answer, .. }) = peer.queries.remove(&query) else { return };
-        let result = failed.map(|()| answer).map_err(|error| error.to_string());
+        let result = failed.map(|()| answer).map_err(|error| (error.kind(), error.to_string()));
+        if result.as_ref().is_ok_and(|answer| !answer.found.is_empty()) {
+            self.check_may_get(client, "the rows of a query");
+        }
         self.send_query(pid, client, QueryMessage::Ended { query, result });
     }
 

@@ -63,6 +63,12 @@ impl RedirectorProcess {
         (&mut self.driver, self.members.entry(from).or_insert_with(new))
     }
 
+    /// The server above has admitted a member.
+    pub(super) fn add_member(&mut self, from: Address, number: ClientId, may_write: bool) {
+        let client = PeerClient::with_all_permissions(from, self.space.clone(), number);
+        self.members.insert(from, Member::new(client, may_write));
+    }
+
     /// A connection from below has ended.
     pub(super) fn handle_disconnected(&mut self, address: Address, now: u64) {
         if let Some(member) = self.members.remove(&address) {
@@ -209,12 +215,12 @@ impl World {
                     let message = self.redirector_up(pid, message);
                     self.send_up(pid, node, holder, message);
                 }
-                Output::Call { txn, call, .. } => {
+                Output::Call { from: (_, link), txn, call, .. } => {
                     let call = self.redirector_call(pid, txn, call);
                     let uplink = self.processes[pid].uplinks.first().and_then(|uplink| uplink.link);
-                    if let Some(link) = uplink {
-                        let upper = self.net.links[link].upper;
-                        self.send_datagram(pid, upper, Datagram::Cluster(Message::Call { txn, call }));
+                    if let Some(uplink) = uplink {
+                        let upper = self.net.links[uplink].upper;
+                        self.send_datagram(pid, upper, Datagram::MemberCall(link, txn, call));
                     }
                 }
                 Output::Down { node, holder, message, .. } => {
@@ -225,6 +231,7 @@ impl World {
                     self.send_down(pid, node, holder, message);
                 }
                 Output::Reply { to, txn, reply } => {
+                    self.check_may_get_reply(to.0, &reply);
                     self.send_datagram(pid, to.0, Datagram::Cluster(Message::Reply { txn, reply }));
                 }
                 Output::Deferred { to, node, txn, kind, why } => {

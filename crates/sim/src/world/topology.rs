@@ -21,6 +21,7 @@ use crate::plan::{Action, BALANCE, Cluster, Demand, Key, ProcessName, RING_SLOTS
 
 impl World {
     pub(super) fn build(&mut self) {
+        self.begin_users();
         let Cluster { topology, bricks, peers, redirectors, clients, .. } = self.plan.cluster;
         for number in 1..=bricks {
             let pid = self.add(ProcessName::Brick(number), Vec::new());

@@ -193,6 +193,10 @@ impl World {
                 let links = self.net.all_between(from, pid);
                 links.into_iter().for_each(|link| self.cut(link));
             }
+            Err(error) if self.is_rightly_denied((from, pid), &error) => {
+                let links = self.net.all_between(from, pid);
+                links.into_iter().for_each(|link| self.cut(link));
+            }
             handled => self.oracle.expect_accepted(handled),
         }
     }

@@ -131,6 +131,31 @@ const REDIRECTOR_BUGS: &[RedirectorBug] = &[
 const WICKED_MEMBER_BUGS: &[PeerBug] =
     &[PeerBug::AnyHeight, PeerBug::ForeignSession, PeerBug::ForeignReplacement, PeerBug::NumberOfAnother];
 
+/// Bugs in permissions that clients below peer servers notice; the second list needs redirectors, which go by what a member could do when it
+/// was admitted; the third one changes of entries only.
+const PERMISSION_BUGS: &[PeerBug] = &[PeerBug::WriteUnchecked, PeerBug::CommitNeedsReadOnly];
+const MEMBER_PERMISSION_BUGS: &[bug::Bug] = &[
+    bug::Bug::Peer(PeerBug::AdmittedWithoutPermission),
+    bug::Bug::Peer(PeerBug::RevokedStaysConnected),
+    bug::Bug::Peer(PeerBug::LowerPermissionStaysConnected),
+    bug::Bug::Redirector(RedirectorBug::MemberWriteUnchecked),
+    bug::Bug::Redirector(RedirectorBug::CallOnOtherConnection),
+];
+const ENTRY_PERMISSION_BUGS: &[PeerBug] = &[PeerBug::EntryNeedsReadOnly];
+
+/// Permissions change in every plan.
+const USERS: Choice =
+    Choice { permissions: Some(true), ..Choice::of(Topology::Peer, Workload::Everything, Faults::All) };
+const USERS_IN_GROUPS: Choice = Choice { topology: Some(Topology::Group), ..USERS };
+const USERS_OF_NAMES: Choice = Choice { workload: Some(Workload::Names), ..USERS };
+
+#[test]
+fn bugs_in_permissions_are_noticed_in_whole_clusters() {
+    assert_noticed(PERMISSION_BUGS.iter().copied().map(bug::Bug::Peer), USERS);
+    assert_noticed(MEMBER_PERMISSION_BUGS.iter().copied(), USERS_IN_GROUPS);
+    assert_noticed(ENTRY_PERMISSION_BUGS.iter().copied().map(bug::Bug::Peer), USERS_OF_NAMES);
+}
+
 /// Clients are below redirectors.
 const GROUPS: Choice = Choice::of(Topology::Group, Workload::Everything, Faults::All);
 

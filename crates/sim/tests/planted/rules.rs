@@ -45,7 +45,7 @@ fn choice(bug: Bug) -> Choice {
         "C5" | "K1" => Some(Topology::Peer),
         _ => None,
     };
-    Choice { topology, workload, faults, backups: None }
+    Choice { topology, workload, faults, ..Choice::default() }
 }
 
 /// The bugs that scenarios were written for. The tests of scenarios check that these are noticed.

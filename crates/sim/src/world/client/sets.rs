@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use client::IsolationLevel;
 use client::driver::{ClientCall, ReadRequest};
-use model::{NodeId, Oid};
+use model::{ErrorKind, NodeId, Oid};
 use protocol::entries::{key_guard, unique_question};
 use protocol::ident::{HlcTimestamp, TxnId};
 use protocol::locks::LockMode;
@@ -141,12 +141,23 @@ impl World {
     }
 
     /// The peer server has ended a query.
-    pub(in crate::world) fn end_client_query(&mut self, pid: Pid, ended: u64, result: Result<QueryAnswer, String>) {
+    pub(in crate::world) fn end_client_query(
+        &mut self,
+        pid: Pid,
+        ended: u64,
+        result: Result<QueryAnswer, (ErrorKind, String)>,
+    ) {
         let Some(current) = self.current_mut(pid) else { return };
-        if matches!(current.query, Some(ClientQuery::Asked { query, .. }) if query == ended) {
+        if !matches!(current.query, Some(ClientQuery::Asked { query, .. }) if query == ended) {
+            return;
+        }
+        match result {
+            Err((ErrorKind::Denied, _)) => self.give_up_denied(pid),
             // One that has failed is sent again.
-            current.query = result.ok().map(ClientQuery::Answered);
-            self.resume(pid);
+            result => {
+                current.query = result.ok().map(ClientQuery::Answered);
+                self.resume(pid);
+            }
         }
     }
 
