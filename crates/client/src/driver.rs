@@ -141,8 +141,8 @@ pub struct ClientDriver<T> {
     outcomes: BTreeMap<TxnId, TxnOutcome>,
     /// Why transactions and writes are deferred, or refused for good.
     deferred: HashMap<TxnId, (ErrorKind, String)>,
-    /// Why the write that is being reported was refused.
-    refused_write: Option<(ErrorKind, String)>,
+    /// Why the write that is being reported was refused, and whether it was sent again before.
+    refused_write: Option<(ErrorKind, String, bool)>,
     last_write: u64,
     residents: EvictionPolicy,
     derived: DerivedBytes,

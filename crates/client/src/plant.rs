@@ -31,6 +31,7 @@ model::planted_bugs! {
         LocksKeptAtClose "keeps its locks when it is closed"
         LeaseNewsIgnored "does not try again what waits for a logical node when its session opens"
         DeniedWaits "waits for the whole timeout once no peer server admits it"
+        DeniedIsNotWritten "reports a write as denied that was sent before and may have been written"
         ChangeNotNoticed "does not look at watched objects when a change of their page arrives"
         DamagedPageFetchedAgain "fetches a damaged page again until the call has waited too long"
         EvictedPageNotWatched "forgets watched objects whose page it evicts"

@@ -38,13 +38,15 @@ pub struct Pram<T> {
     queue: VecDeque<WriteBatch<T>>,
     /// The batch that may not have arrived.
     sent: Option<(TxnId, WriteBatch<T>)>,
+    /// Whether that batch was sent again.
+    is_sent_again: bool,
     /// Durable batches that are not settled; all of one node.
     written: BTreeMap<TxnId, WriteBatch<T>>,
 }
 
 impl<T> Default for Pram<T> {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), sent: None, written: BTreeMap::new() }
+        Self { queue: VecDeque::new(), sent: None, is_sent_again: false, written: BTreeMap::new() }
     }
 }
 
@@ -79,7 +81,7 @@ impl<T: Clone> Pram<T> {
         let last = self.written.last_key_value().map(|(last, _)| *last);
         assert!(last < Some(write), "N1: write {write:?} is sent after {last:?}");
         let batch = self.queue.pop_front()?;
-        self.sent = Some((write, batch));
+        (self.sent, self.is_sent_again) = (Some((write, batch)), false);
         self.sent.as_ref().map(|(_, batch)| batch)
     }
 
@@ -89,6 +91,18 @@ impl<T: Clone> Pram<T> {
         let sent = self.sent.iter().map(|(write, batch)| (*write, batch));
         let written = self.written.iter().map(|(write, batch)| (*write, batch));
         written.chain(sent).filter(move |(_, batch)| batch.node == node)
+    }
+
+    /// Records that all unsettled batches of a node are sent again.
+    pub fn note_sent_again(&mut self, node: NodeId) {
+        self.is_sent_again |= self.sent.as_ref().is_some_and(|(_, batch)| batch.node == node);
+    }
+
+    /// Whether this batch was sent again, and is not known to be durable: what becomes of the repeated message does not say what has become of
+    /// the first.
+    #[must_use]
+    pub fn is_sent_again(&self, write: TxnId) -> bool {
+        self.is_sent_again && self.sent.as_ref().is_some_and(|(sent, _)| *sent == write)
     }
 
     /// Records that a batch is durable. Returns the client's numbers the first time.
@@ -196,6 +210,21 @@ mod tests {
         assert_eq!(pram.send(write(3)), None, "the first write is not settled");
         pram.handle_settled(write(1));
         assert!(pram.send(write(3)).is_some());
+    }
+
+    #[test]
+    fn batch_is_sent_again_in_a_new_session_of_its_node() {
+        let mut pram = Pram::default();
+        pram.put(oid(1, 1), ObjectState::Value(10), 0);
+        pram.send(write(1)).unwrap();
+        pram.note_sent_again(NodeId(2));
+        assert!(!pram.is_sent_again(write(1)));
+        pram.note_sent_again(NodeId(1));
+        assert!(pram.is_sent_again(write(1)) && !pram.is_sent_again(write(2)));
+        pram.handle_settled(write(1));
+        pram.put(oid(1, 1), ObjectState::Value(11), 1);
+        pram.send(write(2)).unwrap();
+        assert!(!pram.is_sent_again(write(2)), "the next batch was sent once");
     }
 
     /// Found by the simulator: a client that had sent a batch again waited for ever.

@@ -605,6 +605,12 @@ impl<T: Clone + MemorySize> Session<T> {
         self.send_writes(now);
     }
 
+    /// Whether a write outside of transactions was sent again: one that is refused may have been written before.
+    #[must_use]
+    pub fn is_sent_again(&self, write: TxnId) -> bool {
+        self.pram.is_sent_again(write)
+    }
+
     /// Whether all writes are durable and settled.
     #[must_use]
     pub fn is_settled(&self) -> bool {

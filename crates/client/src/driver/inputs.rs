@@ -134,9 +134,12 @@ impl<T: DriverObject> ClientDriver<T> {
         let is_session_news = matches!(message, Down::Leased { .. } | Down::Closed);
         match &message {
             Down::Written { .. } if planted(Bug::RefusalOfAnotherWrite) => {
-                self.refused_write = self.deferred.values().next().cloned();
+                self.refused_write = self.deferred.values().next().cloned().map(|(kind, why)| (kind, why, false));
             }
-            Down::Written { write, .. } => self.refused_write = self.deferred.remove(write),
+            Down::Written { write, .. } => {
+                let is_sent_again = self.session.is_sent_again(*write) && !planted(Bug::DeniedIsNotWritten);
+                self.refused_write = self.deferred.remove(write).map(|(kind, why)| (kind, why, is_sent_again));
+            }
             _ => self.refused_write = None,
         }
         self.session.handle_down(node, holder, message, now);
@@ -220,7 +223,9 @@ impl<T: DriverObject> ClientDriver<T> {
             let Some(PendingCall::Put { oid, .. }) = self.calls.get(id) else { continue };
             let result = match (&self.refused_write, is_durable) {
                 (_, true) => Ok(CallResult::Written),
-                (Some((kind, why)), false) => Err(Error::new(*kind, why.clone())),
+                // The first message of it may have been taken, before the client lost the permission or the space stopped.
+                (Some((_, why, true)), false) => Err(unknown_write_error(*oid, &format!("; {why}"))),
+                (Some((kind, why, false)), false) => Err(Error::new(*kind, why.clone())),
                 (None, false) => Err(unknown_write_error(*oid, "")),
             };
             self.finish(id, result);

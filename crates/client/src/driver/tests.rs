@@ -451,6 +451,20 @@ fn refusal_is_that_of_the_write() {
     assert_eq!(harness.kind(call), Some(ErrorKind::Denied));
 }
 
+fn denied_write_that_was_sent_before_may_have_been_written() {
+    let mut harness = Harness::new();
+    harness.start(ClientCall::Get(oid(1)));
+    let call = harness.start(ClientCall::Put(oid(1), ObjectState::Value(blob("new"))));
+    harness.disconnect();
+    harness.connect();
+    let [(_, first), (holder, again)] = harness.writes[..] else { panic!("it was sent twice: {:?}", harness.writes) };
+    assert_eq!(first, again);
+    harness.defer(again, ErrorKind::Denied);
+    harness.down(NODE, holder, Down::Written { write: again, result: Err(Refusal::TooOld) });
+    harness.pump();
+    assert_eq!(harness.kind(call), Some(ErrorKind::Unknown));
+}
+
 fn commit_whose_caller_has_gone_is_given_up() {
     let mut harness = Harness::new();
     let (txn, call) = harness.commit(1);
@@ -652,6 +666,7 @@ duties! {
     stopped_space_refuses_at_once notices StoppedSpaceServes
     refusal_for_good_is_reported_with_its_reason notices RefusalIsConflict
     refusal_is_that_of_the_write notices RefusalOfAnotherWrite
+    denied_write_that_was_sent_before_may_have_been_written notices DeniedIsNotWritten
     commit_whose_caller_has_gone_is_given_up notices CancelKeepsCommit
     unanswered_call_fails_in_time notices DeadlineIgnored
     request_is_repeated_after_its_connection_has_ended notices RequestNotRepeated

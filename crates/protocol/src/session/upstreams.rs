@@ -132,6 +132,7 @@ impl<T: Clone + MemorySize> Session<T> {
         for (write, writes) in again.into_iter().filter(|_| !planted(Bug::NotWrittenAgain)) {
             self.send_up(node, Up::Write { write, writes });
         }
+        self.pram.note_sent_again(node);
         self.send_writes(now);
     }
 
