@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use model::{ClassId, Entry, EntryKey, NodeId, Oid, PageId, SpaceId, ValueRef};
+use model::{ClassId, Entry, EntryKey, FailurePolicy, NodeId, Oid, PageId, SpaceId, ValueRef};
 use protocol::entries::unique_entry;
 use query::key::IndexEntry;
 
@@ -442,6 +442,8 @@ pub enum Action {
     Deceive(usize, Deceit),
     /// The user of a client may do this from now on, by the catalogue.
     Permit(usize, UserRight),
+    /// From now on the space stops when a brick is away, or goes on.
+    SetPolicy(FailurePolicy),
     /// A client evicts a page.
     Evict(usize, u32, u64),
     /// A brick installs its changes into its B-tree and frees its log.
@@ -518,10 +520,10 @@ impl Plan {
         self.replicas() == 0 && !bare && !rows_at_once && self.actions.iter().any(|(_, action)| is_cut(action))
     }
 
-    /// Whether clients below peer servers have users, whose permissions change.
+    /// Whether clients below peer servers have users, by a catalogue that changes.
     #[must_use]
     pub fn has_users(&self) -> bool {
-        let is_change = |action: &Action| matches!(action, Action::Permit(..));
+        let is_change = |action: &Action| matches!(action, Action::Permit(..) | Action::SetPolicy(_));
         self.cluster.topology.has_users()
             && !self.cluster.bare
             && self.actions.iter().any(|(_, action)| is_change(action))

@@ -1,5 +1,6 @@
 //! Creates plans from seeds: the operations of clients, and the faults.
 
+use model::FailurePolicy;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -314,7 +315,7 @@ impl PlanBuilder {
         actions.push((Some(0), Action::Deceive(*member, Deceit::Any)));
     }
 
-    /// In some clusters whose clients have users, changes of what these may do. They do not change what else follows from the seed.
+    /// In some clusters whose clients have users, changes of what these may do, and of what happens when a brick is away. They do not change what else follows from the seed.
     fn add_permissions(&self, actions: &mut Vec<(Option<u64>, Action)>, seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed ^ PERMISSIONS_SEED);
         let changes = rng.random_ratio(1, PERMISSIONS_PERIOD);
@@ -329,6 +330,10 @@ impl PlanBuilder {
                 let right = *UserRight::ALL.choose(&mut rng).unwrap_or(&UserRight::Read);
                 actions.push((Some(rng.random_range(1..DURATION_MS)), Action::Permit(client, right)));
             }
+        }
+        let policies = [FailurePolicy::FailStop, FailurePolicy::Continue];
+        for policy in policies.into_iter().cycle().take(rng.random_range(0..4)) {
+            actions.push((Some(rng.random_range(1..DURATION_MS)), Action::SetPolicy(policy)));
         }
     }
 

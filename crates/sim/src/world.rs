@@ -35,6 +35,7 @@ mod query;
 mod redirector;
 mod root;
 mod schema;
+mod stops;
 mod topology;
 mod users;
 mod wall_clocks;
@@ -88,6 +89,10 @@ pub struct RunCounters {
     pub refused_clients: u64,
     /// Operations that were denied.
     pub denied: u64,
+    /// Statuses of stopped spaces, and of spaces that serve again, that clients were sent.
+    pub stops: u64,
+    /// Operations that ended because the space was stopped.
+    pub stopped: u64,
 }
 
 /// The cluster. Made from a plan, it runs to its end in [`World::run`].

@@ -21,15 +21,17 @@ fn run_all(topology: Topology) -> RunCounters {
         total.closed_for_users += report.count.closed_for_users;
         total.refused_clients += report.count.refused_clients;
         total.denied += report.count.denied;
+        total.stops += report.count.stops;
+        total.stopped += report.count.stopped;
         if let Some(wrong) = report.wrong {
             eprintln!("{topology:?} {seed}: {}", wrong.to_string().chars().take(600).collect::<String>());
             found.push(seed);
         }
     }
-    let RunCounters { closed_for_users, refused_clients, denied, .. } = total;
+    let RunCounters { closed_for_users, refused_clients, denied, stops, stopped, .. } = total;
     eprintln!(
         "{topology:?}: {seeds} seeds, {succeeded} operations succeeded, {closed_for_users} connections closed, {refused_clients} clients \
-         refused, {denied} operations denied"
+         refused, {denied} operations denied, {stops} messages that the space is stopped, {stopped} operations stopped"
     );
     assert!(found.is_empty(), "{topology:?}: seeds {found:?}");
     assert!(succeeded as u64 > seeds * 20, "{topology:?}: {succeeded} operations succeeded: too few to mean anything");
@@ -41,6 +43,7 @@ fn users_do_only_what_they_may() {
     for topology in Topology::ALL.into_iter().filter(|topology| topology.has_users()) {
         let total = run_all(topology);
         assert!(total.closed_for_users > 0 && total.refused_clients > 0 && total.denied > 0, "{topology:?}: {total:?}");
+        assert!(total.stops > 0 && total.stopped > 0, "{topology:?}: {total:?}");
     }
 }
 

@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::str::{FromStr, SplitWhitespace};
 
+use model::FailurePolicy;
+
 use super::{ACTION_LIMIT, Malformed, PROCESS_LIMIT, STEP_LIMIT, TIME_LIMIT};
 use crate::bug::Bug;
 use crate::deceit::Deceit;
@@ -14,7 +16,7 @@ use crate::plan::{
 const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, seed, snapshots, bare, rows-at-once, cold-reads, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
-                       unstall, room, clock, set-clock, mute, deceive, permit, evict, install, reindex, evolve, move, cancel-move, backup, \
+                       unstall, room, clock, set-clock, mute, deceive, permit, policy, evict, install, reindex, evolve, move, cancel-move, backup, \
                        wait";
 /// What a client may do.
 const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
@@ -265,12 +267,11 @@ impl Header {
             "set-clock" => self.set_clock(line)?,
             "mute" => Action::Mute(self.client(line)?),
             "deceive" => Action::Deceive(self.client(line)?, deceit(line)?),
-            "permit" => {
-                if !self.cluster.topology.has_users() || self.cluster.bare {
-                    return Err("clients have users below peer servers only, without `bare`".into());
-                }
-                Action::Permit(self.client(line)?, right(line)?)
+            "permit" | "policy" if !self.cluster.topology.has_users() || self.cluster.bare => {
+                return Err(format!("`{verb}` needs clients below peer servers, without `bare`"));
             }
+            "permit" => Action::Permit(self.client(line)?, right(line)?),
+            "policy" => Action::SetPolicy(policy(line)?),
             "evict" => {
                 let client = self.client(line)?;
                 let (node, page) = self.page(line)?;
@@ -475,6 +476,14 @@ fn right(line: &mut Line<'_>) -> Result<UserRight, String> {
     let name = line.word("what the user may do")?;
     let found = UserRight::ALL.into_iter().find(|right| right.name() == name);
     found.ok_or_else(|| format!("`{name}` is no permission: {}", UserRight::ALL.map(UserRight::name).join(", ")))
+}
+
+fn policy(line: &mut Line<'_>) -> Result<FailurePolicy, String> {
+    match line.word("fail-stop or continue")? {
+        "fail-stop" => Ok(FailurePolicy::FailStop),
+        "continue" => Ok(FailurePolicy::Continue),
+        other => Err(format!("`{other}` is no policy: fail-stop, continue")),
+    }
 }
 
 fn work(line: &mut Line<'_>) -> Result<DiskWork, String> {

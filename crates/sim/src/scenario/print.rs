@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use model::FailurePolicy;
+
 use crate::bug::Bug;
 use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, Step};
 
@@ -85,6 +87,8 @@ pub fn print_action(action: &Action) -> String {
         Action::Mute(client) => format!("mute c{client}"),
         Action::Deceive(client, deceit) => format!("deceive c{client} {}", deceit.name()),
         Action::Permit(client, right) => format!("permit c{client} {}", right.name()),
+        Action::SetPolicy(FailurePolicy::FailStop) => "policy fail-stop".to_owned(),
+        Action::SetPolicy(FailurePolicy::Continue) => "policy continue".to_owned(),
         Action::Evict(client, node, page) => format!("evict c{client} {node}.{page}"),
         Action::Install(brick) => format!("install b{brick}"),
         Action::Reindex(page) => format!("reindex {page}"),

@@ -38,6 +38,7 @@ impl World {
             }
             Action::Deceive(number, deceit) => self.make_wicked(number, deceit),
             Action::Permit(client, right) => self.permit(client, right),
+            Action::SetPolicy(policy) => self.set_policy(policy),
             Action::Evict(number, node, page) => {
                 let page = Key { node, page, slot: 0 }.page();
                 self.with_client(number, |client| client.driver.evict(page));
@@ -259,6 +260,7 @@ impl World {
         self.check_move_counts()?;
         self.check_stores()?;
         self.check_revoked_users()?;
+        self.check_resumed()?;
         self.check_copies()
     }
 

@@ -63,6 +63,7 @@ impl World {
         }
         self.tell_time(pid, upper);
         self.report_uplink(pid, (node, brick), true, now);
+        self.update_status(pid);
         self.drain_process(pid);
     }
 
@@ -119,6 +120,7 @@ impl World {
         (one.link, one.chosen) = (None, one.chosen + 1);
         let (node, brick) = (one.node, one.brick);
         self.report_uplink(pid, (node, brick), false, now);
+        self.update_status(pid);
         self.end_members(pid);
         self.fetch_map(pid);
         let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
@@ -233,6 +235,9 @@ impl World {
             }
             (Message::Down { node, holder: session, message }, Some(ProcessMachine::Client(_))) => {
                 self.handle_client_down(pid, node, session, message)
+            }
+            (message @ Message::SpaceStatus(_), Some(ProcessMachine::Client(_))) => {
+                self.handle_client_message(pid, &message);
             }
             _ => return,
         }

@@ -175,6 +175,7 @@ impl World {
         {
             self.serving.insert(node, pid);
         }
+        self.note_placement();
         self.tell_placement();
         edited
     }

@@ -19,7 +19,7 @@ use protocol::locks::LockMode;
 use protocol::page_cache::{DerivedValue, FetchReply, ObjectState};
 use protocol::session::{Level, Session};
 use protocol::tree::{Down, Up};
-use wire::cluster::{Message, ReadContent};
+use wire::cluster::{Message, ReadContent, SpaceStatus};
 use wire::proto;
 use wire::proto::request::Request;
 
@@ -90,6 +90,8 @@ struct Current {
     contents: BTreeMap<(ContentId, u64), Bytes>,
     /// The elements that it appends to lists which it does not read.
     blind_appends: Vec<(Key, i64)>,
+    /// Whether the client knew all the time that the space was stopped.
+    is_stopped: bool,
 }
 
 /// A client's process.
@@ -104,7 +106,7 @@ pub(super) struct ClientProcess {
     known_lists: BTreeSet<Key>,
     /// It acknowledges nothing.
     pub(super) muted: bool,
-    /// When a peer server has admitted it last after it was refused.
+    /// Until when it was refused, or knew that the space was stopped: what it began before that it gives up soon.
     pub(super) refused_until: Option<u64>,
 }
 
@@ -142,6 +144,23 @@ impl ClientProcess {
             (None, false) => self.driver.handle_disconnected("the connection is lost", now),
             (node, true) => self.driver.link_up(node, now),
             (node, false) => self.driver.link_down(node, now),
+        }
+    }
+
+    /// Whether it knows that the space is stopped.
+    pub(super) fn knows_stopped(&self) -> bool {
+        self.driver.status().is_some_and(SpaceStatus::is_stopped)
+    }
+
+    /// It is told the status of the space.
+    pub(super) fn handle_status(&mut self, status: SpaceStatus, shown: u64, now: u64) {
+        let is_stopped = status.is_stopped();
+        if self.knows_stopped() && !is_stopped {
+            self.refused_until = Some(now);
+        }
+        self.driver.handle_status(status, shown);
+        if let Some(current) = &mut self.current {
+            current.is_stopped &= is_stopped;
         }
     }
 
@@ -224,11 +243,12 @@ impl World {
     }
 
     pub(super) fn handle_client_message(&mut self, pid: Pid, message: &Message) {
-        let now = self.local_time(pid);
+        let (now, run_time) = (self.local_time(pid), self.now);
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         match message {
             Message::Reply { txn, reply } => client.driver.handle_reply(*txn, reply.clone(), now),
             Message::Deferred { txn, kind, why, .. } => client.driver.handle_deferred(*txn, *kind, why.clone(), now),
+            Message::SpaceStatus(status) => client.handle_status(status.clone(), now, run_time),
             Message::Time(time_ms) => client.driver.set_time(ClusterTime::from_message(*time_ms, now)),
             Message::Answer { node, answer, locked, seen } => {
                 let Some(gateway) = &mut client.gateway else { return };
@@ -278,8 +298,9 @@ impl World {
                 }
             },
             Output::Finished(call, result) => self.finish_call(pid, call, result),
-            // Clients of the simulator send no requests, and hear of no spaces.
-            Output::Watch | Output::Request(_) | Output::Event(_) => {}
+            // Clients of the simulator send no requests, and report no events.
+            Output::Watch => self.begin_watch(pid),
+            Output::Request(_) | Output::Event(_) => {}
         }
     }
 
@@ -297,7 +318,7 @@ impl World {
             Ok(CallResult::Written) => self.finish(pid, Outcome::Ok, None),
             Ok(CallResult::Outcome(CommitOutcome::Committed(receipt))) => self.finish_committed(pid, &receipt),
             Ok(CallResult::Outcome(CommitOutcome::Unknown(txn))) => {
-                // A client that is refused waits for an outcome for a moment only.
+                // A client that is refused, or in a stopped space, waits for an outcome for a moment only.
                 let is_awaited = client.refused_until.is_none_or(|at| at < current.record.invoked)
                     && client.driver.check_serving().is_ok();
                 let age = self.local_time(pid).saturating_sub(txn.start.ms());
@@ -309,6 +330,7 @@ impl World {
             Ok(CallResult::Outcome(CommitOutcome::Conflict(_))) => self.finish(pid, Outcome::Failed, None),
             Err(error) if error.kind() == ErrorKind::Unknown => self.finish(pid, Outcome::Unknown, None),
             Err(error) if error.kind() == ErrorKind::Denied => self.give_up_denied(pid),
+            Err(error) if error.kind() == ErrorKind::Stopped => self.give_up_stopped(pid),
             Err(_) => self.give_up(pid),
             Ok(CallResult::Reachable) => {}
         }
@@ -329,6 +351,12 @@ impl World {
         if let Some(current) = self.current_mut(pid) {
             current.tries = TRIES;
         }
+        self.give_up(pid);
+    }
+
+    /// The same of one in a stopped space.
+    pub(super) fn give_up_stopped(&mut self, pid: Pid) {
+        self.count.stopped += 1;
         self.give_up(pid);
     }
 
@@ -526,6 +554,7 @@ impl World {
         }
         let first = first.or(txn);
         let (at, stage, since) = (0, OperationStage::Running, now);
+        let is_stopped = client.knows_stopped();
         let isolation = match level {
             Some(Level::Snapshot) => IsolationLevel::Snapshot,
             Some(Level::Locks { .. }) => IsolationLevel::Locks,
@@ -549,6 +578,7 @@ impl World {
             guards: None,
             contents: BTreeMap::new(),
             blind_appends: Vec::new(),
+            is_stopped,
         });
         self.push_timer(now + RUN_MS, pid, life);
         self.note(|world| format!("{} begins {number}", world.name(pid)));
@@ -572,6 +602,7 @@ impl World {
         let took = now - current.record.invoked;
         self.oracle.check_duration(self.processes[pid].place, &current.record, took);
         self.check_permitted_operation(pid, &current.record);
+        self.check_not_stopped(pid, &current.record, current.is_stopped);
         self.history.operations.push(current.record);
         self.note(|world| format!("{} ends {number}: {outcome:?}", world.name(pid)));
         let again = matches!(current.operation, Operation::Insist(_)) && outcome == Outcome::Failed;

@@ -35,6 +35,10 @@ pub(super) enum Event {
     Timer(Pid, u64),
     /// A peer server hears of users and permissions.
     Users(Pid, u64, usize),
+    /// A client, by its address, asks a peer server for the status of the space.
+    Watch(Pid, u64, (Pid, LinkId)),
+    /// A peer server computes the status of the space again.
+    Status(Pid, u64),
     /// A peer server closes a connection whose user may do less.
     HangUp(Pid, u64, LinkId),
     /// The connection that a redirector has in the name of a member has ended.
@@ -100,6 +104,7 @@ impl Event {
                 | Self::Schema(..)
                 | Self::SchemaRefreshed(..)
                 | Self::Users(..)
+                | Self::Watch(..)
                 | Self::HangUp(..)
                 | Self::MemberGone(..)
                 | Self::Broken(..)
@@ -132,6 +137,8 @@ impl World {
             | Event::Schema(pid, ..)
             | Event::SchemaRefreshed(pid, _)
             | Event::Users(pid, ..)
+            | Event::Watch(pid, ..)
+            | Event::Status(pid, _)
             | Event::HangUp(pid, ..)
             | Event::MemberGone(pid, ..)
             | Event::Timer(pid, _)
@@ -183,6 +190,8 @@ impl World {
             Event::Schema(pid, life, number) => self.handle_schema(pid, life, number),
             Event::SchemaRefreshed(pid, life) => self.handle_schema_refreshed(pid, life),
             Event::Users(pid, life, version) => self.handle_users(pid, life, version),
+            Event::Watch(pid, life, address) => self.handle_watch(pid, life, address),
+            Event::Status(pid, life) => self.handle_status_due(pid, life),
             Event::HangUp(pid, life, link) => self.hang_up(pid, life, link),
             Event::MemberGone(pid, life, address) => self.handle_member_gone(pid, life, address),
             Event::Broken(pid, life, link) => self.handle_broken(pid, life, link),

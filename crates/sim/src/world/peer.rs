@@ -68,6 +68,12 @@ impl PeerProcess {
         self.clients.insert(*admitted.client.address(), admitted);
     }
 
+    /// A client, or a member of a group, asks for the status of the space.
+    pub(super) fn watch(&mut self, address: &Address, now: u64) -> model::Result<()> {
+        let Some(one) = self.clients.get_mut(address) else { return Ok(()) };
+        self.driver.client_message(&mut one.client, ClientMessage::Watch, now)
+    }
+
     /// The addresses of clients that this catalogue does not admit any more.
     pub(super) fn revoked(&self, catalog: &Catalog) -> impl Iterator<Item = Address> {
         let is_revoked = |one: &AdmittedClient| one.client.check_still_admitted(catalog, one.permission).is_err();
@@ -233,8 +239,9 @@ impl World {
                 Output::Time { to, time_ms } => {
                     self.send_datagram(pid, self.net.links[to.1].lower, Datagram::Cluster(Message::Time(time_ms)));
                 }
-                // There is no catalogue, and nothing reads the object cache.
-                Output::Status { .. } | Output::ReadEnded { .. } => {}
+                Output::Status { to: (_, link), status } => self.send_status(link, status),
+                // Nothing reads the object cache.
+                Output::ReadEnded { .. } => {}
             }
         }
     }

@@ -173,6 +173,7 @@ impl World {
         self.begin_comparing(pid);
         self.drain_process(pid);
         self.read_users(pid);
+        self.begin_status_ticks(pid);
         if is_driven {
             self.apply_newest_schema(pid);
             self.begin_placement(pid);

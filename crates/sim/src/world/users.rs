@@ -23,6 +23,7 @@ use meta::catalog::{
 use meta::{Key, MetaEntry, MetaSnapshot, Revision};
 use model::{Error, ErrorKind, FailurePolicy, NodeId, Object};
 use node::drivers::peer::PeerClient;
+use node::node_placement::BrickId;
 use protocol::commit::Change;
 use protocol::gateway::{Call, Reply};
 use protocol::ident::TxnId;
@@ -60,6 +61,9 @@ type Address = (Pid, LinkId);
 /// The catalogue after a change, and what each user may do then.
 struct UsersVersion {
     rights: BTreeMap<usize, UserRight>,
+    policy: FailurePolicy,
+    /// The bricks that serve logical nodes.
+    bricks: Vec<BrickId>,
     catalog: Arc<Catalog>,
 }
 
@@ -68,6 +72,8 @@ pub(super) struct Users {
     versions: Vec<UsersVersion>,
     /// The versions that each peer server has known, and since when.
     known: BTreeMap<Pid, Vec<(u64, usize)>>,
+    /// Since when each peer server that stops the space must do so; none of one that serves it.
+    pub(super) stopped_since: BTreeMap<Pid, u64>,
 }
 
 /// A client that a peer server has admitted.
@@ -92,7 +98,7 @@ pub(super) enum Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     Allowed,
-    /// The client has given its transaction up.
+    /// It is not answered: the client has given its transaction up.
     Denied,
     /// The client tries again.
     Unconnected,
@@ -127,7 +133,7 @@ impl Users {
     /// The catalogue with these permissions.
     fn catalog(
         revision: u64,
-        rights: &BTreeMap<usize, UserRight>,
+        (rights, policy): (&BTreeMap<usize, UserRight>, FailurePolicy),
         placement: &BTreeMap<NodeId, catalog::NodePlacement>,
         bricks: usize,
     ) -> Catalog {
@@ -149,7 +155,7 @@ impl Users {
             first_node: NodeId(1),
             nodes: placement.len() as u32,
             storage: Storage::Durable,
-            policy: FailurePolicy::Continue,
+            policy,
             quota: Quota::default(),
             removals: catalog::Removals::default(),
             read_only: false,
@@ -186,26 +192,42 @@ impl World {
     /// The users of the clients of a plan that changes their permissions: all may write.
     pub(super) fn begin_users(&mut self) {
         if self.plan.has_users() {
-            self.users = Some(Users { versions: Vec::new(), known: BTreeMap::new() });
+            self.users = Some(Users { versions: Vec::new(), known: BTreeMap::new(), stopped_since: BTreeMap::new() });
             let rights = (1..=self.plan.cluster.clients).map(|client| (client, UserRight::Write)).collect();
-            self.add_users_version(rights);
+            self.add_users_version(rights, FailurePolicy::Continue);
         }
     }
 
-    fn add_users_version(&mut self, rights: BTreeMap<usize, UserRight>) {
+    fn add_users_version(&mut self, rights: BTreeMap<usize, UserRight>, policy: FailurePolicy) {
         let (bricks, placement) = (self.plan.cluster.bricks, self.placement.nodes());
         let Some(users) = &mut self.users else { return };
         let revision = users.versions.len() as u64 + 1;
-        let catalog = Arc::new(Users::catalog(revision, &rights, placement, bricks));
-        users.versions.push(UsersVersion { rights, catalog });
+        let catalog = Arc::new(Users::catalog(revision, (&rights, policy), placement, bricks));
+        let bricks = placement.values().map(|placed| BrickId(placed.brick.0)).collect();
+        users.versions.push(UsersVersion { rights, policy, bricks, catalog });
     }
 
-    /// The user of a client may do this from now on. Peer servers hear of it at different times.
+    /// The user of a client may do this from now on.
     pub(super) fn permit(&mut self, client: usize, right: UserRight) {
         let Some(users) = &self.users else { return };
-        let mut rights = users.versions.last().map(|version| version.rights.clone()).unwrap_or_default();
+        let Some(UsersVersion { rights, policy, .. }) = users.versions.last() else { return };
+        let (mut rights, policy) = (rights.clone(), *policy);
         rights.insert(client, right);
-        self.add_users_version(rights);
+        self.add_users_version(rights, policy);
+        self.tell_users();
+    }
+
+    /// From now on this happens when a brick is away.
+    pub(super) fn set_policy(&mut self, policy: FailurePolicy) {
+        let newest = self.users.as_ref().and_then(|users| users.versions.last());
+        if let Some(rights) = newest.map(|newest| newest.rights.clone()) {
+            self.add_users_version(rights, policy);
+            self.tell_users();
+        }
+    }
+
+    /// Peer servers hear of the newest catalogue at different times.
+    fn tell_users(&mut self) {
         for pid in 0..self.processes.len() {
             if matches!(self.processes[pid].machine, Some(ProcessMachine::Peer(_))) {
                 let (at, life) = (self.now + self.net.chance(pid, (1, NEWS_MS)), self.processes[pid].incarnation);
@@ -218,9 +240,10 @@ impl World {
         self.users.as_ref().map_or(0, |users| users.versions.len() - 1)
     }
 
-    /// A peer server that starts has read the catalogue.
+    /// A peer server that starts has read the catalogue. It waits for its first connections to bricks before it stops a space.
     pub(super) fn read_users(&mut self, pid: Pid) {
-        if self.users.is_some() {
+        if let Some(users) = &mut self.users {
+            users.stopped_since.remove(&pid);
             self.apply_users(pid, self.newest_users());
         }
     }
@@ -229,6 +252,22 @@ impl World {
     pub(super) fn handle_users(&mut self, pid: Pid, life: u64, version: usize) {
         if self.processes[pid].incarnation == life && self.known_users(pid).is_none_or(|known| known < version) {
             self.apply_users(pid, version);
+        }
+    }
+
+    /// The bricks, as a peer server knows, without which the space stops.
+    pub(super) fn needed_bricks(&self, pid: Pid) -> Vec<BrickId> {
+        let known = self.users.as_ref().zip(self.known_users(pid)).map(|(users, version)| &users.versions[version]);
+        let stops = known.filter(|version| version.policy == FailurePolicy::FailStop);
+        stops.map_or_else(Vec::new, |version| version.bricks.clone())
+    }
+
+    /// Logical nodes are placed elsewhere: the catalogue says so, too.
+    pub(super) fn note_placement(&mut self) {
+        let newest = self.users.as_ref().and_then(|users| users.versions.last());
+        if let Some((rights, policy)) = newest.map(|newest| (newest.rights.clone(), newest.policy)) {
+            self.add_users_version(rights, policy);
+            self.tell_users();
         }
     }
 
@@ -244,9 +283,11 @@ impl World {
         users.known.entry(pid).or_default().push((self.now, version));
         let catalog = &users.versions[version].catalog;
         peer.driver.set_catalog(catalog);
-        let revoked: Vec<LinkId> = peer.revoked(catalog).map(|(_, link)| link).collect();
+        let catalog = catalog.clone();
+        let revoked: Vec<LinkId> = peer.revoked(&catalog).map(|(_, link)| link).collect();
         let life = self.processes[pid].incarnation;
         self.note(|world| format!("{} knows version {version} of the users", world.name(pid)));
+        self.update_status(pid);
         for link in revoked {
             self.count.closed_for_users += 1;
             let late = self.net.chance(pid, (0, DRAIN_MS));
@@ -375,15 +416,20 @@ impl World {
         self.expect_served((from, pid), handled);
     }
 
+    /// The peer server that a client is connected to, or its redirector, and its address there.
+    pub(super) fn address_above(&self, pid: Pid) -> Option<(Pid, Address)> {
+        let link = self.processes[pid].uplinks.first()?.link.filter(|link| self.net.links[*link].alive)?;
+        let upper = self.net.links[link].upper;
+        let at = self.peer_above(upper)?;
+        Some((at, if at == upper { (pid, link) } else { (upper, link) }))
+    }
+
     /// Checks that a client may ask this now, by the table of the peer server. `None` if it is not connected to one.
     pub(super) fn check_request(&self, pid: Pid, request: Request) -> Option<model::Result<()>> {
         if self.user_of(pid).is_none() {
             return Some(Ok(()));
         }
-        let link = self.processes[pid].uplinks.first()?.link.filter(|link| self.net.links[*link].alive)?;
-        let upper = self.net.links[link].upper;
-        let at = self.peer_above(upper)?;
-        let address = if at == upper { (pid, link) } else { (upper, link) };
+        let (at, address) = self.address_above(pid)?;
         match &self.processes[at].machine {
             Some(ProcessMachine::Peer(peer)) => peer.check_request(&address, request),
             _ => None,
@@ -394,6 +440,10 @@ impl World {
     pub(super) fn may_request(&mut self, pid: Pid, request: Request, retry_ms: u64) -> Asked {
         match self.check_request(pid, request) {
             Some(Ok(())) => Asked::Allowed,
+            Some(Err(error)) if error.kind() == ErrorKind::Stopped => {
+                self.give_up_stopped(pid);
+                Asked::Denied
+            }
             Some(Err(_)) => {
                 self.give_up_denied(pid);
                 Asked::Denied

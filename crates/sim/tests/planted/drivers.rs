@@ -2,6 +2,7 @@
 //! permissions, or an interleaving that whole clusters seldom have. `AnswersCountUnheard` is one of those: a lost answer shows only if
 //! its rows do not change again before the move ends.
 
+use client::plant::Bug as ClientBug;
 use node::drivers::brick::plant::Bug;
 use node::drivers::peer::plant::Bug as PeerBug;
 use node::drivers::redirector::plant::Bug as RedirectorBug;
@@ -143,7 +144,14 @@ const MEMBER_PERMISSION_BUGS: &[bug::Bug] = &[
 ];
 const ENTRY_PERMISSION_BUGS: &[PeerBug] = &[PeerBug::EntryNeedsReadOnly];
 
-/// Permissions change in every plan.
+/// Bugs in stopped spaces.
+const STOP_BUGS: &[bug::Bug] = &[
+    bug::Bug::Peer(PeerBug::StoppedSpaceServed),
+    bug::Bug::Peer(PeerBug::StatusNotRepeated),
+    bug::Bug::Client(ClientBug::StoppedSpaceServes),
+];
+
+/// Permissions change in every plan, and so may the policy.
 const USERS: Choice =
     Choice { permissions: Some(true), ..Choice::of(Topology::Peer, Workload::Everything, Faults::All) };
 const USERS_IN_GROUPS: Choice = Choice { topology: Some(Topology::Group), ..USERS };
@@ -153,6 +161,7 @@ const USERS_OF_NAMES: Choice = Choice { workload: Some(Workload::Names), ..USERS
 fn bugs_in_permissions_are_noticed_in_whole_clusters() {
     assert_noticed(PERMISSION_BUGS.iter().copied().map(bug::Bug::Peer), USERS);
     assert_noticed(MEMBER_PERMISSION_BUGS.iter().copied(), USERS_IN_GROUPS);
+    assert_noticed(STOP_BUGS.iter().copied(), USERS);
     assert_noticed(ENTRY_PERMISSION_BUGS.iter().copied().map(bug::Bug::Peer), USERS_OF_NAMES);
 }
 

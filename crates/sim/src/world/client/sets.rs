@@ -153,6 +153,7 @@ impl World {
         }
         match result {
             Err((ErrorKind::Denied, _)) => self.give_up_denied(pid),
+            Err((ErrorKind::Stopped, _)) => self.give_up_stopped(pid),
             // One that has failed is sent again.
             result => {
                 current.query = result.ok().map(ClientQuery::Answered);
