@@ -10,9 +10,11 @@
 //!
 //! `MORTAR_BIN` names the program. Without it cargo builds one, once for each test program.
 
+pub mod acts;
 pub mod cluster;
 pub mod etcd;
 pub mod following;
+pub mod keyed_objects;
 pub mod node_process;
 mod spawn;
 

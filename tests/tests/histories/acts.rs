@@ -1,37 +1,13 @@
-//! What transactions do with objects.
+//! What random transactions do with objects.
 
+use mortar_tests::acts::Act;
+use mortar_tests::keyed_objects::KeyedObject;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-use crate::objects::{KeyedObject, Objects};
+use crate::objects::Objects;
 use crate::recorder::Recorder;
-
-/// The operation of one step of a transaction on an object.
-#[derive(Clone, Debug)]
-pub(crate) enum Act {
-    Read(KeyedObject),
-    /// Appends this element.
-    Append(KeyedObject, i64),
-    /// Reads a balance.
-    Balance(KeyedObject),
-    /// Adds this amount to a balance.
-    Add(KeyedObject, i64),
-    /// Writes the current value again.
-    Touch(KeyedObject),
-}
-
-impl Act {
-    pub(crate) fn object(&self) -> &KeyedObject {
-        let (Self::Read(kept) | Self::Append(kept, _) | Self::Balance(kept) | Self::Add(kept, _) | Self::Touch(kept)) =
-            self;
-        kept
-    }
-
-    pub(crate) fn writes(&self) -> bool {
-        !matches!(self, Self::Read(_) | Self::Balance(_))
-    }
-}
 
 /// Some lists, each read or appended to. `appends` is the percentage of appends.
 pub(crate) fn use_lists(rng: &mut StdRng, objects: &Objects, record: &Recorder, appends: u32) -> Vec<Act> {

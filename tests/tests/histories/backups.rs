@@ -14,11 +14,11 @@ use mortar_tests::following::FollowingBackup;
 use mortar_tests::{CommandOutput, Server, mortar, run};
 use tokio::task::{self, JoinHandle};
 
-use crate::acts::Act;
 use crate::objects::Objects;
 use crate::recorder::Recorder;
 use crate::run::RECOVERY_TIMEOUT;
 use crate::worker;
+use mortar_tests::acts::Act;
 
 /// Exit codes of a backup of a cluster that fails: something was out of reach, or the space was stopped.
 const EXPECTED_EXITS: [i32; 2] = [0, 5];

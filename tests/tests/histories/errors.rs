@@ -21,8 +21,8 @@ use wire::link::{self, Incoming, Limits, Link, Mailbox, Responder, Service};
 use wire::proto;
 use wire::transport::{Address, RemoteEndpoint, Stream};
 
-use crate::objects::{list_object, single_object, value};
 use crate::test_cluster::{ServerId, TestCluster};
+use mortar_tests::keyed_objects::{list_object, single_object, value};
 
 /// Timeout of the clients in these tests.
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use mortar_tests::TEST_TIMEOUT;
 
+use crate::client_process::ClientProgram;
 use crate::plan::Fault;
 use crate::run::{Scenario, World};
 use crate::run_scenario;
@@ -14,7 +15,8 @@ const OUTDATED_OPERATIONS: usize = 500;
 impl Scenario {
     /// Two virtual machines and some Rust clients.
     const fn in_java(name: &'static str) -> Self {
-        Self { jvms: 2, java_threads: 3, transactional: 3, writers: 0, ..Self::new(name) }
+        let program = ClientProgram::Java { retains_values: false };
+        Self { processes: 2, program, threads: 3, transactional: 3, writers: 0, ..Self::new(name) }
     }
 }
 
@@ -34,7 +36,7 @@ fn java_and_rust_are_consistent_while_servers_are_killed() {
 #[test]
 #[ignore = "needs the Java classes; script/java test runs it"]
 fn java_and_rust_are_consistent_while_virtual_machines_are_killed() {
-    let faults = &[Fault::KillJvm];
+    let faults = &[Fault::KillClients];
     run_scenario(&Scenario { faults, gap_ms: 2_000, ..Scenario::in_java("java-replaced") });
 }
 
@@ -42,7 +44,8 @@ fn java_and_rust_are_consistent_while_virtual_machines_are_killed() {
 #[tokio::test]
 #[ignore = "needs the Java classes; script/java test runs it"]
 async fn java_that_reads_outdated_values_is_noticed() {
-    let scenario = Scenario { retains_values: true, ..Scenario::in_java("java-outdated") };
+    let program = ClientProgram::Java { retains_values: true };
+    let scenario = Scenario { program, ..Scenario::in_java("java-outdated") };
     let mut world = World::start(&scenario, 1).await.unwrap();
     let until = Instant::now() + TEST_TIMEOUT;
     while world.record.operation_count() < OUTDATED_OPERATIONS && Instant::now() < until {

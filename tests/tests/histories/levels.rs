@@ -16,9 +16,9 @@ use check::history::{History, Kind, Operation, Outcome, Step};
 use check::{pram, strict_serializability};
 use client::{Client, CommitOutcome, ConnectOptions, ErrorKind, IsolationLevel, Oid, PlacementHint, Transaction};
 use model::{ClassId, NodeId};
+use mortar_tests::keyed_objects::{single_object, value};
 use tokio::time;
 
-use crate::objects::{single_object, value};
 use crate::relay::{NetworkConditions, Relay};
 use crate::test_cluster::{ServerId, TestCluster};
 

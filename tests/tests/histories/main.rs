@@ -12,15 +12,15 @@
 
 mod acts;
 mod backups;
+mod client_process;
 mod errors;
 mod java;
-mod java_clients;
 mod judge;
-mod jvm;
 mod levels;
 mod objects;
 mod plan;
 mod planted_faults;
+mod process_clients;
 mod recorder;
 mod relay;
 mod run;
@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use plan::Fault;
 use run::{Scenario, run};
+use test_cluster::ServerId;
 
 /// The seed of the suite.
 const SEED: u64 = 1;
@@ -146,6 +147,28 @@ fn backups_are_one_moment_while_everything_fails() {
 fn consistency_holds_in_groups_while_redirectors_and_servers_fail() {
     let faults = &[Fault::Kill, Fault::Kill, Fault::Pause, Fault::Cut, Fault::Delay, Fault::Hold, Fault::Refuse];
     run_scenario(&Scenario { redirectors: 2, faults, gap_ms: 400, length_ms: 10_000, ..Scenario::new("groups") });
+}
+
+/// Members of groups are processes here: killed and stopped at any moment, also while they help another one or commit.
+#[test]
+fn consistency_holds_in_groups_while_members_and_redirectors_fail() {
+    let faults = &[
+        Fault::KillClients,
+        Fault::KillClients,
+        Fault::KillClients,
+        Fault::PauseClients,
+        Fault::PauseClients,
+        Fault::PauseClients,
+        Fault::Kill,
+        Fault::Pause,
+        Fault::Cut,
+        Fault::Delay,
+        Fault::Hold,
+    ];
+    let fails = |server: &ServerId| matches!(server, ServerId::Redirector(_));
+    let (processes, threads) = (4, 2);
+    let world = Scenario { redirectors: 2, processes, threads, transactional: 4, ..Scenario::new("members") };
+    run_scenario(&Scenario { faults, fails, gap_ms: 150, length_ms: 6_000, ..world });
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The faults of a run, drawn from its seed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +13,14 @@ use wire::proto::moves;
 use wire::proto::moves::r#move::Request;
 
 use crate::backups::Backups;
-use crate::java_clients::JavaClients;
 use crate::objects::Objects;
+use crate::process_clients::ProcessClients;
 use crate::relay::NetworkConditions;
 use crate::test_cluster::{ServerId, TestCluster};
 use crate::worker::spawn_dying_client;
+
+/// Longer than a lease, which is 10 s.
+const LONG_PAUSE_MS: Range<u64> = 10_500..13_000;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +51,10 @@ pub(crate) enum Fault {
     KillMoving,
     /// Moves are cancelled.
     CancelMoves,
-    /// A Java virtual machine is killed and replaced.
-    KillJvm,
+    /// A client process is killed and replaced.
+    KillClients,
+    /// A client process is stopped, sometimes for longer than a lease, and continues.
+    PauseClients,
     /// No fault: the cluster is backed up.
     Backup,
 }
@@ -71,8 +77,10 @@ pub(crate) enum FaultEvent {
         to: u32,
     },
     CancelMoves,
-    /// The Java virtual machine with this number is killed and replaced.
-    KillJvm(usize),
+    /// The client process with this number is killed and replaced.
+    KillClients(usize),
+    /// The client process with this number is stopped, or continues.
+    SignalClients(usize, Signal),
     Backup,
 }
 
@@ -135,8 +143,7 @@ impl FaultPlan {
                 (FaultEvent::Signal(Signal::STOP), Some(FaultEvent::Signal(Signal::CONT)), rng.random_range(50..3_000))
             }
             Fault::LongPause => {
-                // A lease is 10 s.
-                let length = rng.random_range(10_500..13_000);
+                let length = rng.random_range(LONG_PAUSE_MS);
                 (FaultEvent::Signal(Signal::STOP), Some(FaultEvent::Signal(Signal::CONT)), length)
             }
             Fault::Fill => (FaultEvent::Fill, Some(FaultEvent::MakeRoom), rng.random_range(300..2_500)),
@@ -152,7 +159,19 @@ impl FaultPlan {
                 self.events.push((at, server, FaultEvent::Backup));
                 return at;
             }
-            Fault::KillJvm => (FaultEvent::KillJvm(rng.random_range(0..1_000)), None, 0),
+            Fault::KillClients => {
+                self.events.push((at, server, FaultEvent::KillClients(rng.random_range(0..1_000))));
+                return at;
+            }
+            Fault::PauseClients => {
+                let length =
+                    if rng.random_ratio(1, 10) { rng.random_range(LONG_PAUSE_MS) } else { rng.random_range(5..3_000) };
+                let which = rng.random_range(0..1_000);
+                let of_process = |signal| FaultEvent::SignalClients(which, signal);
+                self.events.push((at, server, of_process(Signal::STOP)));
+                self.events.push((at + length, server, of_process(Signal::CONT)));
+                return at;
+            }
             Fault::Delay => {
                 let delay = Duration::from_millis(*[1, 5, 20, 100, 400].choose(rng).unwrap());
                 let weather = NetworkConditions { delay, one_in, ..NetworkConditions::default() };
@@ -197,7 +216,7 @@ impl FaultEvent {
     pub(crate) fn apply(
         self,
         ground: &mut TestCluster,
-        java: &mut JavaClients,
+        processes: &mut ProcessClients,
         backups: &mut Backups,
         objects: &Arc<Objects>,
         server: ServerId,
@@ -214,7 +233,8 @@ impl FaultEvent {
                 ground.ask_to_move(Request::To(moves::MoveTo { nodes: vec![node], brick: to, dry_run: false }));
             }
             Self::CancelMoves => ground.ask_to_move(Request::Cancel(moves::Cancel::default())),
-            Self::KillJvm(which) => java.replace(which, &ground.url(which as u64)),
+            Self::KillClients(which) => processes.replace(which, &ground.url(which as u64)),
+            Self::SignalClients(which, signal) => processes.signal(which, signal),
             Self::Backup => backups.begin(ground.url(0)),
             Self::ClientDies(list) => spawn_dying_client(ground.url(0), objects.clone(), list),
         }

@@ -12,11 +12,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{self, Instant};
 
 use crate::backups::Backups;
-use crate::java_clients::JavaClients;
+use crate::client_process::{ClientProcess, ClientProgram};
 use crate::judge::{self, CheckSummary, FinalState};
-use crate::jvm::Jvm;
 use crate::objects::Objects;
 use crate::plan::{Fault, FaultPlan};
+use crate::process_clients::ProcessClients;
 use crate::recorder::{InDoubt, Recorder};
 use crate::test_cluster::{ServerId, TestCluster};
 use crate::worker::{self, ClientWork, Worker};
@@ -38,18 +38,19 @@ pub(crate) struct Scenario {
     /// Clients that use transactions, and clients that write single values.
     pub(crate) transactional: u64,
     pub(crate) writers: u64,
-    /// Java virtual machines, and clients in each of them. The first one creates the objects.
-    pub(crate) jvms: usize,
-    pub(crate) java_threads: u64,
-    /// A planted fault: Java clients read values of an earlier transaction.
-    pub(crate) retains_values: bool,
-    /// Whether a Java client has to get a conflict that names an object.
+    /// Client processes, their program, and clients in each of them. The first Java virtual machine creates the objects.
+    pub(crate) processes: usize,
+    pub(crate) program: ClientProgram,
+    pub(crate) threads: u64,
+    /// Whether a client in a process has to get a conflict that names an object.
     pub(crate) needs_conflicts: bool,
     /// Whether the space refuses all requests while a brick is unreachable.
     pub(crate) fail_stop: bool,
     /// Whether bricks have small disks and clients make large writes.
     pub(crate) small_disks: bool,
     pub(crate) faults: &'static [Fault],
+    /// The servers that fail.
+    pub(crate) fails: fn(&ServerId) -> bool,
     /// The period in which faults begin, and their average distance.
     pub(crate) length_ms: u64,
     pub(crate) gap_ms: u64,
@@ -68,13 +69,14 @@ impl Scenario {
             redirectors: 0,
             transactional: 8,
             writers: 3,
-            jvms: 0,
-            java_threads: 0,
-            retains_values: false,
+            processes: 0,
+            program: ClientProgram::Rust,
+            threads: 0,
             needs_conflicts: false,
             fail_stop: false,
             small_disks: false,
             faults: &[],
+            fails: |_| true,
             length_ms: 8_000,
             gap_ms: 900,
             is_all_killed: false,
@@ -116,14 +118,14 @@ type InDoubtList = Vec<(Client, InDoubt)>;
 /// The current activity of a client, and its task.
 pub(crate) type RunningClient = (Arc<Mutex<String>>, JoinHandle<InDoubtList>);
 
-/// Starts the Java virtual machines of a run and waits until they are connected.
-async fn start_jvms(scenario: &Scenario, ground: &TestCluster) -> Vec<Arc<Jvm>> {
-    let start = |number| Jvm::start(number, &ground.url(number as u64), ground.dir(), scenario.retains_values);
-    let jvms: Vec<Arc<Jvm>> = (0..scenario.jvms).map(start).collect();
-    for jvm in &jvms {
-        jvm.ready().await.unwrap_or_else(|why| panic!("Java virtual machine {}: {why}", jvm.number));
+/// Starts the client processes of a run and waits until they are connected.
+async fn start_processes(scenario: &Scenario, ground: &TestCluster) -> Vec<Arc<ClientProcess>> {
+    let start = |number| ClientProcess::start(scenario.program, number, &ground.url(number as u64), ground.dir());
+    let processes: Vec<Arc<ClientProcess>> = (0..scenario.processes).map(start).collect();
+    for process in &processes {
+        process.ready().await.unwrap_or_else(|why| panic!("{}: {why}", process.name));
     }
-    jvms
+    processes
 }
 
 /// A cluster and its clients.
@@ -135,7 +137,7 @@ pub(crate) struct World {
     plan: FaultPlan,
     end: watch::Sender<bool>,
     workers: Vec<RunningClient>,
-    java: JavaClients,
+    processes: ProcessClients,
     backups: Backups,
 }
 
@@ -151,10 +153,10 @@ impl World {
                 .await?;
         let record = Arc::new(Recorder::new(scenario.fail_stop));
         let setup = Client::connect(&ground.url(0)).await.unwrap();
-        let jvms = start_jvms(scenario, &ground).await;
-        let objects = match jvms.first() {
-            Some(jvm) => Objects::create_in_java(jvm, &setup, scenario.bricks).await,
-            None => Objects::create(&setup, scenario.bricks, scenario.writers).await,
+        let processes = start_processes(scenario, &ground).await;
+        let objects = match (scenario.program, processes.first()) {
+            (ClientProgram::Java { .. }, Some(jvm)) => Objects::create_in_java(jvm, &setup, scenario.bricks).await,
+            _ => Objects::create(&setup, scenario.bricks, scenario.writers).await,
         };
         let objects = Arc::new(objects);
         setup.close();
@@ -162,22 +164,22 @@ impl World {
             ground.set_fail_stop();
         }
         let end = watch::channel(false).0;
-        let java = JavaClients {
-            jvms,
+        let processes = ProcessClients {
+            program: scenario.program,
+            processes,
             running: Vec::new(),
             tally: Arc::default(),
             record: record.clone(),
             objects: objects.clone(),
             rng: StdRng::seed_from_u64(!seed),
             end: end.subscribe(),
-            threads: scenario.java_threads,
+            threads: scenario.threads,
             dir: ground.dir().to_owned(),
-            retains_values: scenario.retains_values,
         };
         let backups = Backups::new(ground.dir(), record.clone());
         let (plan, workers) = (FaultPlan::default(), Vec::new());
-        let mut world = Self { test_cluster: ground, record, objects, rng, plan, end, workers, java, backups };
-        (0..scenario.jvms).for_each(|jvm| world.java.spawn_clients(jvm));
+        let mut world = Self { test_cluster: ground, record, objects, rng, plan, end, workers, processes, backups };
+        (0..scenario.processes).for_each(|process| world.processes.spawn_clients(process));
         let transactional = (0..scenario.transactional).map(|_| ClientWork::Transactions);
         let writers = (0..scenario.writers).map(|writer| ClientWork::Singles(writer as usize));
         let large = (0..BALLAST_CLIENTS).map(|_| ClientWork::Ballast).filter(|_| scenario.small_disks);
@@ -197,7 +199,8 @@ impl World {
 
     /// Executes the run.
     async fn run(&mut self, scenario: &Scenario) -> Result<(CheckSummary, u64), String> {
-        let servers = self.test_cluster.servers();
+        let mut servers = self.test_cluster.servers();
+        servers.retain(scenario.fails);
         self.plan = FaultPlan::generate(&mut self.rng, &servers, scenario.faults, scenario.length_ms, scenario.gap_ms);
         let lost = scenario.is_one_lost.then(|| ServerId::Peer(self.rng.random_range(1..=scenario.peers)));
         self.inject_faults(scenario.length_ms).await?;
@@ -213,17 +216,17 @@ impl World {
             println!("{}: logical nodes have moved {moves} times", scenario.name);
         }
         time::sleep(SETTLE_TIME).await;
-        self.java.wait_commits().await?;
+        self.processes.wait_commits().await?;
         let opens = self.stop().await?;
         let happened = self.resolve_in_doubt(opens).await?;
         let finals = self.read_final_state().await?;
         let backups = self.backups.restore(&self.objects).await?;
-        if scenario.jvms > 0 {
-            println!("{}: Java: {}", scenario.name, self.java.tally);
+        if scenario.processes > 0 {
+            println!("{}: clients in processes: {}", scenario.name, self.processes.tally);
         }
         let summary = self.judge(&finals, &happened)?;
-        match scenario.needs_conflicts && self.java.tally.named_conflicts() == 0 {
-            true => Err("no Java client has got a conflict that names its object".to_owned()),
+        match scenario.needs_conflicts && self.processes.tally.named_conflicts() == 0 {
+            true => Err("no client in a process has got a conflict that names its object".to_owned()),
             false => Ok((summary, backups)),
         }
     }
@@ -237,7 +240,7 @@ impl World {
             if !ended.is_empty() {
                 return Err(ended.join("; "));
             }
-            event.apply(&mut self.test_cluster, &mut self.java, &mut self.backups, &self.objects, server);
+            event.apply(&mut self.test_cluster, &mut self.processes, &mut self.backups, &self.objects, server);
         }
         time::sleep_until(began + Duration::from_millis(length_ms)).await;
         Ok(())
@@ -247,7 +250,7 @@ impl World {
     pub(crate) async fn stop(&mut self) -> Result<InDoubtList, String> {
         self.end.send_replace(true);
         let mut opens = Vec::new();
-        for (doing, worker) in self.workers.drain(..).chain(self.java.running.drain(..)) {
+        for (doing, worker) in self.workers.drain(..).chain(self.processes.running.drain(..)) {
             match time::timeout(RECOVERY_TIMEOUT, worker).await {
                 Ok(Ok(open)) => opens.extend(open),
                 Ok(Err(error)) => return Err(format!("a client has panicked: {error}")),

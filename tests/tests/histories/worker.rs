@@ -4,22 +4,22 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use check::history::{Kind, Operation, Outcome, Step};
-use client::{Client, CommitOutcome, ConnectOptions, Error, ErrorKind, IsolationLevel, Transaction};
+use client::{Client, CommitOutcome, ConnectOptions, Error, ErrorKind, IsolationLevel};
 use model::Object;
+use mortar_tests::acts::{Act, run_acts};
+use mortar_tests::keyed_objects::single_object;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::watch;
 use tokio::time;
 
-use crate::acts::{self, Act};
-use crate::objects::{self, KeyedObject, Objects};
+use crate::acts;
+use crate::objects::Objects;
 use crate::recorder::{InDoubt, Recorder};
 
 /// Timeout of a client while servers fail.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Lists of this length are only read.
-const MAX_LIST_LEN: usize = 400;
 /// Bytes of a large write.
 const LARGE_WRITE_BYTES: usize = 1 << 20;
 /// The longest pause between two operations, in milliseconds.
@@ -233,7 +233,7 @@ impl Worker {
             let new = self.record.next_element();
             let mut operation = self.begin(Kind::Write, "put");
             operation.steps.push(Step::write(kept.key, new));
-            let outcome = match self.cluster.put(kept.oid, objects::single_object(new)).await {
+            let outcome = match self.cluster.put(kept.oid, single_object(new)).await {
                 Ok(()) => Outcome::Ok,
                 Err(error) => {
                     self.check_error(&operation, &error, &[ErrorKind::Unknown]);
@@ -294,41 +294,6 @@ async fn connect_client(url: &str, record: &Recorder) -> Client {
             }
         }
     }
-}
-
-/// Carries out acts in a transaction. `ahead` is whether to announce writes before reading the objects.
-async fn run_acts(t: &Transaction, acts: &[Act], ahead: bool, steps: &mut Vec<Step>) -> client::Result<()> {
-    let torn = |what: String| Error::new(ErrorKind::Corrupt, what);
-    for act in acts {
-        let (kept, writes) = (act.object(), act.writes());
-        let object = if writes && ahead { t.get_for_update(kept.oid).await? } else { t.get(kept.oid).await? };
-        let KeyedObject { key, oid, .. } = kept;
-        match act {
-            Act::Read(_) => steps.push(Step::read_list(key, kept.elements(object.as_ref()).map_err(torn)?)),
-            Act::Append(_, element) => {
-                let mut all = kept.elements(object.as_ref()).map_err(torn)?;
-                steps.push(Step::read_list(key, all.clone()));
-                if all.len() < MAX_LIST_LEN {
-                    all.push(*element);
-                    t.put(*oid, kept.with_elements(object.as_ref(), &all).map_err(torn)?).await?;
-                    steps.push(Step::append(key, *element));
-                }
-            }
-            Act::Balance(_) => steps.push(Step::read(key, kept.value(object.as_ref()).map_err(torn)?)),
-            Act::Add(_, amount) => {
-                let balance = kept.value(object.as_ref()).map_err(torn)?;
-                steps.push(Step::read(key, balance));
-                let new = balance.unwrap_or(0) + amount;
-                t.put(*oid, kept.with_value(object.as_ref(), new).map_err(torn)?).await?;
-                steps.push(Step::write(key, new));
-            }
-            Act::Touch(_) => {
-                let there = object.ok_or_else(|| torn(format!("{key} does not exist")))?;
-                t.put(*oid, there).await?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Carries out acts until they are committed. Returns the steps of the successful attempt.

@@ -1,4 +1,4 @@
-//! Clients in Java virtual machines: each is a thread there, whose transactions a task here requests and records.
+//! Clients in processes of their own: each is a thread there, whose transactions a task here requests and records.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,17 +9,21 @@ use std::time::Duration;
 use check::history::{Kind, Operation, Outcome, Step};
 use client::Oid;
 use model::ClassId;
+use mortar_tests::acts::Act;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio::time::{self, Instant};
 
-use crate::acts::{self, Act};
-use crate::jvm::{Jvm, Reply};
+use crate::acts;
+use crate::client_process::{ClientProcess, ClientProgram, Reply};
 use crate::objects::Objects;
 use crate::recorder::Recorder;
 use crate::run::{RECOVERY_TIMEOUT, RunningClient};
 
+/// Options that only the Java program has.
+const JAVA_OPTIONS: [&str; 3] = ["jakarta", "new-manager", "by-query"];
 /// The longest pause between two transactions of a client, in milliseconds.
 const REST_MS: u64 = 5;
 /// How often a condition is checked.
@@ -27,9 +31,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The message of a conflict of a transaction that a server has given up.
 const ABORTED: &str = "was aborted in favor of another one";
 
-/// How the transactions of all Java clients have ended.
+/// How the transactions of all these clients have ended.
 #[derive(Debug, Default)]
-pub(crate) struct JavaTally {
+pub(crate) struct OutcomeTally {
     committed: AtomicU64,
     /// Conflicts whose exception names an object of the transaction.
     named_conflicts: AtomicU64,
@@ -39,13 +43,13 @@ pub(crate) struct JavaTally {
     unknown: AtomicU64,
 }
 
-impl JavaTally {
+impl OutcomeTally {
     pub(crate) fn named_conflicts(&self) -> u64 {
         self.named_conflicts.load(Ordering::Relaxed)
     }
 }
 
-impl fmt::Display for JavaTally {
+impl fmt::Display for OutcomeTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { committed, named_conflicts, unnamed_conflicts, retryable, unknown } = self;
         let [committed, named, unnamed, retryable, unknown] =
@@ -56,31 +60,32 @@ impl fmt::Display for JavaTally {
     }
 }
 
-/// The virtual machines of a run and their clients.
-pub(crate) struct JavaClients {
-    pub(crate) jvms: Vec<Arc<Jvm>>,
+/// The client processes of a run and their clients.
+pub(crate) struct ProcessClients {
+    pub(crate) program: ClientProgram,
+    pub(crate) processes: Vec<Arc<ClientProcess>>,
     pub(crate) running: Vec<RunningClient>,
-    pub(crate) tally: Arc<JavaTally>,
+    pub(crate) tally: Arc<OutcomeTally>,
     pub(crate) record: Arc<Recorder>,
     pub(crate) objects: Arc<Objects>,
     pub(crate) rng: StdRng,
     pub(crate) end: watch::Receiver<bool>,
-    /// Clients in each virtual machine.
+    /// Clients in each process.
     pub(crate) threads: u64,
     /// The directory of logs.
     pub(crate) dir: PathBuf,
-    pub(crate) retains_values: bool,
 }
 
-impl JavaClients {
-    /// Starts the clients of a virtual machine.
+impl ProcessClients {
+    /// Starts the clients of a process.
     pub(crate) fn spawn_clients(&mut self, which: usize) {
-        let jvm = self.jvms[which].clone();
-        jvm.announce(&self.objects);
+        let process = self.processes[which].clone();
+        process.announce(&self.objects);
         for thread in 0..self.threads {
             let activity = Arc::new(Mutex::new(String::new()));
-            let client = JavaClient {
-                jvm: jvm.clone(),
+            let client = ProcessClient {
+                program: self.program,
+                process: process.clone(),
                 thread,
                 number: self.record.next_client(),
                 record: self.record.clone(),
@@ -98,25 +103,32 @@ impl JavaClients {
         }
     }
 
-    /// Kills one of the virtual machines, if there are any, and starts another one with new clients in its place.
+    /// Kills one of the processes, if there are any, and starts another one with new clients in its place.
     pub(crate) fn replace(&mut self, which: usize, url: &str) {
-        let Some(which) = which.checked_rem(self.jvms.len()) else { return };
-        self.jvms[which].kill();
-        self.jvms[which] = Jvm::start(which, url, &self.dir, self.retains_values);
+        let Some(which) = which.checked_rem(self.processes.len()) else { return };
+        self.processes[which].kill();
+        self.processes[which] = ClientProcess::start(self.program, which, url, &self.dir);
         self.spawn_clients(which);
     }
 
-    /// Waits until each virtual machine has committed another transaction.
+    /// Stops or continues one of the processes, if there are any.
+    pub(crate) fn signal(&self, which: usize, signal: Signal) {
+        if let Some(which) = which.checked_rem(self.processes.len()) {
+            self.processes[which].signal(signal);
+        }
+    }
+
+    /// Waits until each process has committed another transaction.
     ///
     /// # Errors
     /// If one does not.
     pub(crate) async fn wait_commits(&self) -> Result<(), String> {
         let until = Instant::now() + RECOVERY_TIMEOUT;
-        for jvm in &self.jvms {
-            let before = jvm.commits.load(Ordering::Relaxed);
-            while jvm.commits.load(Ordering::Relaxed) == before {
+        for process in &self.processes {
+            let before = process.commits.load(Ordering::Relaxed);
+            while process.commits.load(Ordering::Relaxed) == before {
                 if Instant::now() > until {
-                    return Err(format!("the Java virtual machine {} commits nothing after the recovery", jvm.number));
+                    return Err(format!("{} commits nothing after the recovery", process.name));
                 }
                 time::sleep(POLL_INTERVAL).await;
             }
@@ -125,31 +137,32 @@ impl JavaClients {
     }
 }
 
-/// A client in a virtual machine.
-struct JavaClient {
-    jvm: Arc<Jvm>,
+/// A client in a process.
+struct ProcessClient {
+    program: ClientProgram,
+    process: Arc<ClientProcess>,
     thread: u64,
     /// Its number in the history.
     number: u64,
     record: Arc<Recorder>,
     objects: Arc<Objects>,
-    tally: Arc<JavaTally>,
+    tally: Arc<OutcomeTally>,
     rng: StdRng,
     /// Its current activity, for reports of hangs.
     activity: Arc<Mutex<String>>,
 }
 
-impl JavaClient {
-    /// Works until `end` is set or the virtual machine is killed.
+impl ProcessClient {
+    /// Works until `end` is set or the process is killed.
     async fn run(mut self, mut end: watch::Receiver<bool>) {
         let ready = tokio::select! {
-            ready = self.jvm.ready() => ready,
+            ready = self.process.ready() => ready,
             _ = end.wait_for(|end| *end) => return,
         };
         if let Err(why) = ready
-            && !self.jvm.is_killed()
+            && !self.process.is_killed()
         {
-            self.record.record_unexpected(format!("the Java virtual machine {}: {why}", self.jvm.number));
+            self.record.record_unexpected(format!("{}: {why}", self.process.name));
         }
         while !*end.borrow() && self.transaction().await {
             let rest = self.rng.random_range(0..REST_MS);
@@ -158,7 +171,7 @@ impl JavaClient {
         *self.activity.lock().unwrap() = "has ended".to_owned();
     }
 
-    /// Requests a random transaction and records it. Returns whether the virtual machine goes on.
+    /// Requests a random transaction and records it. Returns whether the process goes on.
     async fn transaction(&mut self) -> bool {
         let (options, acts) = self.draw();
         let writes = acts.iter().any(Act::writes);
@@ -170,8 +183,8 @@ impl JavaClient {
         };
         let operation = self.record.begin_operation(self.number, kind);
         *self.activity.lock().unwrap() = format!(
-            "Java virtual machine {}, {options:?}, operation {} since {} ms",
-            self.jvm.number, operation.number, operation.invoked
+            "{}, {options:?}, operation {} since {} ms",
+            self.process.name, operation.number, operation.invoked
         );
         self.request(operation, &options, &acts).await
     }
@@ -205,11 +218,17 @@ impl JavaClient {
                 options.push("by-query");
             }
         }
+        if self.program == ClientProgram::Rust {
+            options.retain(|option| !JAVA_OPTIONS.contains(option));
+            if rng.random_bool(0.5) {
+                options.push("resolve");
+            }
+        }
         (options, acts)
     }
 
     async fn request(&self, mut operation: Operation, options: &[&str], acts: &[Act]) -> bool {
-        let mut replies = self.jvm.run(operation.number, self.thread, options, acts);
+        let mut replies = self.process.run(operation.number, self.thread, options, acts);
         let mut reply = replies.recv().await;
         let is_committing = if let Some(Reply::Steps(steps)) = reply {
             operation.steps = steps;
@@ -221,7 +240,7 @@ impl JavaClient {
         let writes = operation.steps.iter().any(|step| !matches!(step, Step::Read(..)));
         let (counter, outcome) = match reply {
             Some(Reply::Committed) => {
-                self.jvm.commits.fetch_add(1, Ordering::Relaxed);
+                self.process.commits.fetch_add(1, Ordering::Relaxed);
                 (&self.tally.committed, Outcome::Ok)
             }
             Some(Reply::Conflict(named, message)) => {
@@ -232,7 +251,7 @@ impl JavaClient {
             Some(Reply::Unknown(_)) if is_committing => {
                 (&self.tally.unknown, if writes { Outcome::Unknown } else { Outcome::Failed })
             }
-            None => return self.end_with_jvm(operation, writes),
+            None => return self.end_with_process(operation, writes),
             Some(other) => {
                 self.record_unexpected(&operation, &format!("with {options:?}: {other:?}"));
                 (&self.tally.unknown, Outcome::Unknown)
@@ -244,8 +263,8 @@ impl JavaClient {
     }
 
     /// Records an operation that was running when the process ended. The process says beforehand what it is going to commit.
-    fn end_with_jvm(&self, operation: Operation, writes: bool) -> bool {
-        if !self.jvm.is_killed() {
+    fn end_with_process(&self, operation: Operation, writes: bool) -> bool {
+        if !self.process.is_killed() {
             self.record_unexpected(&operation, "the process has ended");
         }
         if writes {
@@ -274,8 +293,8 @@ impl JavaClient {
     }
 
     fn record_unexpected(&self, operation: &Operation, what: &str) {
-        let (jvm, number, kind) = (self.jvm.number, operation.number, operation.kind);
-        self.record.record_unexpected(format!("Java virtual machine {jvm}, operation {number} ({kind:?}): {what}"));
+        let (process, number, kind) = (&self.process.name, operation.number, operation.kind);
+        self.record.record_unexpected(format!("{process}, operation {number} ({kind:?}): {what}"));
     }
 }
 

@@ -1,9 +1,8 @@
-//! A Java virtual machine whose threads are clients: the program in java/histories, whose package documentation describes the lines
-//! that it reads and writes.
+//! A process whose threads are clients: a Java virtual machine with the program in java/histories, whose package documentation describes
+//! the lines that it reads and writes, or `history-client`, which is one Rust client.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -14,17 +13,51 @@ use std::thread;
 
 use check::history::Step;
 use client::Oid;
-use mortar_tests::spawn;
+use mortar_tests::acts::Act;
+use mortar_tests::keyed_objects::KeyedObject;
+use mortar_tests::{send, spawn};
+use rustix::process::Signal;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 
-use crate::acts::Act;
-use crate::objects::{KeyedObject, Objects};
+use crate::objects::Objects;
 
 /// Options that let a virtual machine start quickly and use little memory.
 const JVM_OPTIONS: [&str; 3] = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx192m"];
 /// The system property of the worker that plants a fault.
 const RETAIN_VALUES: &str = "-Dmortar.histories.retainValues=true";
+
+/// The program of client processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientProgram {
+    /// That in java/histories, which has several clients.
+    Java {
+        /// A planted fault: it reads values of an earlier transaction.
+        retains_values: bool,
+    },
+    /// One Rust client.
+    Rust,
+}
+
+impl ClientProgram {
+    fn command(self) -> Command {
+        let Self::Java { retains_values } = self else { return Command::new(env!("CARGO_BIN_EXE_history-client")) };
+        let mut library = OsString::from("-Dmortar.library=");
+        library.push(required_variable("MORTAR_JAVA_LIBRARY"));
+        let mut command = Command::new(java());
+        command.args(JVM_OPTIONS).args(Some(RETAIN_VALUES).filter(|_| retains_values)).arg(library);
+        command.arg("-jar").arg(required_variable("MORTAR_HISTORIES_JAR"));
+        command
+    }
+
+    /// The name of a process with this number, for messages.
+    fn process_name(self, number: usize) -> String {
+        match self {
+            Self::Java { .. } => format!("Java virtual machine {number}"),
+            Self::Rust => format!("client process {number}"),
+        }
+    }
+}
 
 /// A reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +106,7 @@ fn parse_conflict(rest: &str) -> Option<Reply> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum JvmState {
+enum ProcessState {
     Starting,
     /// It is connected.
     Ready,
@@ -84,13 +117,13 @@ enum JvmState {
 struct Shared {
     /// The senders of replies by the numbers of their requests; none after the process has ended.
     waiting: Mutex<Option<HashMap<u64, UnboundedSender<Reply>>>>,
-    state: watch::Sender<JvmState>,
+    state: watch::Sender<ProcessState>,
 }
 
-/// A running virtual machine. Dropping it ends the process.
-pub(crate) struct Jvm {
-    /// Its number in the run.
-    pub(crate) number: usize,
+/// A running process. Dropping it ends it.
+pub(crate) struct ClientProcess {
+    /// Its program and its number in the run.
+    pub(crate) name: String,
     child: Mutex<Child>,
     input: Mutex<ChildStdin>,
     shared: Arc<Shared>,
@@ -100,25 +133,23 @@ pub(crate) struct Jvm {
     pub(crate) commits: AtomicU64,
 }
 
-impl Jvm {
+impl ClientProcess {
     /// Starts a process for the cluster with a URL. Its standard error goes to a log in `dir`.
-    pub(crate) fn start(number: usize, url: &str, dir: &Path, retains_values: bool) -> Arc<Self> {
-        let log = dir.join(format!("jvm-{number}.log"));
-        let mut library = OsString::from("-Dmortar.library=");
-        library.push(required_variable("MORTAR_JAVA_LIBRARY"));
-        let mut command = Command::new(java());
-        command.args(JVM_OPTIONS).args(Some(RETAIN_VALUES).filter(|_| retains_values)).arg(library);
-        command.arg("-jar").arg(required_variable("MORTAR_HISTORIES_JAR")).arg(url);
+    pub(crate) fn start(program: ClientProgram, number: usize, url: &str, dir: &Path) -> Arc<Self> {
+        let log = dir.join(format!("client-{number}.log"));
         let errors = File::options().create(true).append(true).open(&log).unwrap();
+        let mut command = program.command();
+        command.arg(url);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
-        let mut child = spawn(command).unwrap_or_else(|error| panic!("java cannot be started: {error}"));
+        let name = program.process_name(number);
+        let mut child = spawn(command).unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
         let (input, output) = (Mutex::new(child.stdin.take().unwrap()), child.stdout.take().unwrap());
-        let state = watch::channel(JvmState::Starting).0;
+        let state = watch::channel(ProcessState::Starting).0;
         let shared = Arc::new(Shared { waiting: Mutex::new(Some(HashMap::new())), state });
         let of_reader = shared.clone();
         thread::spawn(move || dispatch_replies(output, &of_reader));
         let (is_killed, commits) = (AtomicBool::new(false), AtomicU64::new(0));
-        Arc::new(Self { number, child: Mutex::new(child), input, shared, log, is_killed, commits })
+        Arc::new(Self { name, child: Mutex::new(child), input, shared, log, is_killed, commits })
     }
 
     /// Waits until the process is connected.
@@ -127,9 +158,9 @@ impl Jvm {
     /// If it has ended, with its log.
     pub(crate) async fn ready(&self) -> Result<(), String> {
         let mut state = self.shared.state.subscribe();
-        let state = *state.wait_for(|state| *state != JvmState::Starting).await.unwrap();
+        let state = *state.wait_for(|state| *state != ProcessState::Starting).await.unwrap();
         match state {
-            JvmState::Ready => Ok(()),
+            ProcessState::Ready => Ok(()),
             _ => Err(format!("it has ended:\n{}", fs::read_to_string(&self.log).unwrap_or_default())),
         }
     }
@@ -156,15 +187,7 @@ impl Jvm {
         let options = if options.is_empty() { "-".to_owned() } else { options.join(",") };
         let mut line = format!("run {number} {thread} {options}");
         for act in acts {
-            let key = &act.object().key;
-            match act {
-                Act::Read(_) => write!(line, " read:{key}"),
-                Act::Append(_, element) => write!(line, " append:{key}:{element}"),
-                Act::Balance(_) => write!(line, " balance:{key}"),
-                Act::Add(_, amount) => write!(line, " add:{key}:{amount}"),
-                Act::Touch(_) => write!(line, " add:{key}:0"),
-            }
-            .unwrap();
+            line.push_str(&format!(" {act}"));
         }
         self.request(number, &line)
     }
@@ -184,10 +207,18 @@ impl Jvm {
         let _ = writeln!(self.input.lock().unwrap(), "{line}");
     }
 
+    /// Stops or continues the process, unless it was killed.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let child = self.child.lock().unwrap();
+        if !self.is_killed() {
+            send(&child, signal);
+        }
+    }
+
     /// Kills the process with SIGKILL.
     pub(crate) fn kill(&self) {
-        self.is_killed.store(true, Ordering::SeqCst);
         let mut child = self.child.lock().unwrap();
+        self.is_killed.store(true, Ordering::SeqCst);
         // A process that has ended cannot be killed, and need not be.
         let _ = child.kill();
         let _ = child.wait();
@@ -198,7 +229,7 @@ impl Jvm {
     }
 }
 
-impl Drop for Jvm {
+impl Drop for ClientProcess {
     fn drop(&mut self) {
         self.kill();
     }
@@ -208,7 +239,7 @@ impl Drop for Jvm {
 fn dispatch_replies(output: ChildStdout, shared: &Shared) {
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         if line == "0 ready" {
-            shared.state.send_replace(JvmState::Ready);
+            shared.state.send_replace(ProcessState::Ready);
             continue;
         }
         let numbered = line.split_once(' ').and_then(|(number, reply)| Some((number.parse::<u64>().ok()?, reply)));
@@ -224,7 +255,7 @@ fn dispatch_replies(output: ChildStdout, shared: &Shared) {
         }
     }
     *shared.waiting.lock().unwrap() = None;
-    shared.state.send_replace(JvmState::Ended);
+    shared.state.send_replace(ProcessState::Ended);
 }
 
 fn java() -> PathBuf {
@@ -237,7 +268,7 @@ fn required_variable(name: &str) -> OsString {
 }
 
 #[test]
-fn a_line_of_a_java_virtual_machine_is_a_reply() {
+fn a_line_of_a_client_process_is_a_reply() {
     let steps = vec![Step::read_list("list1", [3, 17]), Step::append("list1", 18)];
     assert_eq!(Reply::parse(r#"steps [["read","list1",[3,17]],["append","list1",18]]"#), Reply::Steps(steps));
     let oid: Oid = "1.2.3.4a.5".parse().unwrap();
