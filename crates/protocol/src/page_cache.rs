@@ -10,8 +10,8 @@
 //!   name the object; a message that names it dooms the transaction; a copy that is fetched later does not raise it
 //!   (but if the read was at exactly the version of that copy, it rises with it from then on).
 //! - **P4.** The reply to a commit puts own writes into the vcache under their [`TxnId`], but only over the copy that was
-//!   held at the commit, and only if no message has named the object since. The chained message of that transaction ends
-//!   the entry.
+//!   held at the commit, and only if no message has named the object since, except messages of changes that the transaction has read: its
+//!   write came after them. The chained message of that transaction ends the entry.
 //! - **D3.** During a fetch, messages for the page are kept, and those above the version of the reply are applied to
 //!   its page. A reply to any other fetch is dropped.
 //!
@@ -182,8 +182,31 @@ struct PendingFetch<T> {
 #[derive(Clone, Debug)]
 struct CommittingWrites<T> {
     copy: u64,
-    /// Without slots that a message has named since.
+    /// Without slots that a later change has named.
     writes: SlotStates<T>,
+    /// Which states of these slots the transaction has read, as far as it has.
+    reads: BTreeMap<u16, ReadVersion>,
+}
+
+impl<T> CommittingWrites<T> {
+    /// Drops the writes of slots that a message names, unless the transaction has read what the message tells: if it commits, it has
+    /// replaced that.
+    fn handle_message(&mut self, message: &Invalidation) {
+        let Self { writes, reads, .. } = self;
+        writes.retain(|slot, _| {
+            if !message.slots.contains(slot) {
+                return true;
+            }
+            match reads.get_mut(slot).filter(|_| !planted(Bug::OwnWriteDropped)) {
+                Some(ReadVersion::At(version)) => *version >= message.version || planted(Bug::OwnWriteKept),
+                Some(seen) if *seen == ReadVersion::Written(message.txn) => {
+                    *seen = ReadVersion::At(message.version);
+                    true
+                }
+                _ => false,
+            }
+        });
+    }
 }
 
 /// The reads and writes of a finished transaction, for its commit.
@@ -340,10 +363,13 @@ impl<T: Clone + MemorySize> PageCache<T> {
             if matches!((content, copy.lookup(oid.slot())), (ObjectState::Absent, Lookup::Absent)) {
                 continue;
             }
-            let page = committing
-                .entry(oid.page())
-                .or_insert_with(|| CommittingWrites { copy: copy.number, writes: BTreeMap::new() });
+            let page = committing.entry(oid.page()).or_insert_with(|| CommittingWrites {
+                copy: copy.number,
+                writes: BTreeMap::new(),
+                reads: BTreeMap::new(),
+            });
             page.writes.insert(oid.slot(), content.clone());
+            page.reads.extend(running.reads.get(*oid).map(|read| (oid.slot(), read.seen)));
         }
         self.committing.insert(txn, committing);
         let seen = running.reads.latest_from().unwrap_or_default();
@@ -359,7 +385,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// The outcome of a transaction has come: when it committed, if it did (P4).
     pub fn handle_outcome(&mut self, txn: TxnId, committed: Option<HlcTimestamp>) {
         let (Some(pages), Some(timestamp)) = (self.committing.remove(&txn), committed) else { return };
-        for (page, CommittingWrites { copy: number, writes }) in pages {
+        for (page, CommittingWrites { copy: number, writes, .. }) in pages {
             // In another copy it could replace a newer state.
             let same = |copy: &&mut CachedPage<T>| copy.number == number || planted(Bug::OwnWriteBlind);
             let Some(copy) = self.copies.get_mut(&page).filter(same) else { continue };
@@ -540,7 +566,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         let own = if contents.is_none() { own() } else { None };
         let contents = contents.or(own.as_ref());
         for committing in self.committing.values_mut().filter_map(|pages| pages.get_mut(&message.page)) {
-            committing.writes.retain(|slot, _| !message.slots.contains(slot));
+            committing.handle_message(message);
         }
         let Some(copy) = self.copies.get_mut(&message.page).filter(|copy| copy.version < message.version) else {
             return;

@@ -122,6 +122,8 @@ model::planted_bugs! {
         "P3" ReaderForgotten "a transaction is not entered among the readers of a page"
         "P3" VersionAtCommit "the version of a read is that of the copy at the commit"
         "P4" OwnWriteBlind "own writes are installed in any copy"
+        "P4" OwnWriteKept "own writes are installed over later changes"
+        "P4" OwnWriteDropped "the message of a change that a transaction has read keeps its own write out of the copy"
         "P4" AnyWriterAccepted "validation accepts any TxnId for a read"
         "R1" HoleCalledComplete "a helper sends a page with a hole, as if the object did not exist"
         "R1" NewerCalledComplete "a page with objects newer than its version is called complete"

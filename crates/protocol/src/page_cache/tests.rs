@@ -177,6 +177,37 @@ fn own_write_does_not_replace_a_newer_state() {
     assert_eq!(cache.lookup(oid(1)), Lookup::Value(&9));
 }
 
+/// A client that changes an object in one transaction after the other hears of the first one while the second one commits. Once that kept the second
+/// one's write out of the copy, and the third one conflicted with it.
+#[test]
+fn message_of_a_change_that_was_read_does_not_replace_the_write_that_followed() {
+    let mut cache = cache();
+    let (first, second) = (ME, txn(1001));
+    for (transaction, value) in [(first, 77), (second, 78)] {
+        cache.begin(transaction);
+        cache.read(transaction, oid(1));
+        cache.write(transaction, oid(1), ObjectState::Value(value));
+        cache.finish(transaction).unwrap();
+        if transaction == first {
+            cache.handle_outcome(first, Some(HlcTimestamp::at(5)));
+        }
+    }
+    let mut later = cache.clone();
+    let _ = cache.invalidate(Invalidation { txn: first, ..message(4, 5, &[1]) }, None);
+    cache.handle_outcome(second, Some(HlcTimestamp::at(6)));
+    assert_eq!((cache.version(PAGE), cache.lookup(oid(1))), (Some(at(5)), Lookup::Value(&78)));
+    assert_eq!(cache.lookup_versioned(oid(1)).1.seen, ReadVersion::Written(second));
+    let _ = cache.invalidate(Invalidation { txn: second, ..message(5, 6, &[1]) }, None);
+    assert_eq!(cache.complete_page(PAGE), Some(page(6, &[(1, 78), (2, 4), (3, 4)])));
+    // Another transaction has followed before the outcome is known.
+    for (writer, version) in [(first, 5), (second, 6), (txn(7), 7)] {
+        let change = Invalidation { txn: writer, ..message(version - 1, version, &[1]) };
+        let _ = later.invalidate(change, Some(values(&[1], version)));
+    }
+    later.handle_outcome(second, Some(HlcTimestamp::at(6)));
+    assert_eq!(later.complete_page(PAGE), Some(page(7, &[(1, 7), (2, 4), (3, 4)])));
+}
+
 /// A full brick may treat such a deletion as a read and send no invalidation.
 #[test]
 fn deleting_an_absent_object_keeps_its_version() {

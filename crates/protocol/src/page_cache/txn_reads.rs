@@ -144,6 +144,13 @@ impl TxnReads {
         self.pages.values().flat_map(|reads| &reads.groups).map(|group| group.read.from).max()
     }
 
+    /// The read of an object.
+    pub(super) fn get(&self, oid: Oid) -> Option<&TrackedRead> {
+        let reads = self.pages.get(&oid.page())?;
+        let (group, _) = reads.find(ObjectKey::new(oid))?;
+        Some(&reads.groups[group].read)
+    }
+
     /// Records a read of an object. The first one counts (P3).
     pub(super) fn record(&mut self, oid: Oid, read: TrackedRead) -> Recorded {
         let (page, object) = (oid.page(), ObjectKey::new(oid));
