@@ -14,9 +14,11 @@ mod acts;
 mod backups;
 mod client_process;
 mod errors;
+mod groups;
 mod java;
 mod judge;
 mod levels;
+mod message_tap;
 mod objects;
 mod plan;
 mod planted_faults;
@@ -168,7 +170,7 @@ fn consistency_holds_in_groups_while_members_and_redirectors_fail() {
     let fails = |server: &ServerId| matches!(server, ServerId::Redirector(_));
     let (processes, threads) = (4, 2);
     let world = Scenario { redirectors: 2, processes, threads, transactional: 4, ..Scenario::new("members") };
-    run_scenario(&Scenario { faults, fails, gap_ms: 150, length_ms: 6_000, ..world });
+    run_scenario(&Scenario { faults, fails, gap_ms: 150, length_ms: 5_000, ..world });
 }
 
 #[test]

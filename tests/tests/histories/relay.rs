@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{self, Instant};
+
+use crate::message_tap::{ConnectionTap, Direction, MessageTap};
 
 /// Bytes of one read: few, so that a cut often falls within a frame.
 const CHUNK_BYTES: usize = 4 << 10;
@@ -68,6 +70,7 @@ impl RelayThread {
             conditions: watch::channel(NetworkConditions::default()).0,
             cuts: watch::channel((0, 1)).0,
             accepted: AtomicU64::new(0),
+            tap: OnceLock::new(),
         });
         self.handle.spawn(accept(listener, shared.clone()));
         Relay { address, shared }
@@ -97,6 +100,8 @@ struct Shared {
     cuts: watch::Sender<(u64, u64)>,
     /// Number of connections so far; the next one has this number.
     accepted: AtomicU64,
+    /// Records the messages of connections that begin after it was set.
+    tap: OnceLock<Arc<MessageTap>>,
 }
 
 impl Relay {
@@ -112,6 +117,11 @@ impl Relay {
 
     pub(crate) fn set_conditions(&self, weather: NetworkConditions) {
         self.shared.conditions.send_replace(weather);
+    }
+
+    /// Records the messages of all connections that begin from now on.
+    pub(crate) fn tap(&self) -> Arc<MessageTap> {
+        self.shared.tap.get_or_init(Arc::default).clone()
     }
 
     /// Cuts one connection in this many.
@@ -160,9 +170,11 @@ async fn connection(shared: Arc<Shared>, number: u64, client: TcpStream) {
             }
         }
     };
+    let tap = |direction| shared.tap.get().map(|tap| ConnectionTap::new(tap.clone(), number, direction));
+    let (up, down) = (tap(Direction::Up), tap(Direction::Down));
     tokio::select! {
-        () = pump(&shared, number, |weather| weather.holds_upstream, from_client, to_server) => {}
-        () = pump(&shared, number, |weather| weather.holds_downstream, from_server, to_client) => {}
+        () = pump(&shared, number, up, |weather| weather.holds_upstream, from_client, to_server) => {}
+        () = pump(&shared, number, down, |weather| weather.holds_downstream, from_server, to_client) => {}
         () = cut => {}
     }
 }
@@ -171,6 +183,7 @@ async fn connection(shared: Arc<Shared>, number: u64, client: TcpStream) {
 async fn pump(
     shared: &Shared,
     number: u64,
+    mut tap: Option<ConnectionTap>,
     holds: impl Fn(&NetworkConditions) -> bool,
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -180,6 +193,9 @@ async fn pump(
     let reading = async move {
         let mut bytes = vec![0; CHUNK_BYTES];
         while let Ok(count @ 1..) = from.read(&mut bytes).await {
+            if let Some(tap) = &mut tap {
+                tap.feed(&bytes[..count]);
+            }
             let delay = { *shared.conditions.borrow() };
             let delay = Some(delay.delay).filter(|_| delay.applies_to(number)).unwrap_or_default();
             if sender.send((Instant::now() + delay, bytes[..count].to_vec())).await.is_err() {

@@ -18,7 +18,7 @@ use crate::relay::{NetworkConditions, Relay, RelayThread};
 /// Size of a small disk in bytes.
 const SMALL_DISK_BYTES: u64 = 48 << 20;
 /// The group of the redirectors.
-const GROUP: &str = "site";
+pub(crate) const GROUP: &str = "site";
 /// The exit code of a command that may be repeated.
 const EXIT_UNAVAILABLE: i32 = 5;
 /// How often a condition is checked.
