@@ -48,6 +48,11 @@ pub mod persistent;
 #[doc(hidden)]
 pub mod plant;
 mod prefetch;
+/// The parts of a [`Query`], for programs that do not write it as text.
+pub mod query {
+    pub use ::query::{Aggregate, Arithmetic, Expr, Function, Item, OrderKey, Query, Row};
+    pub use model::Comparison;
+}
 mod rows;
 mod scan_results;
 mod shared_structs;
@@ -75,12 +80,16 @@ pub use contents::{ContentReader, ContentWriter, StagedContent};
 pub use embedded::Embedded;
 pub use events::{Event, Events};
 pub use loaded::{Loaded, LoadedMut};
-pub use model::{Date, Decimal, Error, ErrorKind, FailurePolicy, Kind, Object, Oid, Result, SpaceId, Timestamp};
+pub use model::{
+    ClassId, Date, Decimal, Error, ErrorKind, FailurePolicy, FieldNumber, Kind, NodeId, Object, Oid, RecordBuilder,
+    RecordRef, Result, SpaceId, Timestamp, Value, ValueRef, limits,
+};
 pub use names::{ListedName, Names};
 pub use objects::Objects;
 pub use options::ConnectOptions;
 pub use outcome::{CommitOutcome, CommitReceipt, ConflictReason};
 pub use persistent::{Persistent, Ref};
+pub use protocol::ident::{HlcTimestamp, TxnId};
 pub use query::{Query, Row};
 pub use rows::{Explanation, Rows};
 pub use scan_results::ScanResults;
