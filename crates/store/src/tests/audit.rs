@@ -96,6 +96,8 @@ impl AuditedRows {
 
 /// Panics unless the relations between the rows hold.
 pub(crate) fn audit(store: &Store) {
+    // Background threads may free extents after the rows were read. A store that has failed has none, and perhaps no snapshot.
+    let _pinned = store.snapshot();
     let rows = AuditedRows::read(store);
     assert_eq!(rows.used, rows.held, "extents that are recorded as used, and extents in rows");
     if let Some(files) = store.core().state.files() {
