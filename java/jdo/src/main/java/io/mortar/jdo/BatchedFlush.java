@@ -35,7 +35,15 @@ final class BatchedFlush extends FlushOrdered {
             if (changed.size() > 1) {
                 ((MortarPersistenceHandler) store.getPersistenceHandler()).readForUpdate(context, changed);
             }
-            List<NucleusOptimisticException> conflicts = super.execute(context, primary, secondary, operations);
+            Orphans orphans =
+                    ((MortarConnectionFactory.Connection) connection).session().orphans();
+            List<NucleusOptimisticException> conflicts =
+                    orphans.duringFlush(() -> super.execute(context, primary, secondary, operations));
+            boolean isComplete = context.isDelayDatastoreOperationsEnabled()
+                    || !context.getTransaction().isActive();
+            if (isComplete) {
+                orphans.delete(context);
+            }
             if (conflicts != null) {
                 // Within the exception that DataNucleus makes of them, the APIs do not show the objects.
                 throw StoreErrors.conflicts(conflicts);

@@ -1,6 +1,7 @@
 package io.mortar.jdo;
 
 import io.mortar.jdo.mapping.Containers;
+import io.mortar.jdo.mapping.Dependents;
 import io.mortar.jdo.mapping.OwnerMember;
 import java.util.Collection;
 import java.util.List;
@@ -36,15 +37,15 @@ final class DeletionCascade extends DeleteFieldManager {
             return;
         }
         if (value instanceof Map<?, ?> map) {
-            deleteAll(map.keySet(), member.getMap().isDependentKey());
-            deleteAll(map.values(), member.getMap().isDependentValue());
+            deleteAll(map.keySet(), Dependents.keys(member));
+            deleteAll(map.values(), Dependents.values(member));
             clearOwner(member, map.keySet());
             clearOwner(member, map.values());
         } else if (Containers.isContainer(value)) {
             List<Object> elements = Containers.elements(value);
-            deleteAll(elements, Containers.isDependent(member));
+            deleteAll(elements, Dependents.elements(member));
             clearOwner(member, elements);
-        } else if (member.isDependent() || member.isCascadeRemoveOrphans()) {
+        } else if (Dependents.object(member)) {
             delete(value);
         } else if (!member.isEmbedded() && RelationType.isBidirectional(relation)) {
             endReference(member, relation, value);

@@ -81,6 +81,9 @@ public final class MortarConnectionFactory extends AbstractConnectionFactory {
 
         @Override
         public void transactionFlushed() {
+            if (context.isFlushing()) {
+                session.orphans().delete(context);
+            }
             // Both ends of a transaction flush. The commit of the session sends its writes itself, and a rollback needs
             // none.
             if (!context.getTransaction().isCommitting()) {

@@ -82,6 +82,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             Versions.advance(manager, mapping, manager.getTransactionalVersion(), builder);
             Record record = builder.build();
             state(manager).rememberBefore(before);
+            state(manager).forgetChanges();
             // The other side of a relation may be all that has changed.
             if (!record.equals(before)) {
                 session.rememberChanged(state(manager).oid(session), manager, before);

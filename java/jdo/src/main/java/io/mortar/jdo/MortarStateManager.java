@@ -4,6 +4,7 @@ import io.mortar.Oid;
 import io.mortar.Record;
 import io.mortar.jdo.mapping.InverseMapping;
 import io.mortar.jdo.mapping.OwnerMember;
+import java.util.BitSet;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -43,6 +44,10 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     private boolean isRefreshing;
     /** What the inverse containers of the object contained when they were read or written; null if there are none. */
     private Map<InverseMapping, List<Object>> inverseElements;
+    /** The members that the application has assigned in this transaction. */
+    private final BitSet assigned = new BitSet();
+    /** The containers that have changed with the other side of their relation since the object was written. */
+    private final BitSet changedByRelation = new BitSet();
 
     public MortarStateManager(ExecutionContext context, AbstractClassMetaData metadata) {
         super(context, metadata);
@@ -146,6 +151,8 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     @Override
     public void preRollback(Transaction transaction) {
         inverseElements = null;
+        assigned.clear();
+        changedByRelation.clear();
         if (recordBefore != null) {
             record = recordBefore;
             recordBefore = null;
@@ -156,6 +163,8 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     @Override
     public void postCommit(Transaction transaction) {
         recordBefore = null;
+        assigned.clear();
+        changedByRelation.clear();
         super.postCommit(transaction);
     }
 
@@ -202,10 +211,44 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         inverseElements.put(container, elements);
     }
 
+    /** A container of the object changes. */
+    @Override
+    public void makeDirty(int position) {
+        if (myEC.isManagingRelations() || myEC.isFlushing()) {
+            changedByRelation.set(position);
+        }
+        super.makeDirty(position);
+    }
+
+    boolean isChangedByRelation(int position) {
+        return changedByRelation.get(position);
+    }
+
+    /** Notes that the members of the object have been written. */
+    void forgetChanges() {
+        changedByRelation.clear();
+    }
+
+    @Override
+    public boolean isAssigned(int position) {
+        return assigned.get(position);
+    }
+
+    /** The application assigns an object or a container to a member. */
+    @Override
+    public void setObjectField(Persistable object, int position, Object before, Object value) {
+        if (object == myPC && myLC != null) {
+            assigned.set(position);
+        }
+        super.setObjectField(object, position, before, value);
+    }
+
     @Override
     public void clearNonPrimaryKeyFields() {
         super.clearNonPrimaryKeyFields();
         inverseElements = null;
+        assigned.clear();
+        changedByRelation.clear();
         forgetRecord();
     }
 
@@ -268,6 +311,9 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         boolean refersToOwner = relation == RelationType.MANY_TO_ONE_BI || relation == RelationType.ONE_TO_ONE_BI;
         Object before = refersToOwner && isFieldLoaded(position) ? provideField(position) : null;
         super.replaceFieldValue(position, value);
+        if (value != null) {
+            assigned.clear(position);
+        }
         if (before == null || before == value) {
             return;
         }
@@ -337,6 +383,8 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         oid = null;
         forgetRecord();
         inverseElements = null;
+        assigned.clear();
+        changedByRelation.clear();
         super.disconnect();
     }
 }

@@ -6,6 +6,7 @@ import io.mortar.MortarException;
 import io.mortar.Oid;
 import io.mortar.Record;
 import io.mortar.jdo.mapping.ClassMapping;
+import io.mortar.jdo.mapping.Dependents;
 import io.mortar.jdo.mapping.References;
 import io.mortar.jdo.mapping.StoreSchema;
 import io.mortar.jdo.query.JdoqlQuery;
@@ -296,6 +297,8 @@ public final class MortarStoreManager extends AbstractStoreManager
             return;
         }
         List<ClassMetaData> added = persistentClasses(loaders, classNames);
+        added.forEach(
+                each -> Dependents.takeOver(each, nucleusContext.getApiName().equalsIgnoreCase("Jakarta")));
         added.removeIf(each -> storeDataMgr.managesClass(each.getFullClassName()));
         if (added.isEmpty()) {
             return;

@@ -7,6 +7,7 @@ import io.mortar.Row;
 import io.mortar.Rows;
 import io.mortar.jdo.mapping.ClassMapping;
 import io.mortar.jdo.mapping.InverseMapping;
+import io.mortar.jdo.mapping.OwnerMember;
 import io.mortar.jdo.mapping.ReferenceMapping;
 import io.mortar.jdo.mapping.References;
 import io.mortar.jdo.query.MemberPath;
@@ -22,9 +23,15 @@ import org.datanucleus.ExecutionContext;
 import org.datanucleus.PersistableObjectType;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.exceptions.ReachableObjectNotCascadedException;
+import org.datanucleus.flush.CollectionRemoveOperation;
+import org.datanucleus.flush.MapRemoveOperation;
+import org.datanucleus.flush.Operation;
+import org.datanucleus.flush.OperationQueue;
+import org.datanucleus.flush.UpdateMemberOperation;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.IdentityType;
 import org.datanucleus.metadata.OrderMetaData;
+import org.datanucleus.state.DNStateManager;
 
 /** The references of the objects of a persistence context. */
 final class ObjectReferences implements References {
@@ -125,6 +132,15 @@ final class ObjectReferences implements References {
     }
 
     @Override
+    public Object restored(Object deleted, AbstractMemberMetaData member) {
+        if (!context.getApiAdapter().allowPersistOfDeletedObject() || !member.isCascadePersist()) {
+            throw new NucleusUserException(
+                    "an object that the transaction has deleted was added to " + member.getFullFieldName());
+        }
+        return persistent(deleted, member);
+    }
+
+    @Override
     public Oid identifier(Object persistent) {
         if (!(context.findStateManager(persistent) instanceof MortarStateManager manager)) {
             throw new NucleusUserException("the object " + persistent + " is of another persistence manager");
@@ -172,6 +188,45 @@ final class ObjectReferences implements References {
                 content.setStored(real.apply(temporary), store.client());
             }
         });
+    }
+
+    @Override
+    public void removed(
+            DNStateManager owner, AbstractMemberMetaData container, OwnerMember ownerMember, Object object) {
+        store.useSession(context, session -> session.orphans().removed(owner, container, ownerMember, object));
+    }
+
+    @Override
+    public void written(DNStateManager owner, AbstractMemberMetaData container) {
+        store.useSession(context, session -> session.orphans().written(owner, container));
+    }
+
+    /** DataNucleus queues changes of containers by the application, but not those that it makes itself. */
+    @Override
+    public boolean isRemovedByApplication(DNStateManager owner, AbstractMemberMetaData container, Object object) {
+        if (!context.isDelayDatastoreOperationsEnabled()) {
+            // There is no queue.
+            return !((MortarStateManager) owner).isChangedByRelation(container.getAbsoluteFieldNumber());
+        }
+        OperationQueue queue = context.getOperationQueue();
+        return queue != null
+                && queue.getOperations().stream().anyMatch(each -> removes(each, owner, container, object));
+    }
+
+    private static boolean removes(
+            Operation operation, DNStateManager owner, AbstractMemberMetaData container, Object object) {
+        if (operation.getStateManager() != owner) {
+            return false;
+        }
+        if (operation instanceof UpdateMemberOperation assignment) {
+            return assignment.getMemberMetaData() == container;
+        }
+        if (operation instanceof CollectionRemoveOperation<?> removal) {
+            return removal.getMemberMetaData() == container && removal.getValue() == object;
+        }
+        return operation instanceof MapRemoveOperation<?, ?> removal
+                && removal.getMemberMetaData() == container
+                && (removal.getKey() == object || removal.getValue() == object);
     }
 
     @Override

@@ -4,16 +4,13 @@ import io.mortar.Oid;
 import io.mortar.Record;
 import io.mortar.jdo.mapping.ClassMapping;
 import io.mortar.jdo.mapping.ContainerMapping;
-import io.mortar.jdo.mapping.Containers;
 import io.mortar.jdo.mapping.InverseMapping;
 import io.mortar.jdo.mapping.OwnerMember;
 import io.mortar.jdo.mapping.ReferenceMapping;
 import io.mortar.jdo.mapping.References;
 import java.util.Collection;
-import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.Set;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
 import org.datanucleus.metadata.AbstractClassMetaData;
@@ -21,9 +18,7 @@ import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.ClassMetaData;
 import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.DNStateManager;
-import org.datanucleus.store.types.SCO;
 import org.datanucleus.store.types.SCOCollection;
-import org.datanucleus.store.types.SCOContainer;
 
 /** Adds an object to containers of the objects that it refers to, and removes it from them. */
 final class RelatedContainers {
@@ -109,10 +104,6 @@ final class RelatedContainers {
         }
         Object value = manager.provideField(container.getAbsoluteFieldNumber());
         if (value instanceof SCOCollection<?, ?> collection) {
-            if (Containers.isDependent(container) && (collection instanceof Set || collection instanceof List)) {
-                // DataNucleus may iterate the elements now, to delete each. Its queues cannot be copied.
-                ((SCOContainer<Object>) (SCO<?>) collection).setValue(collection.clone());
-            }
             ((SCOCollection<?, Object>) collection).remove(element.getObject(), false);
         } else if (value instanceof Collection<?> collection) {
             collection.remove(element.getObject());

@@ -24,7 +24,12 @@ public final class StoreQueries {
 
     /** Starts a query, which sees what the context has flushed. */
     public Rows run(String text, Map<String, ?> parameters) {
-        return store.withSession(context, session -> session.query(text, parameters));
+        return store.withSession(context, session -> {
+            if (!context.isFlushing() && !context.isDelayDatastoreOperationsEnabled()) {
+                session.orphans().delete(context);
+            }
+            return session.query(text, parameters);
+        });
     }
 
     /** Runs a query and converts all its rows. */

@@ -66,10 +66,15 @@ final class StoreSession {
     private long epoch = EPOCHS.incrementAndGet();
     /** What has been written and not been sent; a deleted object has no record. */
     private final Map<Oid, Write> pending = new LinkedHashMap<>();
+    /** The objects that the transaction has deleted. */
+    private final Set<Oid> deleted = new HashSet<>();
     /** The objects that the transaction has changed, with the records that it has read of them; not more than some. */
     private final Map<Oid, Basis> changed = new LinkedHashMap<>();
     /** The objects that the transaction has read, up to some more than {@link #MAX_READ}. */
     private final Set<Oid> read = new HashSet<>();
+
+    private final Orphans orphans = new Orphans();
+
     /** Objects that a former transaction of Mortar has read, and that have changed since. */
     private final Set<DNStateManager> outdated = Collections.newSetFromMap(new IdentityHashMap<>());
 
@@ -89,6 +94,11 @@ final class StoreSession {
     /** A number of the current transaction; no two transactions have the same. */
     long epoch() {
         return epoch;
+    }
+
+    /** The objects that were removed from containers since the last flush. */
+    Orphans orphans() {
+        return orphans;
     }
 
     private Transaction transaction() {
@@ -218,8 +228,14 @@ final class StoreSession {
         return call(() -> transaction().allocate(classNumber, TYPICAL_BYTES));
     }
 
+    /** Creates an object. One that the transaction has deleted before is stored again. */
     void create(Oid oid, Record record) {
-        write(oid, Change.create(oid, StoredObject.record(record)), record, true);
+        StoredObject object = StoredObject.record(record);
+        if (deleted.remove(oid)) {
+            write(oid, Change.replace(oid, object), record, false);
+        } else {
+            write(oid, Change.create(oid, object), record, true);
+        }
     }
 
     /**
@@ -257,6 +273,7 @@ final class StoreSession {
             pending.remove(oid);
         } else {
             write(oid, Change.delete(oid), null, false);
+            deleted.add(oid);
         }
     }
 
@@ -388,6 +405,8 @@ final class StoreSession {
 
     private void end() {
         pending.clear();
+        orphans.clear();
+        deleted.clear();
         changed.clear();
         read.clear();
         afterCommit.clear();

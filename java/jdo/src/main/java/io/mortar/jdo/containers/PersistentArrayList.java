@@ -31,13 +31,7 @@ public final class PersistentArrayList<E> extends ArrayList<E> {
 
     @Override
     public void sort(Comparator<? super E> order) {
-        // An element that is not in the list for a moment is not deleted.
-        sorting = true;
-        try {
-            elements.sort(order);
-        } finally {
-            sorting = false;
-        }
+        elements.sort(order);
     }
 
     @Override

@@ -4,8 +4,7 @@ import java.util.Collection;
 import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.Set;
-import org.datanucleus.ExecutionContext;
-import org.datanucleus.state.DNStateManager;
+import org.datanucleus.metadata.AbstractMemberMetaData;
 
 /**
  * The objects that were added to a container and removed from it.
@@ -27,28 +26,22 @@ record ContainerChange(Set<Object> added, Set<Object> removed) {
     }
 
     /**
-     * Changes the references of the objects to their owner, or deletes the removed ones.
+     * Changes the references of the objects to their owner. Removed objects that have no owner any more are deleted
+     * after the flush, which may give them another one.
      *
      * @param ownerMember the member that refers to the owner, or null
      * @param isDependent whether an object is deleted when it is removed
      */
-    void apply(RecordWriter to, OwnerMember ownerMember, boolean isDependent) {
+    void apply(RecordWriter to, AbstractMemberMetaData container, OwnerMember ownerMember, boolean isDependent) {
         for (Object element : removed) {
-            if (isDependent && (ownerMember == null || ownerMember.isSet(to.owner(), element))) {
-                delete(to.context(), element);
+            if (isDependent && (ownerMember == null || ownerMember.isLeft(to.owner(), container, element))) {
+                to.references().removed(to.owner(), container, ownerMember, element);
             } else if (ownerMember != null) {
                 ownerMember.clear(to.owner(), element);
             }
         }
         if (ownerMember != null) {
             added.forEach(element -> ownerMember.set(to.owner(), element));
-        }
-    }
-
-    private static void delete(ExecutionContext context, Object element) {
-        DNStateManager manager = context.findStateManager(element);
-        if (manager != null && !OwnerMember.isDeleted(manager)) {
-            context.deleteObjectInternal(element);
         }
     }
 }

@@ -101,9 +101,10 @@ public final class ContainerMapping extends ColumnMapping {
     @Override
     void write(RecordWriter to, Object value) {
         Object before = to.before(column());
-        Object stored = value == null ? null : encode(to, value);
+        Object stored = value == null ? null : encode(to, value, values(before));
         to.set(column(), stored);
         if (element.isReference()) {
+            to.references().written(to.owner(), member());
             change(to, values(before), values(stored), OwnerMember.of(to.context(), member()), isDependent());
         }
         if (value != null
@@ -112,7 +113,7 @@ public final class ContainerMapping extends ColumnMapping {
             setPositions(
                     to, Containers.elements(value), member().getOrderMetaData().getMappedBy());
         }
-        if (key != null && key.isReference() && member().getMap().isDependentKey()) {
+        if (key != null && key.isReference() && Dependents.keys(member()) && Dependents.removed(member())) {
             change(to, keys(before), keys(stored), null, true);
         }
     }
@@ -137,17 +138,18 @@ public final class ContainerMapping extends ColumnMapping {
     }
 
     private boolean isDependent() {
-        return shape == Shape.MAP ? member().getMap().isDependentValue() : Containers.isDependent(member());
+        return Dependents.removed(member())
+                && (shape == Shape.MAP ? Dependents.values(member()) : Dependents.elements(member()));
     }
 
     /** Changes the objects that were added to the container and removed from it. */
-    private static void change(
+    private void change(
             RecordWriter to, Collection<?> before, Collection<?> after, OwnerMember ownerMember, boolean isDependent) {
         if (ownerMember != null || isDependent) {
             Set<Object> kept = new HashSet<>(before);
             kept.retainAll(after);
             ContainerChange.of(objects(to, before, kept), objects(to, after, kept))
-                    .apply(to, ownerMember, isDependent);
+                    .apply(to, member(), ownerMember, isDependent);
         }
     }
 
@@ -171,7 +173,7 @@ public final class ContainerMapping extends ColumnMapping {
         return stored == null ? List.of() : ((Map<?, ?>) stored).keySet();
     }
 
-    private Object encode(RecordWriter to, Object value) {
+    private Object encode(RecordWriter to, Object value, Collection<?> before) {
         if (value instanceof Map<?, ?> map) {
             Map<Object, Object> stored = new LinkedHashMap<>();
             // A copy: an object that becomes persistent may change its hash code.
@@ -182,7 +184,13 @@ public final class ContainerMapping extends ColumnMapping {
         }
         Collection<Object> stored = shape == Shape.SET ? new LinkedHashSet<>() : new ArrayList<>();
         for (Object each : Containers.elements(value)) {
-            stored.add(element.encode(to, member(), each));
+            if (!element.isReference() || !OwnerMember.isDeleted(to.context(), each)) {
+                stored.add(element.encode(to, member(), each));
+            } else if (!before.contains(to.references().identifier(each))) {
+                stored.add(to.references().identifier(to.references().restored(each, member())));
+            } else if (mayHaveNull()) {
+                stored.add(null);
+            }
         }
         return stored;
     }

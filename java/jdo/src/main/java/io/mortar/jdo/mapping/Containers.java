@@ -77,15 +77,6 @@ public final class Containers {
                 || value != null && value.getClass().isArray();
     }
 
-    /**
-     * Whether the elements of an array or a collection are deleted with their owner, and when they are removed from it.
-     */
-    public static boolean isDependent(AbstractMemberMetaData member) {
-        return member.isCascadeRemoveOrphans()
-                || member.getCollection() != null && member.getCollection().isDependentElement()
-                || member.getArray() != null && member.getArray().isDependentElement();
-    }
-
     /** The array or collection with these elements. */
     static Object build(ExecutionContext context, AbstractMemberMetaData member, List<Object> elements) {
         if (member.getType().isArray()) {

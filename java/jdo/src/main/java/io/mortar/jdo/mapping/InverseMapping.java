@@ -1,9 +1,12 @@
 package io.mortar.jdo.mapping;
 
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
 import java.util.function.Consumer;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.metadata.AbstractClassMetaData;
@@ -27,6 +30,9 @@ public final class InverseMapping extends MemberMapping {
         List<Object> elementsOf(InverseMapping container);
 
         void rememberElements(InverseMapping container, List<Object> elements);
+
+        /** Whether the application has assigned a member in this transaction. */
+        boolean isAssigned(int position);
     }
 
     InverseMapping(AbstractMemberMetaData member, AbstractClassMetaData elementClass) {
@@ -96,6 +102,7 @@ public final class InverseMapping extends MemberMapping {
 
     @Override
     void write(RecordWriter to, Object value) {
+        List<Object> before = elementsBefore(to);
         List<Object> elements = new ArrayList<>();
         if (value instanceof Map<?, ?> map) {
             // A copy: an object that becomes persistent may change its hash code.
@@ -104,19 +111,28 @@ public final class InverseMapping extends MemberMapping {
             }
         } else if (value != null) {
             List<Object> all = member().hasContainer() ? Containers.elements(value) : List.of(value);
-            all.forEach(element -> elements.add(persistent(to, element)));
+            Set<Object> known = Collections.newSetFromMap(new IdentityHashMap<>());
+            known.addAll(before);
+            all.forEach(element -> elements.add(
+                    OwnerMember.isDeleted(to.context(), element) && !known.contains(element)
+                            ? to.references().restored(element, member())
+                            : persistent(to, element)));
         }
         elements.removeIf(Objects::isNull);
-        List<Object> before = elementsBefore(to);
         ((Owner) to.owner()).rememberElements(this, elements);
-        ContainerChange.of(before, elements).apply(to, OwnerMember.of(to.context(), member()), isDependent());
+        to.references().written(to.owner(), member());
+        ContainerChange.of(before, elements).apply(to, member(), OwnerMember.of(to.context(), member()), isDependent());
     }
 
     private boolean isDependent() {
+        return Dependents.removed(member()) && isDeletedWithOwner();
+    }
+
+    private boolean isDeletedWithOwner() {
         if (!member().hasMap()) {
-            return Containers.isDependent(member());
+            return Dependents.elements(member()) || !member().hasContainer() && Dependents.object(member());
         }
-        return hasKeys ? member().getMap().isDependentKey() : member().getMap().isDependentValue();
+        return hasKeys ? Dependents.keys(member()) : Dependents.values(member());
     }
 
     private List<Object> elementsBefore(RecordWriter to) {

@@ -75,6 +75,31 @@ public final class OwnerMember {
                         : current == owner.getObject());
     }
 
+    /** Whether an element refers to another owner than this one. */
+    public boolean isOfAnother(DNStateManager owner, Object element) {
+        DNStateManager holder = holder(element);
+        Object current = holder == null ? null : holder.provideField(position(holder));
+        return current instanceof Collection<?> owners
+                ? !owners.isEmpty() && !owners.contains(owner.getObject())
+                : current != null && current != owner.getObject();
+    }
+
+    /**
+     * Whether an element that is not in a container of an owner any more has no owner, because it was removed from the
+     * container. One whose reference the application has ended is also removed from the container, but is not deleted.
+     */
+    boolean isLeft(DNStateManager owner, AbstractMemberMetaData container, Object element) {
+        if (isSet(owner, element)) {
+            return true;
+        }
+        DNStateManager holder = holder(element);
+        if (holder == null || holder.provideField(position(holder)) != null) {
+            return false;
+        }
+        return !((InverseMapping.Owner) holder).isAssigned(position(holder))
+                || References.of(context).isRemovedByApplication(owner, container, element);
+    }
+
     /** Ends the reference of an element to an owner. */
     public void clear(DNStateManager owner, Object element) {
         if (!isSet(owner, element)) {
@@ -132,6 +157,12 @@ public final class OwnerMember {
     /** Whether an object is deleted, or is about to be. */
     public static boolean isDeleted(DNStateManager manager) {
         return manager.getLifecycleState().isDeleted() || manager.isDeleting() || manager.becomingDeleted();
+    }
+
+    /** Whether an object of a context is deleted. */
+    static boolean isDeleted(ExecutionContext context, Object object) {
+        DNStateManager manager = object == null ? null : context.findStateManager(object);
+        return manager != null && isDeleted(manager);
     }
 
     /** Whether an object will be inserted later. */

@@ -5,6 +5,7 @@ import io.mortar.jdo.LargeObject;
 import java.util.List;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.state.DNStateManager;
 
 /** Converts between the objects of a persistence context and their identifiers. */
 public interface References {
@@ -32,6 +33,12 @@ public interface References {
     /** The same, as an object of the context: the attached copy of a detached object, otherwise the object itself. */
     Object persistent(Object value, AbstractMemberMetaData member);
 
+    /**
+     * An object that the transaction has deleted, and the application has added to a container since then. It is stored
+     * again, or refused if the API does not permit that.
+     */
+    Object restored(Object deleted, AbstractMemberMetaData member);
+
     /** The identifier of a persistent object. */
     Oid identifier(Object persistent);
 
@@ -45,6 +52,20 @@ public interface References {
      * @return the blob, which is the same if the large object is in it
      */
     Oid store(LargeObject content, Oid before);
+
+    /**
+     * Notes that an object was removed from a container whose objects are deleted when they are removed. It is deleted
+     * after the flush unless it is in a container then.
+     *
+     * @param ownerMember the member of the object that refers to the owner, or null
+     */
+    void removed(DNStateManager owner, AbstractMemberMetaData container, OwnerMember ownerMember, Object object);
+
+    /** Notes that a container of objects is written. */
+    void written(DNStateManager owner, AbstractMemberMetaData container);
+
+    /** Whether the application itself has removed an object from a container since the last flush. */
+    boolean isRemovedByApplication(DNStateManager owner, AbstractMemberMetaData container, Object object);
 
     /** Deletes a blob. */
     void deleteContent(Oid blob);
