@@ -120,6 +120,9 @@ class JpqlTest {
                 "SELECT a FROM Album a LEFT JOIN FETCH a.artist WHERE a.year = 1970 ORDER BY a.title => Brew Unknown",
                 "SELECT DISTINCT a FROM Album a JOIN FETCH a.tracks ORDER BY a.title => Agharta Blue Unknown",
                 "SELECT DISTINCT a FROM Album a LEFT JOIN FETCH a.tracks WHERE a.year = 1970 ORDER BY a.title => Brew Unknown",
+                "SELECT a FROM Album a LEFT JOIN FETCH a.artist LEFT JOIN FETCH a.artist WHERE a.year = 1970 ORDER BY a.title => Brew Unknown",
+                "SELECT DISTINCT a FROM Album a LEFT JOIN FETCH a.artist LEFT OUTER JOIN FETCH a.tracks ORDER BY a.title => Agharta Blue Brew Unknown",
+                "SELECT a.title FROM Album a WHERE a.title <> 'So''s' AND a.title IN ('''O''''', 'Blue') => Blue",
                 "SELECT a.title FROM Album a WHERE a.released < {d '1960-01-01'} => Blue",
                 "SELECT a.title, a.year AS Y FROM Album a WHERE a.year <> 1970 ORDER BY Y DESC => Agharta,1975 Blue,1959",
                 // Groups.
@@ -189,6 +192,15 @@ class JpqlTest {
                 "SELECT a.title FROM Album a JOIN Artist r ON a.artist = r WHERE r.name = 'Miles' ORDER BY a.title => Agharta Blue Brew",
                 "SELECT a FROM Album a JOIN FETCH a.tracks WHERE a.year = 1975 => Agharta Agharta",
                 "SELECT t.title, INDEX(t) FROM Album a JOIN a.tracks t WHERE a.year = 1975 ORDER BY INDEX(t) DESC => Maiysha,1 Prelude,0",
+                "SELECT DISTINCT a FROM Album a LEFT JOIN FETCH a.tracks LEFT JOIN a.artist r WHERE r IS NULL OR r.name = 'Miles' ORDER BY a.title => Agharta Blue Brew Unknown",
+                "SELECT a.title, b.title FROM Album a LEFT JOIN FETCH a.artist, Album b WHERE a.year = b.year AND a.title < b.title => Brew,Unknown",
+                // A comparison with a literal null is unknown.
+                "SELECT a.title FROM Album a WHERE a.label.country IN ('US', NULL) => Blue",
+                "SELECT a.title FROM Album a WHERE a.artist.name IN (NULL) => ",
+                "SELECT a.title FROM Album a WHERE a.artist.name NOT IN ('Bill', NULL) => ",
+                "SELECT a.title FROM Album a WHERE NOT (a.artist.name IN (NULL, 'Bill')) => ",
+                "SELECT a.title FROM Album a WHERE a.artist = NULL OR a.artist <> NULL => ",
+                "SELECT a.title FROM Album a WHERE NULLIF(a.title, 'in (NULL)') IN ('= NULL', 'Blue') AND a.artist IS NOT NULL => Blue",
                 // Maps.
                 "SELECT r.name, KEY(p), VALUE(p) FROM Artist r JOIN r.prizes p ORDER BY KEY(p) => Miles,Grammy,8 Miles,Polar,1",
                 "SELECT r.name, VALUE(p) FROM Artist r LEFT JOIN r.prizes p ON KEY(p) = 'Polar' ORDER BY r.name => Bill,null Miles,1",
@@ -274,6 +286,21 @@ class JpqlTest {
         Query query = manager.createQuery(text);
         assertEquals(expected == null ? "" : expected, rows(query), () -> "" + nativeQuery(query));
         assertTrue(!nativeQuery(query).inMemory().isEmpty(), () -> "" + nativeQuery(query));
+    }
+
+    @Test
+    void null_is_assigned_by_a_bulk_update() {
+        manager.getTransaction().begin();
+        try {
+            manager.createQuery("UPDATE Album a SET a.artist = NULL WHERE a.title = 'Blue'")
+                    .executeUpdate();
+            assertEquals(
+                    List.of("Blue", "Unknown"),
+                    manager.createQuery("SELECT a.title FROM Album a WHERE a.artist IS NULL ORDER BY a.title")
+                            .getResultList());
+        } finally {
+            manager.getTransaction().rollback();
+        }
     }
 
     @Test

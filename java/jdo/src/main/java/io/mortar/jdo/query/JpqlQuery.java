@@ -36,12 +36,13 @@ public final class JpqlQuery extends AbstractJPQLQuery {
     }
 
     private void repair() {
+        from = JpqlText.repairedFrom(from);
         filter = JpqlText.repaired(filter);
         result = JpqlText.repaired(result);
         grouping = JpqlText.repaired(grouping);
         having = JpqlText.repaired(having);
         ordering = JpqlText.repaired(ordering);
-        update = JpqlText.repaired(update);
+        update = JpqlText.repairedUpdate(update);
         if (subqueries != null) {
             ((Map<String, SubqueryDefinition>) subqueries)
                     .values()
