@@ -288,6 +288,38 @@ class JpqlTest {
         assertTrue(!nativeQuery(query).inMemory().isEmpty(), () -> "" + nativeQuery(query));
     }
 
+    /** What a query creates. */
+    public record Named(String name, Integer year) {
+        public Named {
+            if (year != null && year > 1970) {
+                throw new IllegalArgumentException("too late");
+            }
+        }
+    }
+
+    @Test
+    void an_object_that_cannot_be_created_is_an_error_that_names_its_class() {
+        String created = "SELECT NEW " + Named.class.getName();
+        assertEquals(
+                "Named[name=Blue, year=1959]",
+                rows(manager.createQuery(created + "(a.title, a.year) FROM Album a WHERE a.year = 1959")));
+        for (String filter : List.of("", " WHERE SUBSTRING(a.title, 1, 1) = 'B'")) {
+            String message = assertThrows(
+                            PersistenceException.class,
+                            () -> rows(manager.createQuery(created + "(a.year, a.title) FROM Album a" + filter)))
+                    .getMessage();
+            assertTrue(
+                    message.contains(Named.class.getName())
+                            && message.contains("[java.lang.Integer, java.lang.String]"),
+                    message);
+        }
+        String failed = assertThrows(
+                        PersistenceException.class,
+                        () -> rows(manager.createQuery(created + "(a.title, a.year) FROM Album a")))
+                .getMessage();
+        assertTrue(failed.contains("too late"), failed);
+    }
+
     @Test
     void null_is_assigned_by_a_bulk_update() {
         manager.getTransaction().begin();

@@ -5,6 +5,8 @@ import io.mortar.Rows;
 import io.mortar.jdo.MortarStoreManager;
 import io.mortar.jdo.StoreQueries;
 import io.mortar.jdo.mapping.ClassMapping;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.InvocationTargetException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -338,7 +340,21 @@ final class QueryExecution implements Evaluator.Source {
         for (int i = 0; i < arguments.length; i++) {
             types[i] = arguments[i] == null ? null : arguments[i].getClass();
         }
-        return QueryUtils.createResultObjectUsingArgumentedConstructor(type, arguments, types);
+        Constructor<?> constructor = QueryUtils.getResultClassConstructorForArguments(type, types, arguments);
+        if (constructor == null) {
+            throw new NucleusUserException(type.getName() + " has no constructor for arguments of the types "
+                    + Arrays.stream(types)
+                            .map(each -> each == null ? "null" : each.getName())
+                            .toList());
+        }
+        try {
+            return constructor.newInstance(arguments);
+        } catch (InvocationTargetException error) {
+            throw new NucleusUserException(
+                    "the constructor of " + type.getName() + " fails: " + error.getCause(), error.getCause());
+        } catch (ReflectiveOperationException | IllegalArgumentException error) {
+            throw new NucleusUserException("a " + type.getName() + " cannot be created: " + error, error);
+        }
     }
 
     private List<Object> map(List<Object> values) {
