@@ -112,6 +112,26 @@ class JakartaTest {
     }
 
     @Test
+    void values_are_in_the_order_that_is_asked_for() {
+        Long id = miles();
+        run(manager -> {
+            Artist miles = manager.find(Artist.class, id);
+            miles.getInstruments().addAll(List.of("trumpet", "flugelhorn", "piano"));
+            miles.getAwards().addAll(List.of(1960, 1982, 1970));
+        });
+        run(manager -> {
+            Artist miles = manager.find(Artist.class, id);
+            assertEquals(List.of("flugelhorn", "piano", "trumpet"), List.copyOf(miles.getInstruments()));
+            assertEquals(List.of(1982, 1970, 1960), List.copyOf(miles.getAwards()));
+            miles.getInstruments().remove(1);
+            miles.getInstruments().add("bell");
+        });
+        run(manager -> assertEquals(
+                List.of("bell", "flugelhorn", "trumpet"),
+                List.copyOf(manager.find(Artist.class, id).getInstruments())));
+    }
+
+    @Test
     void orphans_and_cascaded_entities_are_removed() {
         Long id = miles();
         run(manager -> manager.find(Artist.class, id).getAlbums().remove(0));

@@ -3,15 +3,18 @@ package io.mortar.jdo.mapping;
 import io.mortar.Oid;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
 import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.OrderMetaData;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.types.converters.TypeConversionHelper;
 
@@ -29,6 +32,10 @@ public final class ContainerMapping extends ColumnMapping {
     private final Element key;
 
     private final Element element;
+
+    private static final String DESCENDING = "DESC";
+    /** The orders of values that are no objects. */
+    private static final Set<String> DIRECTIONS = Set.of("", "ASC", DESCENDING);
 
     ContainerMapping(AbstractMemberMetaData member, Column column, Shape shape, Element key, Element element) {
         super(member, column);
@@ -65,7 +72,7 @@ public final class ContainerMapping extends ColumnMapping {
         if (shape == Shape.MAP) {
             return readMap(from, stored == null ? Map.of() : (Map<?, ?>) stored);
         }
-        List<Object> elements = element.decode(from, stored == null ? List.of() : (Collection<?>) stored);
+        List<Object> elements = element.decode(from, stored == null ? List.of() : ordered((Collection<?>) stored));
         if (element.isReference()) {
             if (!mayHaveNull()) {
                 elements.removeIf(Objects::isNull);
@@ -73,6 +80,22 @@ public final class ContainerMapping extends ColumnMapping {
             Containers.sort(from.context(), member(), elements);
         }
         return Containers.build(from.context(), member(), elements);
+    }
+
+    /** Stored values in their own order if the metadata asks for it: {@code @OrderBy} without a member. */
+    private Collection<?> ordered(Collection<?> stored) {
+        OrderMetaData order = member().getOrderMetaData();
+        String ordering = order == null || order.getOrdering() == null
+                ? null
+                : order.getOrdering().strip().toUpperCase(Locale.ROOT);
+        boolean isOrdered = !element.isReference() && ordering != null && DIRECTIONS.contains(ordering);
+        if (!isOrdered || !stored.stream().allMatch(each -> each == null || each instanceof Comparable)) {
+            return stored;
+        }
+        List<Comparable<Object>> values = new ArrayList<>((Collection<Comparable<Object>>) stored);
+        Comparator<Comparable<Object>> ascending = Comparator.nullsFirst(Comparator.naturalOrder());
+        values.sort(ordering.equals(DESCENDING) ? ascending.reversed() : ascending);
+        return values;
     }
 
     /**

@@ -42,6 +42,14 @@ public class Artist {
     @ElementCollection
     private Map<String, Integer> prizes = new HashMap<>();
 
+    @ElementCollection
+    @OrderBy
+    private List<String> instruments = new ArrayList<>();
+
+    @ElementCollection
+    @OrderBy("DESC")
+    private List<Integer> awards = new ArrayList<>();
+
     @Transient
     private boolean greeted;
 
@@ -88,6 +96,14 @@ public class Artist {
         Album album = new Album(title, year, this);
         albums.add(album);
         return album;
+    }
+
+    public List<String> getInstruments() {
+        return instruments;
+    }
+
+    public List<Integer> getAwards() {
+        return awards;
     }
 
     public Map<String, Integer> getPrizes() {
