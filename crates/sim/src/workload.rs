@@ -315,7 +315,8 @@ impl PlanBuilder {
         actions.push((Some(0), Action::Deceive(*member, Deceit::Any)));
     }
 
-    /// In some clusters whose clients have users, changes of what these may do, and of what happens when a brick is away. They do not change what else follows from the seed.
+    /// In some clusters whose clients have users, changes of what these may do, and of what happens when a brick is away. They do not change what
+    /// else follows from the seed.
     fn add_permissions(&self, actions: &mut Vec<(Option<u64>, Action)>, seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed ^ PERMISSIONS_SEED);
         let changes = rng.random_ratio(1, PERMISSIONS_PERIOD);
