@@ -240,8 +240,74 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         if (object == myPC && myLC != null) {
             assigned.set(position);
         }
-        super.setObjectField(object, position, before, value);
+        super.setObjectField(object, position, current(object, position, before), value);
     }
+
+    // ------------------------------------------------------------------------------------------- assignments
+
+    /**
+     * The value that a member has before an assignment. DataNucleus loads an object that has a version now, and then
+     * compares the new value with what the member had before it was loaded, which is null or zero.
+     */
+    private <T> T current(Persistable object, int position, T given) {
+        boolean isLoadedNow = object == myPC
+                && myLC != null
+                && !loadedFields[position]
+                && isVersioned()
+                && transactionalVersion == null;
+        if (!isLoadedNow) {
+            return given;
+        }
+        loadUnloadedFieldsInFetchPlanAndVersion();
+        return loadedFields[position] ? (T) provideField(position) : given;
+    }
+
+    @Override
+    public void setBooleanField(Persistable object, int position, boolean before, boolean value) {
+        super.setBooleanField(object, position, current(object, position, before), value);
+    }
+
+    @Override
+    public void setByteField(Persistable object, int position, byte before, byte value) {
+        super.setByteField(object, position, current(object, position, before), value);
+    }
+
+    @Override
+    public void setCharField(Persistable object, int position, char before, char value) {
+        super.setCharField(object, position, current(object, position, before), value);
+    }
+
+    @Override
+    public void setDoubleField(Persistable object, int position, double before, double value) {
+        super.setDoubleField(object, position, current(object, position, before), value);
+    }
+
+    @Override
+    public void setFloatField(Persistable object, int position, float before, float value) {
+        super.setFloatField(object, position, current(object, position, before), value);
+    }
+
+    @Override
+    public void setIntField(Persistable object, int position, int before, int value) {
+        super.setIntField(object, position, current(object, position, before), value);
+    }
+
+    @Override
+    public void setLongField(Persistable object, int position, long before, long value) {
+        super.setLongField(object, position, current(object, position, before), value);
+    }
+
+    @Override
+    public void setShortField(Persistable object, int position, short before, short value) {
+        super.setShortField(object, position, current(object, position, before), value);
+    }
+
+    @Override
+    public void setStringField(Persistable object, int position, String before, String value) {
+        super.setStringField(object, position, current(object, position, before), value);
+    }
+
+    // ------------------------------------------------------------------------------------------- the end of its use
 
     @Override
     public void clearNonPrimaryKeyFields() {

@@ -18,6 +18,7 @@ import io.mortar.jdo.entities.Label;
 import io.mortar.jdo.entities.Medium;
 import io.mortar.jdo.entities.Passport;
 import io.mortar.jdo.entities.Pen;
+import io.mortar.jdo.entities.Reading;
 import io.mortar.jdo.entities.Room;
 import io.mortar.jdo.entities.Ruler;
 import io.mortar.jdo.entities.Tape;
@@ -44,6 +45,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** Jakarta Persistence 3.1, by its chapters: entities, operations, queries, locking. */
 class JakartaTest {
@@ -555,5 +557,19 @@ class JakartaTest {
     void values_of_a_unique_column_are_unique() {
         miles();
         assertThrows(RollbackException.class, () -> run(manager -> manager.persist(new Artist("Miles"))));
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
+    void the_first_assignment_to_an_object_that_is_not_loaded_is_stored(int member) {
+        run(manager -> manager.persist(new Reading("a")));
+        run(manager -> assertFalse(manager.find(Reading.class, "a").isReset(member)));
+        run(manager -> manager.getReference(Reading.class, "a").reset(member));
+        run(manager -> {
+            Reading reading = manager.find(Reading.class, "a");
+            for (int each = 0; each <= 12; each++) {
+                assertEquals(each == member, reading.isReset(each));
+            }
+        });
     }
 }
