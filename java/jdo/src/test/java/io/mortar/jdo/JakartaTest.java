@@ -133,6 +133,27 @@ class JakartaTest {
                 List.copyOf(manager.find(Artist.class, id).getInstruments())));
     }
 
+    @ParameterizedTest
+    @CsvSource({"true", "false"})
+    void a_list_of_entities_is_read_after_its_entity_manager_was_closed(boolean inTransaction) {
+        miles();
+        EntityManager manager = factory.createEntityManager();
+        if (inTransaction) {
+            manager.getTransaction().begin();
+        }
+        List<Album> albums = manager.createQuery("SELECT a FROM Album a ORDER BY a.year", Album.class)
+                .getResultList();
+        if (inTransaction) {
+            manager.getTransaction().commit();
+        }
+        manager.close();
+        assertEquals(3, albums.size());
+        assertEquals(
+                List.of("Kind of Blue", "Bitches Brew", "Agharta"),
+                albums.stream().map(Album::getTitle).toList());
+        assertEquals("Agharta", albums.get(2).getTitle());
+    }
+
     @Test
     void orphans_and_cascaded_entities_are_removed() {
         Long id = miles();

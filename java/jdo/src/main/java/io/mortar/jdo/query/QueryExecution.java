@@ -435,9 +435,18 @@ final class QueryExecution implements Evaluator.Source {
             return (long) objects.size();
         }
         if (result instanceof StreamedResult<?> streamed) {
+            boolean outlivesContext = isJakarta() && !context.getTransaction().isActive();
+            if (outlivesContext) {
+                return drained(streamed);
+            }
             closeWithConnection(streamed);
         }
         return result;
+    }
+
+    /** Jakarta Persistence: a list of entities can be used after its entity manager was closed. */
+    private boolean isJakarta() {
+        return !context.getNucleusContext().getApiName().equalsIgnoreCase("JDO");
     }
 
     /** All objects of a result, which is closed. */
