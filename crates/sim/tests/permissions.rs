@@ -1,4 +1,4 @@
-//! Clients with users whose permissions change while they work: what a user may not do is not done, and nobody else notices.
+//! Clients with users whose permissions change while they work: an operation without permission has no effect, and other clients are not affected.
 
 use sim::plan::Topology;
 use sim::run::run;
