@@ -3,23 +3,23 @@
 mod contents;
 mod names;
 mod sets;
+mod steps;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest};
+use client::driver::{CallId, CallResult, ClientCall, ClientDriver, Output};
 use client::{CommitOutcome, IsolationLevel};
 use model::{ClassId, ContentId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use protocol::clock::ClusterTime;
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
-use protocol::page_cache::{DerivedValue, FetchReply, ObjectState};
+use protocol::page_cache::{FetchReply, ObjectState};
 use protocol::session::{Level, Session};
 use protocol::tree::{Down, Up};
-use wire::cluster::{Message, ReadContent, SpaceStatus};
+use wire::cluster::{Message, SpaceStatus};
 use wire::proto;
 use wire::proto::request::Request;
 
@@ -31,8 +31,8 @@ use super::{GATEWAY_LIMIT_BYTES, SKEW_MS, World};
 use crate::object::Content;
 use crate::plan::{Key, Operation, Step};
 use check::history::{self, Kind, Outcome};
-use contents::read_of;
 use sets::{ClientQuery, RESCAN_MS};
+use steps::{Reader, StepProgress, take};
 
 /// How long a transaction may run before its client gives it up, in milliseconds.
 const RUN_MS: u64 = 20_000;
@@ -44,8 +44,6 @@ const OPTIMISTIC_TRIES: usize = 3;
 const TRIES: usize = 12;
 /// How long is waited before another try, at most, in milliseconds.
 const JITTER_MS: u64 = 40;
-/// Elements of a list from which on some transactions append by a change of a part; shorter lists are replaced.
-const MIN_PATCHED_LEN: usize = 5;
 /// How long the outcome of a transaction is known at least to a client that has not heard it.
 pub(super) const KEPT_MS: u64 = 100_000;
 /// The time limit of the driver's calls: longer than a run. The client gives up by itself, as its user.
@@ -639,225 +637,4 @@ fn request_of(step: &Step) -> Option<Request> {
         Step::List(_) => Some(Request::ListEntries(Box::default())),
         _ => None,
     }
-}
-
-/// What becomes of a step.
-enum StepProgress {
-    Done,
-    Waits,
-    /// The transaction cannot commit any more.
-    Fails,
-    Until(OperationStage),
-    /// The bytes of a content have to be read first.
-    Reads(ReadContent),
-}
-
-/// Why a step is not taken.
-enum Stop {
-    /// The transaction cannot commit any more.
-    Conflicts,
-    /// The bytes of a content have to be read first.
-    Reads(ReadContent),
-}
-
-/// Reads objects in a transaction, at hand or by calls that finish later.
-struct Reader<'a> {
-    driver: &'a mut ClientDriver<Object>,
-    txn: TxnId,
-    isolation: IsolationLevel,
-    calls: &'a mut BTreeSet<CallId>,
-    /// The time that the client's clock shows.
-    shown: u64,
-    /// The objects of classes that the transaction has written.
-    own_writes: &'a mut BTreeMap<Oid, Option<Object>>,
-    /// The class of the member that the step inserts.
-    member_class: ClassId,
-    /// Whether bricks have drivers, which keep the guards of sets by themselves.
-    is_driven: bool,
-    /// Contents that were read, by their states.
-    contents: &'a BTreeMap<(ContentId, u64), Bytes>,
-    /// Whether it appends to a list by a change of a part of its bytes.
-    is_patching: bool,
-    /// Whether it does so without reading those that it knows.
-    is_blind: bool,
-    known_lists: &'a mut BTreeSet<Key>,
-    /// What it appends so.
-    blind_appends: &'a mut Vec<(Key, i64)>,
-}
-
-impl Reader<'_> {
-    /// An object, or `Some(None)` if there is none; `None` if a call waits for it.
-    fn read(&mut self, key: Key, mode: LockMode) -> Result<Option<Option<Object>>, Stop> {
-        self.read_object(key.oid(), mode)
-    }
-
-    /// The same; the bytes of a content are in the object.
-    fn read_object(&mut self, oid: Oid, mode: LockMode) -> Result<Option<Option<Object>>, Stop> {
-        let Some(found) = self.look_up(oid, mode)? else { return Ok(None) };
-        let Some(content) = found.as_ref().and_then(Object::content) else { return Ok(Some(found)) };
-        let state = (content.id, content.generation);
-        match self.contents.get(&state) {
-            Some(bytes) => Ok(Some(found.map(|object| object.with_data(bytes.clone())))),
-            None => Err(Stop::Reads(read_of(oid, content))),
-        }
-    }
-
-    fn look_up(&mut self, oid: Oid, mode: LockMode) -> Result<Option<Option<Object>>, Stop> {
-        let read = ReadRequest { txn: self.txn, level: self.isolation, oid, mode };
-        // What was derived from an object stands for the object, as a decoded struct does, so that the checkers see whether it is current.
-        if let Some(derived) = self.driver.read_derived(&read, self.shown).map_err(|_| Stop::Conflicts)?
-            && let Some(object) = derived.downcast_ref::<Object>()
-        {
-            return Ok(Some(Some(object.clone())));
-        }
-        match self.driver.read(&read, self.shown) {
-            Ok(Some(Some(found))) => {
-                let derived = DerivedValue { value: Arc::new(found.clone()), bytes: 0 };
-                self.driver.attach(oid, |object| *object == found, derived, self.shown);
-                Ok(Some(Some(found)))
-            }
-            Ok(Some(None)) => Ok(Some(None)),
-            Ok(None) => {
-                self.calls.insert(self.driver.start(ClientCall::Read(read), self.shown));
-                Ok(None)
-            }
-            Err(_) => Err(Stop::Conflicts),
-        }
-    }
-
-    /// Appends an element to a list by a change of a part of its bytes.
-    fn patch(&mut self, key: Key, list: Option<&[u8]>, element: i64) {
-        let patch = Content::append_patch(list, element).encode();
-        let written = self.driver.write(self.txn, key.oid(), ObjectState::Changed(patch));
-        assert_eq!(written, Ok(()), "{:?} runs, and knows the list {key}", self.txn);
-    }
-
-    fn write(&mut self, key: Key, content: Content) {
-        let oid: Oid = key.oid();
-        let written = self.driver.write(self.txn, oid, ObjectState::Value(content.encode()));
-        assert_eq!(written, Ok(()), "{:?} runs, and has read {key} to write it", self.txn);
-    }
-}
-
-/// As a history has it.
-fn history_value(state: Option<&Object>) -> history::Value {
-    match state.and_then(Content::decode) {
-        None => history::Value::Nothing,
-        Some(Content::Number(number)) => history::Value::Integer(number),
-        Some(Content::List(list)) => history::Value::List(list),
-    }
-}
-
-fn number(state: &Option<Object>) -> i64 {
-    state.as_ref().and_then(Content::number).unwrap_or_default()
-}
-
-/// Takes a step of a transaction: reads all that it needs, or waits; then it writes.
-fn take(reader: &mut Reader<'_>, step: Step, record: &mut history::Operation, now: u64) -> StepProgress {
-    match try_step(reader, step, record, now) {
-        Ok(progress) => progress,
-        Err(Stop::Conflicts) => StepProgress::Fails,
-        Err(Stop::Reads(read)) => StepProgress::Reads(read),
-    }
-}
-
-fn try_step(
-    reader: &mut Reader<'_>,
-    step: Step,
-    record: &mut history::Operation,
-    now: u64,
-) -> Result<StepProgress, Stop> {
-    let element = record.number as i64;
-    let steps = &mut record.steps;
-    match step {
-        Step::Think(ms) => return Ok(StepProgress::Until(OperationStage::Thinking(now + ms))),
-        Step::Pause => return Ok(StepProgress::Until(OperationStage::Pausing)),
-        Step::Read(key) => {
-            let Some(state) = reader.read(key, LockMode::Shared)? else { return Ok(StepProgress::Waits) };
-            steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
-        }
-        Step::Append(key) if reader.is_blind && reader.known_lists.contains(&key) => {
-            reader.patch(key, None, element);
-            reader.blind_appends.push((key, element));
-            steps.push(history::Step::append(key.to_string(), element));
-        }
-        Step::Append(key) => {
-            let Some(state) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
-            match &state {
-                Some(object)
-                    if reader.is_patching
-                        && Content::list(object).is_some_and(|list| list.len() >= MIN_PATCHED_LEN) =>
-                {
-                    reader.patch(key, Some(&object.data), element);
-                    reader.known_lists.insert(key);
-                }
-                _ => {
-                    let mut list = state.as_ref().and_then(Content::list).unwrap_or_default();
-                    list.push(element);
-                    reader.write(key, Content::List(list));
-                }
-            }
-            steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
-            steps.push(history::Step::append(key.to_string(), element));
-        }
-        Step::Insert(guard) => {
-            let member = guard.member(record.number);
-            if reader.is_driven {
-                let class = reader.member_class;
-                let oid = Oid::new(class, member.page(), member.slot);
-                if reader.read_object(oid, LockMode::Exclusive)?.is_none() {
-                    return Ok(StepProgress::Waits);
-                }
-                let object = Content::encode_member(element, class);
-                reader.own_writes.insert(oid, Some(object.clone()));
-                let written = reader.driver.write(reader.txn, oid, ObjectState::Value(object));
-                assert_eq!(written, Ok(()), "{:?} runs, and has read {oid} to write it", reader.txn);
-                steps.push(history::Step::append(guard.to_string(), element));
-                return Ok(StepProgress::Done);
-            }
-            let touched = reader.driver.touch(reader.txn, guard.oid(), reader.shown).map_err(|_| Stop::Conflicts)?;
-            if !touched || reader.read(member, LockMode::Exclusive)?.is_none() {
-                return Ok(StepProgress::Waits);
-            }
-            reader.write(member, Content::Number(element));
-            steps.push(history::Step::append(guard.to_string(), element));
-        }
-        // It is asked for at the brick.
-        Step::Count(_) => return Ok(StepProgress::Waits),
-        // Bricks without a driver know no unique values and no entries of collections.
-        Step::Claim(..) | Step::Bind(..) | Step::List(_) => {}
-        Step::Write(key, value) => {
-            let Some(_) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
-            reader.write(key, Content::Number(value));
-            steps.push(history::Step::write(key.to_string(), value));
-        }
-        Step::Move(from, to, amount) => {
-            let (before, after) = (reader.read(from, LockMode::Exclusive)?, reader.read(to, LockMode::Exclusive)?);
-            let (Some(before), Some(after)) = (before, after) else { return Ok(StepProgress::Waits) };
-            let (less, more) = (number(&before) - amount, number(&after) + amount);
-            steps.push(history::Step::Read(from.to_string(), history_value(before.as_ref())));
-            steps.push(history::Step::Read(to.to_string(), history_value(after.as_ref())));
-            for (key, value) in [(from, less), (to, more)] {
-                reader.write(key, Content::Number(value));
-                steps.push(history::Step::write(key.to_string(), value));
-            }
-        }
-        Step::Rotate(key) => {
-            let mut ring = Vec::new();
-            let mut next = key;
-            for _ in 0..3 {
-                let Some(state) = reader.read(next, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
-                steps.push(history::Step::Read(next.to_string(), history_value(state.as_ref())));
-                ring.push((next, number(&state)));
-                next = Key::in_ring(number(&state));
-            }
-            let [(a, to_b), (b, to_c), (c, to_d)] = ring[..] else { return Ok(StepProgress::Waits) };
-            // a → b → c → d becomes a → c → b → d.
-            for (key, value) in [(a, to_c), (c, to_b), (b, to_d)] {
-                reader.write(key, Content::Number(value));
-                steps.push(history::Step::write(key.to_string(), value));
-            }
-        }
-    }
-    Ok(StepProgress::Done)
 }

@@ -501,7 +501,7 @@ impl World {
 
     /// An operation of a client has ended.
     pub(super) fn check_permitted_operation(&mut self, pid: Pid, operation: &history::Operation) {
-        // A transaction that has read and written nothing asks nobody.
+        // A transaction that has read and written nothing sends no message, so no server checks its permission.
         if operation.outcome != Outcome::Ok || operation.steps.is_empty() || self.users.is_none() {
             return;
         }

@@ -5,7 +5,7 @@ use wire::cluster::ReadContent;
 use wire::proto;
 use wire::proto::request::Request;
 
-use super::history_value;
+use super::steps::history_value;
 use crate::plan::Key;
 use crate::world::World;
 use crate::world::net::Pid;
