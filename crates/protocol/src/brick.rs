@@ -329,7 +329,7 @@ impl<A: Clone, T: Clone + Hash> Brick<A, T> {
         }
         let Some(newest) = self.participant.window_version(page) else { return };
         let settled = self.directory.settled_version(page).unwrap_or(newest);
-        self.participant.retire(page, if planted(Bug::RetiredUnheard) { newest } else { settled });
+        self.participant.acknowledge(page, if planted(Bug::RetiredUnheard) { newest } else { settled });
     }
 
     /// Retires the changes of pages that a postponed request had read, and none has read any more.

@@ -38,6 +38,7 @@ model::planted_bugs! {
         "C4" EntriesNotDecided "the record of an outcome does not contain the changed entries of collections"
         "V3" WindowDropsEntries "a full window drops its oldest entry and does not raise the floor"
         "V3" PostponedReadsRetired "entries are retired above what a postponed request has read"
+        "V3" RetainedDropsEntries "retained entries make room, and the floor does not rise"
         "V3" RetiredUnheard "entries are retired although an acknowledgement is pending"
         "V4" BoundForgotten "the bound of promises is not in the log"
         "V4" PromiseIgnored "a check promises nothing"

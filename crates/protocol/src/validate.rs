@@ -25,12 +25,15 @@
 //!   with each other. So queries see no phantoms, and inserts do not conflict with inserts. Changes of parts of a blob
 //!   that was not read, such as appends, follow one another in the log without waiting for durability: only reads and
 //!   other writes conflict with them then.
-//! - **V3.** When every holder has acknowledged an entry, the entry is retired in the order of versions, and the floor
+//! - **V3.** When every holder has acknowledged an entry, the entry can be retired in the order of versions, and the floor
 //!   rises to it. The directory knows the acknowledgements. A holder that never answers keeps entries in the window and
-//!   causes no conflict. Touches of guards stay as long as there is room. A window that exceeds its limit raises the
-//!   floor early: some current reads are then refused, which costs a fetch; no outdated read passes.
+//!   causes no conflict. Acknowledged entries are retained as long as there is room, the newest ones of all pages, because
+//!   queries and other reads at the brick have no copy that an invalidation could advance: if the floor rose at once, they
+//!   would conflict with changes of other objects of the page. Touches of guards stay until their window is full. A
+//!   window that exceeds its limit raises the floor early: some current reads are then refused, which costs a fetch; no
+//!   outdated read passes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::{Oid, PageId};
 
@@ -105,6 +108,8 @@ struct WindowEntry {
 struct PageWindow {
     version: Version,
     floor: Version,
+    /// Every holder has acknowledged the changes up to this version. Those above the floor are retained.
+    acknowledged: Version,
     window: BTreeMap<u16, WindowEntry>,
 }
 
@@ -153,15 +158,38 @@ pub struct Validator {
     /// Pages with unacknowledged changes. Every other page has its stored version, which is also its floor.
     pages: BTreeMap<PageId, PageWindow>,
     locks: Locks,
+    limits: WindowLimits,
+    /// The acknowledged changes that are retained, in the order of their acknowledgement.
+    retained: VecDeque<RetainedChange>,
+    /// Their entries.
+    retained_entries: usize,
+}
+
+/// How many changes a [`Validator`] remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowLimits {
     /// Entries that the window of a page may have.
-    window_limit: usize,
+    pub page: usize,
+    /// Entries of all pages that are retained although every holder has acknowledged them.
+    pub retained: usize,
+}
+
+/// Entries of a page that every holder has acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct RetainedChange {
+    page: PageId,
+    /// The last of the acknowledged changes.
+    version: Version,
+    /// Entries when they were acknowledged; later changes of the same objects may have replaced some.
+    entries: usize,
 }
 
 impl Validator {
     /// A validator after a start or restart. The floor of every page is its stored version.
     #[must_use]
-    pub fn new(window_limit: usize) -> Self {
-        Self { pages: BTreeMap::new(), locks: Locks::default(), window_limit }
+    pub fn new(limits: WindowLimits) -> Self {
+        let (pages, locks, retained) = Default::default();
+        Self { pages, locks, limits, retained, retained_entries: 0 }
     }
 
     /// Checks that `txn` may commit at this node: every read is current (V1), and no other transaction holds what it
@@ -309,7 +337,7 @@ impl Validator {
     ) -> Version {
         let entry = self.pages.entry(page).or_insert_with(|| {
             let version = versions.version(page);
-            PageWindow { version, floor: version, window: BTreeMap::new() }
+            PageWindow { version, floor: version, acknowledged: version, window: BTreeMap::new() }
         });
         let before = entry.version;
         assert!(before < version, "L1: {page:?} is at {before:?}, but {version:?} is applied later");
@@ -318,7 +346,7 @@ impl Validator {
         for slot in slots {
             entry.window.insert(slot, WindowEntry { version, writer, is_guard: false });
         }
-        while entry.window.len() > self.window_limit {
+        while entry.window.len() > self.limits.page {
             let oldest = entry.window.values().map(|change| change.version).min().unwrap_or(version);
             if planted(Bug::WindowDropsEntries) {
                 entry.window.retain(|_, change| change.version != oldest);
@@ -342,13 +370,33 @@ impl Validator {
         }
     }
 
-    /// Retires entries up to `version` and raises the floor to the last of them: every holder has acknowledged the
-    /// invalidations of the page up to `version`, or has expired (V3).
-    pub fn retire(&mut self, page: PageId, version: Version) {
-        let Some(entry) = self.pages.get_mut(&page) else { return };
-        entry.raise_floor(version.min(entry.version), true);
-        if entry.window.is_empty() {
+    /// Every holder has acknowledged the invalidations of the page up to `version`, or has expired: its entries up to there
+    /// may be retired (V3). They are retained while there is room, and the oldest ones of the node make room.
+    pub fn acknowledge(&mut self, page: PageId, version: Version) {
+        let Some(window) = self.pages.get_mut(&page) else { return };
+        let entries = window.acknowledge(version);
+        if window.window.is_empty() {
             // The floor is the version, which is already stored.
+            self.pages.remove(&page);
+        } else if entries > 0 {
+            self.retained.push_back(RetainedChange { page, version, entries });
+            self.retained_entries += entries;
+        }
+        while self.retained_entries > self.limits.retained {
+            let Some(oldest) = self.retained.pop_front() else { break };
+            self.retained_entries -= oldest.entries;
+            self.retire(oldest.page, oldest.version);
+        }
+    }
+
+    /// Retires the entries of a page up to `version` and raises the floor to the last of them.
+    fn retire(&mut self, page: PageId, version: Version) {
+        let Some(window) = self.pages.get_mut(&page) else { return };
+        if planted(Bug::RetainedDropsEntries) {
+            window.window.retain(|_, change| change.version > version);
+        }
+        window.raise_floor(version.min(window.version), true);
+        if window.window.is_empty() {
             self.pages.remove(&page);
         }
     }
@@ -382,15 +430,28 @@ impl Validator {
                     return Err(format!("V3: slot {slot} of {id:?} changed at {:?}: {page:?}", change.version));
                 }
             }
-            if page.window.len() > self.window_limit {
+            if page.window.len() > self.limits.page {
                 return Err(format!("V3: the window of {id:?} has {} entries", page.window.len()));
             }
+        }
+        let retained: usize = self.retained.iter().map(|change| change.entries).sum();
+        if retained != self.retained_entries || retained > self.limits.retained {
+            return Err(format!("V3: {retained} entries are retained, {} are counted", self.retained_entries));
         }
         self.locks.check_invariants()
     }
 }
 
 impl PageWindow {
+    /// Notes that every holder has acknowledged the changes up to `version`. Returns how many entries it is the first to
+    /// acknowledge.
+    fn acknowledge(&mut self, version: Version) -> usize {
+        let before = self.acknowledged;
+        self.acknowledged = before.max(version);
+        let is_new = |change: &&WindowEntry| !change.is_guard && (before < change.version && change.version <= version);
+        self.window.values().filter(is_new).count()
+    }
+
     /// Retires the entries up to `version`, except guards if `keep` is set; the floor rises to the last of them.
     fn raise_floor(&mut self, version: Version, keep: bool) {
         let stays = |change: &WindowEntry| change.version > version || keep && change.is_guard;

@@ -24,6 +24,7 @@ use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
 use protocol::page_cache::ObjectState;
 use protocol::redirect::Helpers;
+use protocol::validate::WindowLimits;
 
 /// When the model begins, in milliseconds: times before that are refused as too old.
 const EPOCH_MS: u64 = 1_000_000;
@@ -252,7 +253,12 @@ fn brick_of(node: NodeId) -> usize {
 
 impl World {
     fn new(setting: Setting) -> Self {
-        let settings = |brick| ParticipantSettings { node: node(brick), moves: 0, skew_ms: SKEW_MS, window_limit: 256 };
+        let settings = |brick| ParticipantSettings {
+            node: node(brick),
+            moves: 0,
+            skew_ms: SKEW_MS,
+            windows: WindowLimits { page: 256, retained: 0 },
+        };
         let brick = |number| BrickProcess {
             brick: Brick::new(settings(number)),
             processor: Processor::default(),

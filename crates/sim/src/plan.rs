@@ -10,6 +10,7 @@ use protocol::entries::unique_entry;
 use query::key::IndexEntry;
 
 use crate::deceit::Deceit;
+use protocol::validate::WindowLimits;
 
 /// How the cluster is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,8 +74,8 @@ pub struct Cluster {
     pub redirectors: usize,
     /// Clients.
     pub clients: usize,
-    /// The maximum number of entries in the window of a page (V3).
-    pub window: usize,
+    /// How many changes validation remembers (V3).
+    pub windows: WindowLimits,
     /// Whether clients subscribe to closed timestamps.
     pub snapshots: bool,
     /// Whether bricks are machines of the protocol without a driver and a store.

@@ -9,6 +9,7 @@ use crate::deceit::Deceit;
 use crate::plan::{
     Action, Cluster, Demand, Key, Noise, Operation, Plan, ProcessName, RING_SLOTS, Step, Topology, UserRight,
 };
+use protocol::validate::WindowLimits;
 
 /// The operations of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -183,13 +184,16 @@ fn cluster(topology: Topology, workload: Workload, seed: u64) -> Cluster {
         Topology::Group | Topology::Mixed => (2, 2),
     };
     let snapshots = matches!(workload, Workload::Snapshots | Workload::Everything);
-    let window = if workload == Workload::Slow { 1_000 } else { 3 };
     // Half of the runs begin with several logical nodes at a brick, and in a quarter stores apply rows at once, whatever else follows from
     // the seed.
     let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let nodes_per_brick = [1, 2, 1, 3][(mixed >> 62) as usize];
     let rows_at_once = mixed >> 60 & 3 == 0;
     let cold_reads = mixed >> 58 & 1 == 0;
+    let windows = WindowLimits {
+        page: if workload == Workload::Slow { 1_000 } else { 3 },
+        retained: [0, 0, 4, 16][(mixed >> 56 & 3) as usize],
+    };
     let (bricks, clients, bare) = (3, 6, false);
     Cluster {
         topology,
@@ -198,7 +202,7 @@ fn cluster(topology: Topology, workload: Workload, seed: u64) -> Cluster {
         peers,
         redirectors,
         clients,
-        window,
+        windows,
         snapshots,
         bare,
         rows_at_once,

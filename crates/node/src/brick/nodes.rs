@@ -31,7 +31,7 @@ use wire::proto::cluster::{AskWitness, Witnesses};
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
 use super::cold_reads::ColdReads;
-use super::node_driver::{BuildPace, NodeDriver, OpenSettings, PortionLimits, Reservation, WINDOW};
+use super::node_driver::{BuildPace, NodeDriver, OpenSettings, PortionLimits, Reservation, WINDOWS};
 use super::node_inbox::{NodeInbox, NodeTask};
 use super::node_manager::{ManagerSettings, MoveLimits, NodeManager};
 use super::row_reader::RowReader;
@@ -302,7 +302,7 @@ impl Nodes {
             node,
             moves,
             skew_ms: SKEW_MS,
-            window: WINDOW,
+            windows: WINDOWS,
             portion: PortionLimits::SERVING,
             upload_lease_ms: self.upload_lease_ms,
             opening,

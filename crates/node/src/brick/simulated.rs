@@ -43,6 +43,7 @@ use super::scan::scan;
 use crate::node_placement::{BrickId, PlacementSnapshot};
 use effects::SimulatedEffects;
 pub use managing::RemoteWork;
+use protocol::validate::WindowLimits;
 
 /// Bytes of the buffer and of a segment of the log: small, so that both are filled and reused.
 const MOB_BYTES: usize = 256 << 10;
@@ -128,8 +129,8 @@ pub struct BrickSettings {
     pub first_job: u64,
     /// How far the clocks of machines may differ, in milliseconds.
     pub skew_ms: u64,
-    /// The maximum number of entries in the window of a page (V3).
-    pub window: usize,
+    /// How many changes validation remembers (V3).
+    pub windows: WindowLimits,
     /// Whether the store applies the rows of logical nodes at once, as that of a brick in memory does. They are durable then.
     pub applies_at_once: bool,
     /// Decides which pages are [read later](BrickOutput::Read), as if they were not in memory; `None` if all are read at once.

@@ -171,6 +171,26 @@ async fn followed_references_count_as_reads() {
     world.end().await;
 }
 
+/// No copy of the followed objects is held that an invalidation could advance to the version of the page.
+#[tokio::test]
+async fn followed_references_do_not_conflict_with_changes_of_other_objects_of_the_page() {
+    let world = World::start(1, 1).await;
+    let (one, other) = (world.client().await, world.client().await);
+    let bosses = create(&one, &[(PERSON, person("Ann", 50)), (PERSON, person("Bea", 60))]).await;
+    assert_eq!(bosses[0].page(), bosses[1].page());
+    create(&one, &[(STUDENT, world::Person { boss: Some(bosses[0]), ..person("Bob", 20) })]).await;
+    let query = Query::parse_of("Student", "boss.age == 50").unwrap();
+    for age in 61..80 {
+        let t = one.begin(IsolationLevel::Optimistic);
+        assert_eq!(names(&t.query(&query).await.unwrap().all().await.unwrap()), ["Bob"]);
+        let t2 = other.begin(IsolationLevel::Optimistic);
+        t2.put(bosses[1], object(PERSON, &person("Bea", age))).await.unwrap();
+        expect_committed(&t2).await;
+        expect_committed(&t).await;
+    }
+    world.end().await;
+}
+
 #[tokio::test]
 async fn explanation_contains_the_counts_of_the_execution() {
     let world = World::start(2, 4).await;

@@ -3,10 +3,12 @@ use model::{ClassId, SpaceId};
 use super::*;
 use crate::ident::ClientId;
 use crate::page_cache::ObjectState;
+use crate::validate::WindowLimits;
 
 const HERE: NodeId = NodeId(3);
 const PAGE: PageId = PageId { space: SpaceId(1), node: HERE, number: 7 };
-const SETTINGS: ParticipantSettings = ParticipantSettings { node: HERE, moves: 0, skew_ms: 50, window_limit: 100 };
+const SETTINGS: ParticipantSettings =
+    ParticipantSettings { node: HERE, moves: 0, skew_ms: 50, windows: WindowLimits { page: 100, retained: 0 } };
 
 fn oid(slot: u16) -> Oid {
     Oid::new(ClassId::NONE, PAGE, slot)

@@ -35,7 +35,7 @@ use crate::page_cache::{Invalidation, SlotStates};
 use crate::plant::{Bug, planted};
 use crate::read_list::ReadList;
 use crate::schedule::Schedule;
-use crate::validate::{Footprint, NO_STATE, PageVersions, Validator};
+use crate::validate::{Footprint, NO_STATE, PageVersions, Validator, WindowLimits};
 
 mod deciding;
 mod forgetting;
@@ -185,8 +185,8 @@ pub struct ParticipantSettings {
     pub moves: u32,
     /// The largest allowed difference of clocks, in milliseconds.
     pub skew_ms: u64,
-    /// Entries that the window of a page may have.
-    pub window_limit: usize,
+    /// How many changes validation remembers.
+    pub windows: WindowLimits,
 }
 
 impl<A: Clone, T: Clone> Participant<A, T> {
@@ -197,7 +197,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             node: settings.node,
             moves: settings.moves,
             clock: Clock::new(HlcTimestamp::ZERO, settings.skew_ms),
-            validator: Validator::new(settings.window_limit),
+            validator: Validator::new(settings.windows),
             transactions: BTreeMap::new(),
             finished: BTreeSet::new(),
             unacknowledged: BTreeSet::new(),
@@ -422,8 +422,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 
     /// Records that every holder has acknowledged the changes of a page up to `version` that it was sent (V3).
-    pub fn retire(&mut self, page: PageId, version: Version) {
-        self.validator.retire(page, version);
+    pub fn acknowledge(&mut self, page: PageId, version: Version) {
+        self.validator.acknowledge(page, version);
     }
 
     /// The logical node.

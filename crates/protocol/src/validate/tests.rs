@@ -15,6 +15,11 @@ fn at(position: u64) -> Version {
     Version { moves: 0, position }
 }
 
+/// Acknowledged changes are retired at once.
+fn without_retention(page: usize) -> WindowLimits {
+    WindowLimits { page, retained: 0 }
+}
+
 /// The page is stored at this version.
 fn stored_versions(position: u64) -> BTreeMap<PageId, Version> {
     [(PAGE, at(position))].into()
@@ -35,7 +40,7 @@ fn footprint(reads: &[u16], writes: &[u16]) -> Footprint {
 
 /// A validator of a page that was stored at version 4, with these changes since: position, then slots.
 fn changed_validator(changes: &[(u64, &[u16])]) -> Validator {
-    let mut validator = Validator::new(100);
+    let mut validator = Validator::new(without_retention(100));
     let mut before = at(4);
     for (position, slots) in changes {
         let found = validator.apply(PAGE, slots.iter().copied(), at(*position), txn(*position), &stored_versions(4));
@@ -61,7 +66,7 @@ fn held_conflict(slot: u16, by: u64) -> Result<(), ValidationConflict> {
 #[test]
 fn locked_read_stays_current_when_the_floor_rises() {
     let mut validator = changed_validator(&[(5, &[2])]);
-    validator.retire(PAGE, at(5));
+    validator.acknowledge(PAGE, at(5));
     // Transaction 99 has read slot 1 at the version at which it locked it, and slot 3 at an earlier version.
     for slot in [1, 3] {
         assert_eq!(
@@ -71,7 +76,7 @@ fn locked_read_stays_current_when_the_floor_rises() {
     }
     for position in [6, 7] {
         validator.apply(PAGE, [2], at(position), txn(position), &stored_versions(5));
-        validator.retire(PAGE, at(position));
+        validator.acknowledge(PAGE, at(position));
         validator.check_invariants().unwrap();
         assert_eq!(
             validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &stored_versions(position)),
@@ -89,7 +94,7 @@ fn locked_read_stays_current_when_the_floor_rises() {
 
 #[test]
 fn unchanged_page_is_validated_against_its_stored_version() {
-    let validator = Validator::new(10);
+    let validator = Validator::new(without_retention(10));
     assert_eq!(check(&validator, &[(1, 4)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(1, 3)], &[]), stale(1, 4));
 }
@@ -105,7 +110,7 @@ fn change_of_one_object_does_not_invalidate_reads_of_another() {
 #[test]
 fn acknowledged_changes_are_retired_in_version_order() {
     let mut validator = changed_validator(&[(7, &[2]), (9, &[5])]);
-    validator.retire(PAGE, at(8));
+    validator.acknowledge(PAGE, at(8));
     validator.check_invariants().unwrap();
     assert_eq!(validator.entries(), 1);
     // The floor is the version of the retired change, not the acknowledged version.
@@ -114,17 +119,43 @@ fn acknowledged_changes_are_retired_in_version_order() {
     assert_eq!(check(&validator, &[(5, 8)], &[]), stale(5, 9));
 }
 
+/// A query reads at the brick and holds no copy that an invalidation could advance.
+#[test]
+fn acknowledged_changes_are_retained_while_there_is_room() {
+    let mut validator = Validator::new(WindowLimits { page: 100, retained: 2 });
+    for (position, slot) in [(5, 1), (6, 2), (7, 1)] {
+        validator.apply(PAGE, [slot], at(position), txn(position), &stored_versions(4));
+        validator.acknowledge(PAGE, at(position));
+        validator.check_invariants().unwrap();
+    }
+    // There was room for two of three: the floor is the first, although the object has changed again.
+    assert_eq!(check(&validator, &[(3, 5), (2, 6), (1, 7)], &[]), Ok(()));
+    assert_eq!(check(&validator, &[(2, 5)], &[]), stale(2, 6));
+    assert_eq!(check(&validator, &[(1, 6)], &[]), stale(1, 7));
+    // Another page makes the room that its changes need.
+    let other = PageId { number: 8, ..PAGE };
+    validator.apply(other, [1, 2], at(8), txn(8), &at(4));
+    validator.acknowledge(other, at(8));
+    validator.check_invariants().unwrap();
+    assert_eq!((validator.version(PAGE), validator.version(other)), (None, Some(at(8))));
+    // More than there is room for is retired at once.
+    validator.apply(other, [3, 4, 5], at(9), txn(9), &at(4));
+    validator.acknowledge(other, at(9));
+    assert_eq!(validator.version(other), None);
+    validator.check_invariants().unwrap();
+}
+
 #[test]
 fn later_change_of_a_slot_keeps_the_floor_low() {
     let mut validator = changed_validator(&[(7, &[2]), (9, &[2])]);
-    validator.retire(PAGE, at(7));
+    validator.acknowledge(PAGE, at(7));
     assert_eq!(check(&validator, &[(3, 4)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(2, 8)], &[]), stale(2, 9));
 }
 
 #[test]
 fn full_window_raises_the_floor() {
-    let mut validator = Validator::new(3);
+    let mut validator = Validator::new(without_retention(3));
     for position in 5..20 {
         validator.apply(PAGE, [position as u16], at(position), txn(position), &stored_versions(4));
         validator.check_invariants().unwrap();
@@ -165,7 +196,7 @@ fn own_write_is_current_until_overwritten_or_retired() {
     assert_eq!(own(&validator), Ok(()));
     assert_eq!(own(&changed_validator(&[(7, &[2]), (8, &[2])])), stale(2, 8));
     assert_eq!(own(&changed_validator(&[])), stale(2, 4));
-    validator.retire(PAGE, at(7));
+    validator.acknowledge(PAGE, at(7));
     assert_eq!(own_of(&validator, 7), stale(2, 7));
     assert_eq!(validator.version(PAGE), None, "the page has no window any more");
 }
@@ -194,7 +225,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn touches_stay_in_the_window_after_retirement() {
     let mut validator = changed_validator(&[(6, &[1]), (7, &[2])]);
     validator.keep_in_window(PAGE, [1]);
-    validator.retire(PAGE, at(7));
+    validator.acknowledge(PAGE, at(7));
     validator.check_invariants().unwrap();
     // The change of the other slot is retired, and the floor is its version.
     assert_eq!(check(&validator, &[(1, 6)], &[]), Ok(()));
@@ -236,7 +267,7 @@ proptest! {
         locked in proptest::option::of(any_oid()),
         reads in proptest::collection::vec(any_read(), 0..12),
     ) {
-        let mut validator = Validator::new(100);
+        let mut validator = Validator::new(without_retention(100));
         for (position, changed) in (5..).zip(changes) {
             validator.apply(changed.page(), [changed.slot()], at(position), txn(position), &at(4));
         }
@@ -253,7 +284,7 @@ proptest! {
     /// window has exceeded its limit.
     #[test]
     fn validation_agrees_with_the_list_of_all_changes(steps in steps(), limit in 1..9_usize) {
-        let mut validator = Validator::new(limit);
+        let mut validator = Validator::new(without_retention(limit));
         let (mut last, mut position, mut asked, mut trimmed) = ([4; 6], 4, 4, false);
         for step in steps {
             match step {
@@ -265,7 +296,7 @@ proptest! {
                     trimmed |= validator.entries() < before || before + slots.len() > limit;
                 }
                 Step::Retire(version) => {
-                    validator.retire(PAGE, at(version));
+                    validator.acknowledge(PAGE, at(version));
                     asked = asked.max(version.min(position));
                 }
             }

@@ -7,6 +7,7 @@ use protocol::commit::participant::{Output, Participant, ParticipantSettings};
 use protocol::commit::{Answer, Record};
 use protocol::ident::Version;
 use protocol::page_cache::{Invalidation, ObjectState, SlotStates};
+use protocol::validate::WindowLimits;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
@@ -43,7 +44,12 @@ pub(crate) struct TestBrick {
 
 impl TestBrick {
     pub(crate) fn new(node: u32) -> Self {
-        let settings = ParticipantSettings { node: NodeId(node), moves: 0, skew_ms: 1_000_000, window_limit: 2 };
+        let settings = ParticipantSettings {
+            node: NodeId(node),
+            moves: 0,
+            skew_ms: 1_000_000,
+            windows: WindowLimits { page: 2, retained: 0 },
+        };
         let participant = Participant::new(settings);
         Self {
             node,

@@ -263,7 +263,7 @@ impl World {
     fn settle(&mut self, node: u32) {
         let brick = &mut self.bricks[node as usize];
         let settled = self.directories[node as usize].settled_version(page(node)).unwrap_or(brick.version);
-        brick.participant.retire(page(node), settled);
+        brick.participant.acknowledge(page(node), settled);
     }
 
     /// Sends the changes to the holders.

@@ -15,9 +15,14 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 
 use crate::brick::{SLOTS, oid};
+use protocol::validate::WindowLimits;
 
-const SETTINGS: ParticipantSettings =
-    ParticipantSettings { node: NodeId(1), moves: 0, skew_ms: 1_000_000, window_limit: 3 };
+const SETTINGS: ParticipantSettings = ParticipantSettings {
+    node: NodeId(1),
+    moves: 0,
+    skew_ms: 1_000_000,
+    windows: WindowLimits { page: 3, retained: 0 },
+};
 
 type Machine = Participant<u64, u64>;
 

@@ -12,6 +12,7 @@ use protocol::placement::{Epoch, Group, GroupMember, Incarnation, MemberId};
 use protocol::replica::log::{LogPoint, ReplicaLog};
 use protocol::replica::message::Message;
 use protocol::replica::{Output, Replica, ReplicaSettings};
+use protocol::validate::WindowLimits;
 use protocol::validate::{Read, ReadVersion};
 
 const NODE: NodeId = NodeId(1);
@@ -62,8 +63,9 @@ impl TestMember {
                         }
                     }
                     Output::Lead => {
-                        let (skew_ms, window_limit) = (1000, 10);
-                        let settings = participant::ParticipantSettings { node: NODE, moves: 0, skew_ms, window_limit };
+                        let windows = WindowLimits { page: 10, retained: 0 };
+                        let settings =
+                            participant::ParticipantSettings { node: NODE, moves: 0, skew_ms: 1000, windows };
                         let mut participant = Participant::new(settings);
                         for (position, (_, record)) in (1..).zip(self.replica.log().after(0).cloned()) {
                             participant.recover(Version { moves: 0, position }, record);

@@ -11,9 +11,10 @@ use crate::deceit::Deceit;
 use crate::plan::{
     Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, ProcessName, Step, Topology, UserRight,
 };
+use protocol::validate::WindowLimits;
 
 /// What a header may begin with.
-const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, seed, snapshots, bare, rows-at-once, cold-reads, noise, demand, catches";
+const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, retained, seed, snapshots, bare, rows-at-once, cold-reads, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
                        unstall, room, clock, set-clock, mute, deceive, permit, policy, evict, install, reindex, evolve, move, cancel-move, backup, \
@@ -121,7 +122,7 @@ impl Default for Header {
             peers: 0,
             redirectors: 0,
             clients: 2,
-            window: 100,
+            windows: WindowLimits { page: 100, retained: 0 },
             snapshots,
             bare,
             rows_at_once,
@@ -149,7 +150,8 @@ impl Header {
             "peers" => self.peers = Some(line.number("a number of peer servers", 0..=PROCESS_LIMIT)?),
             "redirectors" => self.redirectors = Some(line.number("a number of redirectors", 0..=PROCESS_LIMIT)?),
             "clients" => self.cluster.clients = line.number("a number of clients", 1..=PROCESS_LIMIT)?,
-            "window" => self.cluster.window = line.number("a number of entries", 1..=1_000_000)?,
+            "window" => self.cluster.windows.page = line.number("a number of entries", 1..=1_000_000)?,
+            "retained" => self.cluster.windows.retained = line.number("a number of entries", 0..=1_000_000)?,
             "seed" => self.seed = line.number("a seed", 0..=u64::MAX)?,
             "snapshots" => self.cluster.snapshots = true,
             "bare" => self.cluster.bare = true,

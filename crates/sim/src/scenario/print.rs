@@ -12,14 +12,21 @@ use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan
 pub fn print(plan: &Plan, catches: &[Bug]) -> String {
     let mut out = String::new();
     let Plan { seed, cluster, noise, actions, demand } = plan;
-    let Cluster { topology, bricks, nodes_per_brick, peers, redirectors, clients, window, .. } = cluster;
+    let Cluster { topology, bricks, nodes_per_brick, peers, redirectors, clients, windows, .. } = cluster;
     let Cluster { snapshots, bare, rows_at_once, cold_reads, .. } = cluster;
     // Writing into memory does not fail.
     let _ = writeln!(out, "topology {}\nbricks {bricks}", topology.name());
     if *nodes_per_brick > 1 {
         let _ = writeln!(out, "nodes-per-brick {nodes_per_brick}");
     }
-    let _ = writeln!(out, "peers {peers}\nredirectors {redirectors}\nclients {clients}\nwindow {window}\nseed {seed}");
+    let _ = writeln!(
+        out,
+        "peers {peers}\nredirectors {redirectors}\nclients {clients}\nwindow {}\nseed {seed}",
+        windows.page
+    );
+    if windows.retained > 0 {
+        let _ = writeln!(out, "retained {}", windows.retained);
+    }
     if *snapshots {
         out += "snapshots\n";
     }

@@ -408,11 +408,11 @@ impl World {
     fn lead(&mut self, pid: Pid, node: NodeId) {
         self.note(|world| format!("{} leads {node:?}", world.name(pid)));
         self.last_root += 1;
-        let (number, now, window) = (self.last_root, self.local_time(pid), self.plan.cluster.window);
+        let (number, now, windows) = (self.last_root, self.local_time(pid), self.plan.cluster.windows);
         let first_pages = self.first_pages(node);
         let Some(hosted) = self.node_replica(pid, node) else { return };
         let end = hosted.replica.log().end();
-        let settings = ParticipantSettings { node, moves: 0, skew_ms: SKEW_MS, window_limit: window };
+        let settings = ParticipantSettings { node, moves: 0, skew_ms: SKEW_MS, windows };
         let (mut brick, mut pages, mut found) = (Brick::new(settings), Disk::new(first_pages), Vec::new());
         for (position, (_, entry)) in (1..).zip(hosted.replica.log().after(0)) {
             let version = Version { moves: 0, position };

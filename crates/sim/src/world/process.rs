@@ -97,7 +97,7 @@ impl World {
         self.members.insert(member, pid);
         let first_holder = HolderId(member << 24);
         let shown = self.local_time(pid);
-        let Cluster { topology, window, snapshots, rows_at_once: applies_at_once, cold_reads, .. } = self.plan.cluster;
+        let Cluster { topology, windows, snapshots, rows_at_once: applies_at_once, cold_reads, .. } = self.plan.cluster;
         let (has_groups, is_driven, meta) = (self.has_groups(), self.is_driven(), self.meta(shown));
         let process = &mut self.processes[pid];
         process.incarnation += 1;
@@ -121,7 +121,7 @@ impl World {
                     brick,
                     first_job,
                     skew_ms: SKEW_MS,
-                    window,
+                    windows,
                     applies_at_once,
                     cold_reads,
                     commits_in_one_phase,
@@ -136,7 +136,7 @@ impl World {
             ProcessName::Brick(number) => {
                 let mut disk = process.disk.take().unwrap_or_default();
                 let node = NodeId(number as u32);
-                let settings = ParticipantSettings { node, moves: disk.moves, skew_ms: SKEW_MS, window_limit: window };
+                let settings = ParticipantSettings { node, moves: disk.moves, skew_ms: SKEW_MS, windows };
                 let again = process.incarnation > 1;
                 let (brick, found) = match again {
                     true => disk.recover(settings, shown),

@@ -18,8 +18,10 @@ const LIMIT: u64 = 800;
 /// Where a bug is looked for: where what it breaks is done most.
 fn choice(bug: Bug) -> Choice {
     let (workload, faults) = match bug.rule() {
-        // A window that is full.
-        _ if bug == Bug::WindowDropsEntries => (Some(Workload::Lists), Some(Faults::All)),
+        // Windows that are full.
+        _ if matches!(bug, Bug::WindowDropsEntries | Bug::RetainedDropsEntries) => {
+            (Some(Workload::Lists), Some(Faults::All))
+        }
         _ if matches!(bug, Bug::ChangePassesPrepared | Bug::OffsetsForgotten | Bug::OffsetsNotAwaited) => {
             (Some(Workload::Hot), Some(Faults::All))
         }

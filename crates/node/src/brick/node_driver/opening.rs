@@ -29,6 +29,7 @@ use crate::brick::page_rows::Rows;
 use crate::brick::plant::{Bug, planted};
 use crate::brick::recent_pages::RecentPages;
 use crate::brick::row_reader::RowReader;
+use protocol::validate::WindowLimits;
 
 /// How a logical node is opened.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +40,8 @@ pub(crate) struct OpenSettings {
     pub(crate) moves: u32,
     /// How far the clocks of machines may differ, in milliseconds.
     pub(crate) skew_ms: u64,
-    /// The maximum number of entries in the window of a page (V3).
-    pub(crate) window: usize,
+    /// How many changes validation remembers (V3).
+    pub(crate) windows: WindowLimits,
     /// How much is done about an index at a time.
     pub(crate) portion: PortionLimits,
     /// How long an upload lasts after its last bytes, and a staged content without a transaction.
@@ -77,8 +78,8 @@ impl<C: Clone> NodeDriver<C> {
         answer_counts: Arc<AnswerCounts>,
         now: Ms,
     ) -> Result<Self> {
-        let OpenSettings { node, moves, skew_ms, window, portion, upload_lease_ms, opening, is_new } = settings;
-        let mut machine = Brick::new(ParticipantSettings { node, moves, skew_ms, window_limit: window });
+        let OpenSettings { node, moves, skew_ms, windows, portion, upload_lease_ms, opening, is_new } = settings;
+        let mut machine = Brick::new(ParticipantSettings { node, moves, skew_ms, windows });
         let mut txn_rows = TxnRows::new(node);
         let mut staging = Staging::open(node, moves, upload_lease_ms, &reader, now)?;
         let mut prepared_parts = Vec::new();

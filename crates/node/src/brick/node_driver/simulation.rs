@@ -151,7 +151,7 @@ impl World {
             node,
             moves: 0,
             skew_ms: SKEW_MS,
-            window: super::WINDOW,
+            windows: super::WINDOWS,
             portion: super::PortionLimits::SMALL,
             upload_lease_ms: STAGING_LEASE_MS,
             opening: self.openings,

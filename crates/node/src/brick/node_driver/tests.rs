@@ -120,7 +120,7 @@ impl World {
             node: NODE,
             moves: 0,
             skew_ms: 5_000,
-            window: super::WINDOW,
+            windows: super::WINDOWS,
             portion: super::PortionLimits::SMALL,
             upload_lease_ms: super::STAGING_LEASE_MS,
             opening: 1,

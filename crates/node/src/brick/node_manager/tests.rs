@@ -19,6 +19,7 @@ use wire::cluster::CopiedRows;
 use super::*;
 use crate::brick::simulated::{BrickOutput, BrickSettings, CrashImage, RemoteWork, SimulatedBrick, SimulatedDisk};
 use crate::node_placement::BrickId;
+use protocol::validate::WindowLimits;
 
 const NODE: NodeId = NodeId(7);
 const OLD: BrickId = BrickId(1);
@@ -64,7 +65,7 @@ impl MoveTest {
             brick,
             first_job: self.starts << 32,
             skew_ms: 5_000,
-            window: 64,
+            windows: WindowLimits { page: 64, retained: 0 },
             applies_at_once: false,
             cold_reads: None,
             commits_in_one_phase: true,

@@ -76,12 +76,12 @@ impl<C: Clone> SimulatedBrick<C> {
             self.effects.machine.store().commit_rows(rows)?;
         }
         self.openings += 1;
-        let BrickSettings { skew_ms, window, .. } = self.settings;
+        let BrickSettings { skew_ms, windows, .. } = self.settings;
         let settings = OpenSettings {
             node,
             moves,
             skew_ms,
-            window,
+            windows,
             portion: PortionLimits::SMALL,
             upload_lease_ms: STAGING_LEASE_MS,
             opening: self.openings,

@@ -15,6 +15,7 @@ use protocol::page_cache::ObjectState;
 use super::*;
 use crate::brick::entry_rows::totals_key;
 use crate::brick::plant::Bug;
+use protocol::validate::WindowLimits;
 
 const FIRST: NodeId = NodeId(7);
 const SECOND: NodeId = NodeId(8);
@@ -37,7 +38,7 @@ impl ReportTest {
         brick: BRICK,
         first_job: 1 << 32,
         skew_ms: 5_000,
-        window: 64,
+        windows: WindowLimits { page: 64, retained: 0 },
         applies_at_once: false,
         cold_reads: None,
         commits_in_one_phase: true,

@@ -8,6 +8,7 @@ use crate::commit::participant::ParticipantSettings;
 use crate::ident::{ClientId, Version};
 use crate::page_cache::ObjectState;
 use crate::read_list::ReadList;
+use crate::validate::WindowLimits;
 use crate::validate::{Read, ReadVersion};
 
 const A: NodeId = NodeId(1);
@@ -53,7 +54,8 @@ struct TwoNodes {
 impl TwoNodes {
     fn new() -> Self {
         let node = |node| {
-            let settings = ParticipantSettings { node, moves: 0, skew_ms: 50, window_limit: 100 };
+            let settings =
+                ParticipantSettings { node, moves: 0, skew_ms: 50, windows: WindowLimits { page: 100, retained: 0 } };
             (node, Brick::new(settings))
         };
         Self { nodes: [A, B].map(node).into(), appended: BTreeMap::new(), answers: Vec::new(), now: 1_000 }

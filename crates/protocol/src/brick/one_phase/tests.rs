@@ -12,6 +12,7 @@ use crate::ident::{ClientId, Version};
 use crate::page_cache::ObjectState;
 use crate::plant::Bug;
 use crate::read_list::ReadList;
+use crate::validate::WindowLimits;
 use crate::validate::{Read, ReadVersion};
 
 const A: NodeId = NodeId(1);
@@ -42,7 +43,14 @@ fn no_versions() -> BTreeMap<PageId, Version> {
 }
 
 fn nodes() -> [Node; 2] {
-    [A, B].map(|node| Brick::new(ParticipantSettings { node, moves: 0, skew_ms: 50, window_limit: 100 }))
+    [A, B].map(|node| {
+        Brick::new(ParticipantSettings {
+            node,
+            moves: 0,
+            skew_ms: 50,
+            windows: WindowLimits { page: 100, retained: 0 },
+        })
+    })
 }
 
 /// Commits these parts in one phase. Returns the time, if all nodes take their parts in.

@@ -11,12 +11,14 @@ use crate::clock::LEAD_MS;
 use crate::commit::client_mark::ClientMark;
 use crate::ident::ClientId;
 use crate::page_cache::ObjectState;
+use crate::validate::WindowLimits;
 use crate::validate::{Cause, Read, ReadVersion};
 
 const PAGE: PageId = PageId { space: SpaceId(1), node: NodeId(3), number: 7 };
 const HERE: NodeId = NodeId(3);
 const THERE: NodeId = NodeId(4);
-const SETTINGS: ParticipantSettings = ParticipantSettings { node: HERE, moves: 0, skew_ms: 50, window_limit: 100 };
+const SETTINGS: ParticipantSettings =
+    ParticipantSettings { node: HERE, moves: 0, skew_ms: 50, windows: WindowLimits { page: 100, retained: 0 } };
 
 fn oid(slot: u16) -> Oid {
     Oid::new(ClassId::NONE, PAGE, slot)
@@ -250,7 +252,8 @@ fn writes_before_a_move_keep_their_version() {
     let mut world = World::new();
     let first = outcome_of(&world.ask_forced(commit(1, part(&[], &[1]))));
     assert_eq!(first.1, Some(at(1)));
-    let settings = ParticipantSettings { node: HERE, moves: 1, skew_ms: 1_000, window_limit: 10 };
+    let settings =
+        ParticipantSettings { node: HERE, moves: 1, skew_ms: 1_000, windows: WindowLimits { page: 10, retained: 0 } };
     let mut moved = World { participant: Participant::new(settings), ..World::new() };
     for (position, record) in (1..).zip(&world.log) {
         moved.log.push(record.clone());

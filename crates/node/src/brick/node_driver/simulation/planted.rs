@@ -14,7 +14,7 @@ use wire::cluster::Message;
 
 use super::{NODES, SKEW_MS, SPACE, World, options};
 use crate::brick::node_driver::{
-    DriverOutput, NodeDriver, OpenSettings, PageRead, PortionLimits, Requester, STAGING_LEASE_MS, WINDOW,
+    DriverOutput, NodeDriver, OpenSettings, PageRead, PortionLimits, Requester, STAGING_LEASE_MS, WINDOWS,
 };
 use crate::brick::page_rows as rows;
 use crate::brick::plant::Bug;
@@ -214,7 +214,7 @@ impl Holders {
             node: NODES[0],
             moves: 0,
             skew_ms: SKEW_MS,
-            window: WINDOW,
+            windows: WINDOWS,
             portion: PortionLimits::SMALL,
             upload_lease_ms: STAGING_LEASE_MS,
             opening,
