@@ -447,6 +447,15 @@ impl Store {
         contents::is_resident(self.state(), id, offset, len)
     }
 
+    /// Checks that a content is there, and that what a change of its bytes `offset..offset + len` builds on can be read: a change
+    /// that is committed without that ends the store's work.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] without the content; [`ErrorKind::Corrupt`] naming the content if a row of it is damaged.
+    pub fn check_changeable(&self, id: ContentId, offset: u64, len: u64) -> Result<()> {
+        contents::check_changeable(self, id, offset, len)
+    }
+
     /// The same of the rows `from <= key <= to`, of which there should be few.
     #[must_use]
     pub fn are_rows_resident(&self, from: &[u8], to: &[u8]) -> bool {

@@ -73,6 +73,8 @@ model::planted_bugs! {
         "E" CountsForgottenInFlight "the number of entries is forgotten while changes of it are in flight"
         "E" ReverseRowKept "an entry that is removed or changed is still found from its former target"
         "E" EntriesNotMoved "the entries of collections do not move with their logical node"
+        "E" ContentWorkUnbounded "a transaction may move any number of blobs out of their pages"
+        "E" LostContentChanged "a change of a part of a blob is taken in although its content is lost"
         "E" EntriesUnbounded "a transaction may change any number of entries"
         "E" FullCollectionDeleted "a collection is deleted although it has entries"
         "E" TotalsKept "the totals of a deleted collection stay"

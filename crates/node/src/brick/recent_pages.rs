@@ -143,6 +143,11 @@ impl RecentPages {
         }
     }
 
+    /// Whether a transaction in flight changes a part of the blob in a slot.
+    pub(super) fn is_changing(&self, page: PageId, slot: u16) -> bool {
+        self.changed_blob(page, slot).is_some()
+    }
+
     /// The state of a blob of which a transaction in flight changes a part.
     fn changed_blob(&self, page: PageId, slot: u16) -> Option<&Object> {
         self.pages.get(&page)?.changed.get(&slot).map(|(_, blob)| blob)

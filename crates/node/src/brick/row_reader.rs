@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{ContentId, Result};
+use model::{ContentId, Error, ErrorKind, Oid, Result};
 use store::Store;
 
 use super::cold_reads::ColdReads;
@@ -37,6 +37,22 @@ impl RowReader {
             Some(cold_reads) => cold_reads.measure(read),
             None => read(),
         }
+    }
+
+    /// Checks that a content is there, and that what a change of its bytes `offset..offset + len` builds on can be read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if not: also without the content, which an object has that is there.
+    pub(crate) fn check_changeable(&self, oid: Oid, id: ContentId, offset: u64, len: u64) -> Result<()> {
+        self.measure(|| self.store.check_changeable(id, offset, len)).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                let what = format!(
+                    "the content of {oid} is lost: write it as a whole, delete it, or restore it from a backup"
+                );
+                Error::new(ErrorKind::Corrupt, what)
+            }
+            _ => error,
+        })
     }
 
     /// Whether the store is in memory and has no room for more.

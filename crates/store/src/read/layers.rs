@@ -93,6 +93,13 @@ impl FoundRow<'_> {
         }
     }
 
+    /// The extent that the chunk of the row uses, which begins after `skip` bytes.
+    pub(crate) fn extent(&self, skip: usize) -> Result<Option<Extent>, RowError> {
+        let Some(row) = self.value() else { return Ok(None) };
+        let chunk = Chunk::decode(row.get(skip..).ok_or(RowError::Short)?)?;
+        Ok(if let Chunk::Extent(extent) = chunk { Some(extent) } else { None })
+    }
+
     fn head(&self, id: ContentId) -> Result<Option<ContentHead>> {
         let row = match self {
             FoundRow::Nothing | FoundRow::Row(Row::Tombstone | Row::Shared(..), _) => return Ok(None),
@@ -153,6 +160,17 @@ impl<'a> Layers<'a> {
     pub(crate) fn content(&self, id: ContentId) -> Result<Option<StoredContent<'a>>> {
         let row = self.find(&Key::content(id))?;
         Ok(row.head(id)?.map(|head| StoredContent { id, head, row }))
+    }
+
+    /// Checks that a change of the bytes `offset..offset + len` of a content finds what it builds on: the head with the first chunk, and
+    /// the rows of the first and the last chunk of the range, which may keep other bytes.
+    pub(crate) fn check_changeable(&self, id: ContentId, offset: u64, len: u64) -> Result<()> {
+        let Some((head, _)) = self.head_and_extent(id)? else { return Err(error::no_content(id)) };
+        let last = offset.saturating_add(len).min(head.size) / CHUNK as u64;
+        for index in [offset / CHUNK as u64, last].into_iter().filter(|index| *index > 0) {
+            self.find(&Key::chunk(head.data, index))?.extent(0).map_err(|e| corrupt(id, e))?;
+        }
+        Ok(())
     }
 
     /// The head of a content, and the extent that its first chunk uses.

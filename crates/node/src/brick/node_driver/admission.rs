@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use model::{ContentId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
+use model::{ContentId, ContentPatch, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
 use protocol::commit::{AppendOffsets, EntryChanges, Part};
 use protocol::entries::{collection_guard, entry_guard};
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::ObjectState;
 use protocol::validate::{NO_STATE, Read, ReadVersion};
+use store::ContentChange;
 use wire::cluster::Message;
 
 use super::contents::{ContentRejection, plan_write};
@@ -29,8 +30,11 @@ const OBJECT_OVERHEAD: usize = 256;
 const HEAD_SIZE: usize = 256;
 /// Why a brick in memory that is full takes nothing that makes it fuller.
 pub(super) const STORE_FULL: &str = "the brick's store in memory has no room: delete something, or start it with more";
-/// Bytes of keys of entries of indexes, and of rows of entries of collections, that one transaction may change.
-const MAX_KEY_BYTES: usize = limits::CHANGE - limits::TRANSACTION - (2 << 20);
+/// Bytes that one transaction may change beside the objects that it writes: keys of entries of indexes, rows of entries of collections,
+/// and blobs that move from their pages to contents.
+const MAX_EXTRA_BYTES: usize = limits::CHANGE - limits::TRANSACTION - (2 << 20);
+/// Contents that one transaction may make of blobs in pages: a change of the store creates 65,535, and may be that of several transactions.
+const MAX_CREATED: usize = if cfg!(test) { 100 } else { 60_000 };
 /// Transactions that are remembered because they bring objects of classes that are not known.
 const MAX_UNKNOWN: usize = if cfg!(test) { 8 } else { 4_096 };
 /// Rows of an object without its entries: itself, the head of its page, its places in two extents.
@@ -72,6 +76,31 @@ pub(super) struct CheckedContents {
     pub(super) growth: Growth,
     /// Where the transaction appends to them.
     pub(super) offsets: AppendOffsets,
+    /// What its changes of them do in the store.
+    pub(super) work: ContentWork,
+}
+
+/// What a transaction does to contents in the store, which takes a bounded number of changes together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ContentWork {
+    /// Contents that it creates from bytes in pages.
+    created: usize,
+    /// Bytes that move from pages to contents.
+    moved_bytes: usize,
+    /// Changes of contents.
+    changes: usize,
+}
+
+impl ContentWork {
+    fn add(&mut self, changes: &[ContentChange]) {
+        self.changes += changes.len();
+        for change in changes {
+            if let ContentChange::Create { data, .. } = change {
+                self.created += 1;
+                self.moved_bytes += data.len();
+            }
+        }
+    }
 }
 
 /// What a driver remembers of transactions that it takes in, or has not taken in.
@@ -296,16 +325,22 @@ impl<C: Clone> NodeDriver<C> {
             return Err(self.reject(txn, rejection));
         }
         let checked = self.check_contents(txn, part, |oid| replaced.replaced_object(oid));
-        let CheckedContents { growth, offsets } = checked.map_err(|rejection| reject_content(part, rejection))?;
+        let CheckedContents { growth, offsets, work } = checked.map_err(|rejection| reject_content(part, rejection))?;
+        self.check_changed_contents(part, &replaced).map_err(|error| self.handle_unread(error))?;
         self.check_removed_collections(&replaced, part)?;
         let (of_indexes, key_bytes) = replaced.entries();
         let (of_collections, row_bytes) = rows_of_entries(&part.entries);
-        let rows = of_indexes + of_collections + ROWS_PER_OBJECT * part.writes.len() + touches.len();
-        if rows >= limits::OPERATIONS || key_bytes + row_bytes > MAX_KEY_BYTES {
+        let rows = of_indexes + of_collections + ROWS_PER_OBJECT * part.writes.len() + touches.len() + work.changes;
+        let bytes = key_bytes + row_bytes + work.moved_bytes;
+        if (rows >= limits::OPERATIONS || bytes > MAX_EXTRA_BYTES || work.created > MAX_CREATED)
+            && !planted(Bug::ContentWorkUnbounded)
+        {
             let (objects, entries) = (part.writes.len(), part.entries.len());
+            let ContentWork { created, moved_bytes, changes } = work;
             let why = format!(
                 "the transaction writes {objects} objects, {of_indexes} entries of indexes ({key_bytes} bytes) and {entries} \
-                 entries of collections ({row_bytes} bytes): part it"
+                 entries of collections ({row_bytes} bytes), changes parts of blobs {changes} times, and moves {created} blobs \
+                 ({moved_bytes} bytes) out of their pages: part it"
             );
             return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
         }
@@ -314,7 +349,7 @@ impl<C: Clone> NodeDriver<C> {
         (part.touches, part.offsets) = (touches, offsets);
         self.admission.begin(txn, replaced, growth);
         self.admission.current_unbound = unbound;
-        self.admission.current_rows = (rows, key_bytes + row_bytes);
+        self.admission.current_rows = (rows, bytes);
         Ok(())
     }
 
@@ -397,6 +432,7 @@ impl<C: Clone> NodeDriver<C> {
         replaced: impl Fn(Oid) -> Option<&'a Replaced>,
     ) -> std::result::Result<CheckedContents, ContentRejection> {
         let (mut taken, mut growth, mut offsets) = (BTreeSet::new(), Growth::default(), AppendOffsets::new());
+        let mut work = ContentWork::default();
         for (oid, written) in &part.writes {
             let concerns_content = match written {
                 ObjectState::Value(object) => object.content().is_some(),
@@ -416,13 +452,35 @@ impl<C: Clone> NodeDriver<C> {
                 // No other transaction changes the blob before this one, once it is prepared or committed (V2).
                 offsets.extend(plan.append_offset.map(|offset| (*oid, offset)));
                 growth.take_staged(plan.staged.and_then(size).unwrap_or(0));
+                work.add(&plan.changes);
                 plan.object.map(|object| object.total_size())
             } else {
                 if let ObjectState::Value(object) = written { Some(object.total_size()) } else { None }
             };
             growth.replace(size_before, size_after);
         }
-        Ok(CheckedContents { growth, offsets })
+        Ok(CheckedContents { growth, offsets, work })
+    }
+
+    /// Checks that the contents can be changed of which a transaction changes parts. What changes in flight have made of a blob is not in
+    /// the store yet, and they have been checked.
+    ///
+    /// # Errors
+    /// If a content is lost or damaged: what is taken in has to be stored.
+    fn check_changed_contents(&self, part: &Part<Object>, replaced: &ReplacedObjects) -> Result<()> {
+        let changed = part.writes.iter().filter_map(|(oid, written)| match written {
+            ObjectState::Changed(patch) if !self.recent.is_changing(oid.page(), oid.slot()) => Some((*oid, patch)),
+            _ => None,
+        });
+        for (oid, patch) in changed.filter(|_| !planted(Bug::LostContentChanged)) {
+            let before = replaced.replaced_object(oid).and_then(|replaced| replaced.blob.as_ref());
+            let Some(content) = before.and_then(Object::content) else { continue };
+            for op in ContentPatch::decode(patch)?.ops() {
+                let (offset, len) = op.range(content.size);
+                self.reader.check_changeable(oid, content.id, offset, len)?;
+            }
+        }
+        Ok(())
     }
 
     /// The durable state of a blob, which is no ground to plan a change on: for a [planted bug](Bug::DurableAppendOffset).

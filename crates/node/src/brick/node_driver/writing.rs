@@ -146,6 +146,7 @@ impl<C: Clone> NodeDriver<C> {
                 }
             };
             let next_id = || {
+                // Fits 16 bits: admission bounds it.
                 made += 1;
                 ContentId::new(oid.space(), self.node, at.moves, ContentOrigin::Record, at.position << 16 | made)
             };

@@ -196,7 +196,7 @@ impl Applier<'_> {
     /// Releases the extent of a chunk that is about to be replaced.
     fn release_chunk(&mut self, id: ContentId, data: DataId, index: u64) -> Result<()> {
         let (key, skip) = chunk_place(id, data, index);
-        let extent = row_extent(&self.layers().find(&key)?, skip).map_err(|e| corrupt(id, e))?;
+        let extent = self.layers().find(&key)?.extent(skip).map_err(|e| corrupt(id, e))?;
         if let Some(extent) = extent {
             self.free_extent(&extent);
         }
@@ -330,7 +330,7 @@ impl Applier<'_> {
     fn remove_chunks(&mut self, data: DataId, from: u64, to: u64) -> Result<()> {
         let mut chunks = Vec::new();
         self.layers().scan(&Key::chunk(data, from), &Key::chunk(data, to), &mut |key, found| {
-            chunks.push((Key::from(key), row_extent(found, 0)));
+            chunks.push((Key::from(key), found.extent(0)));
             ControlFlow::Continue(())
         })?;
         for (key, extent) in chunks {
@@ -393,11 +393,4 @@ fn patch_on(found: &FoundRow<'_>, skip: usize) -> Result<Patch, RowError> {
             },
         },
     })
-}
-
-/// The extent that the chunk of a row uses.
-fn row_extent(found: &FoundRow<'_>, skip: usize) -> Result<Option<Extent>, RowError> {
-    let Some(row) = found.value() else { return Ok(None) };
-    let chunk = Chunk::decode(row.get(skip..).ok_or(RowError::Short)?)?;
-    Ok(if let Chunk::Extent(extent) = chunk { Some(extent) } else { None })
 }

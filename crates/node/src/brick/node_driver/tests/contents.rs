@@ -252,3 +252,47 @@ fn planted_bugs_are_noticed() {
         assert_noticed(&[bug], check);
     }
 }
+
+/// What was taken in has to be stored, or the node cannot be served any more (K4).
+#[test]
+fn part_of_a_blob_whose_content_is_lost_cannot_be_changed() {
+    assert_noticed(&[Bug::LostContentChanged], || {
+        let mut world = World::new();
+        let bytes = vec![7; 100];
+        for slot in [1, 2] {
+            let id = world.stage(&bytes);
+            assert!(world.is_committed(blob(slot), refers_to(id, 100)));
+        }
+        world.restart();
+        let lost = rows::read_object(&world.store, page(1), 1).unwrap().unwrap().content().unwrap().id;
+        let mut changes = RowChanges::new();
+        changes.content(store::ContentChange::Delete { id: lost });
+        world.store.commit_rows(changes).unwrap();
+        for op in [
+            ContentOp::Append { data: "x".into() },
+            ContentOp::Write { offset: 5, data: "x".into() },
+            ContentOp::Truncate { size: 50 },
+            ContentOp::Zero { offset: 5, len: 10 },
+        ] {
+            assert!(!world.is_committed(blob(1), changed_state(vec![op.clone()])));
+            assert!(world.is_committed(blob(2), changed_state(vec![op])));
+        }
+        assert!(world.driver.failure().is_none());
+        assert!(world.is_committed(blob(1), ObjectState::Value(Object::blob("whole".into()))));
+        assert_eq!(world.bytes(blob(1)).unwrap(), b"whole");
+    });
+}
+
+/// A change of the store creates a bounded number of contents.
+#[test]
+fn transaction_moves_a_bounded_number_of_blobs_out_of_their_pages() {
+    assert_noticed(&[Bug::ContentWorkUnbounded], || {
+        let mut world = World::new();
+        for slot in 0..101 {
+            assert!(world.is_committed(blob(slot), ObjectState::Value(Object::blob("x".into()))));
+        }
+        let grow = |count| (0..count).map(|slot| (blob(slot), changed_state(vec![ContentOp::Truncate { size: 100 }])));
+        assert!(!world.commit_part(Part { writes: grow(101).collect(), ..Part::default() }));
+        assert!(world.commit_part(Part { writes: grow(100).collect(), ..Part::default() }));
+    });
+}
