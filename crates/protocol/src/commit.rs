@@ -381,8 +381,6 @@ impl<T> Request<T> {
 /// Why a message breaks the rules. The state is unchanged; disconnect the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
-    /// It gives a transaction another time than that at which it is committed here (C1).
-    OtherTime(TxnId),
     /// It contains a timestamp that is further ahead than clocks may differ (L1).
     Ahead(ClockSkewError),
     /// It names a page of another logical node, or omits this node from the participants.
@@ -396,7 +394,6 @@ pub enum Rejected {
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OtherTime(txn) => write!(f, "transaction {txn:?} is committed at another time than the message says"),
             Self::Ahead(ahead) => ahead.fmt(f),
             Self::Elsewhere(txn) => write!(f, "transaction {txn:?} does not involve this logical node"),
             Self::Foreign(page) => write!(f, "{page:?} is not a page of the logical node that the message is for"),

@@ -361,7 +361,11 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             }
             Call::Release { participants } => {
                 self.locking.remove(&txn);
-                let request = || Request::Decide { txn, outcome: Outcome::Aborted };
+                // A question, not an outcome: a client that has sent a commit, too, does not abort what may be committed elsewhere (C1).
+                let request = || match planted(Bug::ReleaseDecides) {
+                    true => Request::Decide { txn, outcome: Outcome::Aborted },
+                    false => Request::Ask { txn, round: 0 },
+                };
                 self.out.extend(participants.into_iter().map(|node| Output::Ask(node, request())));
             }
         }

@@ -198,7 +198,11 @@ impl Locks {
     pub fn request(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: LockMode) -> LockResult {
         let asked = oid;
         let oid = slot_key(oid);
-        self.ages.insert(txn, first);
+        // Its requests agree; one that does not would leave a waiter behind that no release finds.
+        let first = if planted(Bug::AgeChanged) { first } else { *self.ages.entry(txn).or_insert(first) };
+        if planted(Bug::AgeChanged) {
+            self.ages.insert(txn, first);
+        }
         self.by_txn.entry(txn).or_default().insert(oid);
         let lock = self.locks.entry(oid).or_default();
         let held = lock.holders.get(&txn).copied();

@@ -245,6 +245,13 @@ pub(crate) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, time_ms: u64
             limits::check_entries(entries().count(), keys)
         }
         Call::Check { seen, .. } if !planted(Bug::FutureCheck) => check_clock(*seen, time_ms),
+        // The age of a transaction is that of an earlier attempt of its client (W1).
+        Call::Lock { first, .. }
+            if (first.client != txn.client || first.start > txn.start) && !planted(Bug::ForeignAge) =>
+        {
+            let what = format!("{first:?} is no earlier attempt of {txn:?}");
+            Err(Error::new(ErrorKind::Invalid, what))
+        }
         Call::Heard { mark, .. } => check_clock(mark.below(), time_ms),
         _ => Ok(()),
     }

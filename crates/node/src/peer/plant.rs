@@ -29,6 +29,7 @@ model::planted_bugs! {
         TimeNotTold "clients learn the time when they connect, and not when it changes"
         FutureTime "a transaction may begin at any time in the future"
         FutureCheck "a check may have seen any time in the future"
+        ForeignAge "a transaction may have the age of another client's"
         OversizedCommit "a commit may write any number of bytes"
         RefusedNotResolved "the outcome of a refused commit is not determined"
         ReadOnlySpaceWritten "commits that write are accepted in a read-only space"

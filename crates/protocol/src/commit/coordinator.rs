@@ -196,7 +196,7 @@ impl<T: Clone> Coordinator<T> {
             };
         }
         match answer {
-            Answer::Prepared { txn, proposal, round, offsets, .. }
+            Answer::Prepared { txn, proposal, participants, round, offsets }
                 if txn == self.txn && (round == self.round || planted(Bug::AnyRound)) =>
             {
                 self.offsets_open.remove(&node);
@@ -205,6 +205,7 @@ impl<T: Clone> Coordinator<T> {
                 if *stage == ParticipantStage::Asked {
                     *stage = ParticipantStage::Prepared(proposal);
                 }
+                self.ask_unnamed(&participants, now, out);
                 match (self.outcome, self.verdict()) {
                     (Some(outcome), _) => out.push(Output::Repeat(node, Request::Decide { txn, outcome })),
                     (None, Some(outcome)) => self.decide(outcome, Refusal::Aborted, now, out),
@@ -236,6 +237,19 @@ impl<T: Clone> Coordinator<T> {
             let txn = self.txn;
             out.extend(self.stages.keys().map(|node| Output::Send(*node, Request::Forget { txn })));
         }
+    }
+
+    /// Asks the participants that the client has not named: all have a vote (C1).
+    fn ask_unnamed(&mut self, participants: &[NodeId], now: Ms, out: &mut Vec<Output<T>>) {
+        let unnamed: Vec<NodeId> =
+            participants.iter().copied().filter(|node| !self.stages.contains_key(node)).collect();
+        if unnamed.is_empty() || self.outcome.is_some() || planted(Bug::UnnamedNotAsked) {
+            return;
+        }
+        // What was sent is not sent again: those that have not prepared it by now do not.
+        self.parts.clear();
+        self.stages.extend(unnamed.into_iter().map(|node| (node, ParticipantStage::Asked)));
+        self.ask(now, out);
     }
 
     /// A participant coordinates the transaction, and has decided it: it informs the others, and lets them forget (C5).

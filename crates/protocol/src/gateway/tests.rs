@@ -415,3 +415,13 @@ fn part_that_was_not_sent_is_sent_soon_and_others_are_not_sent_again() {
     gateway.poll(3_300);
     assert_eq!(gateway.outputs().count(), 2);
 }
+
+/// Another participant may have prepared the transaction, and all of them then have committed it.
+#[test]
+fn released_locks_do_not_abort_what_is_prepared() {
+    model::planted_bug::assert_noticed(&[Bug::ReleaseDecides], || {
+        let asked = call(Call::Release { participants: vec![NodeId(1), NodeId(2)] });
+        let ask = |node| Output::Ask(NodeId(node), Request::Ask { txn: txn(1), round: 0 });
+        assert_eq!(asked, [ask(1), ask(2)]);
+    });
+}

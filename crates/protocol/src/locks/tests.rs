@@ -1,3 +1,4 @@
+use model::planted_bug::assert_noticed;
 use model::{ClassId, NodeId, PageId, SpaceId};
 use proptest::prelude::*;
 
@@ -231,4 +232,22 @@ fn patches_bar_each_other_until_they_are_logged() {
     locks.release(txn(4));
     locks.set_logged(txn(9));
     assert!(locks.is_empty() && locks.prepared.is_empty());
+}
+
+/// A release finds the requests of a transaction by its age.
+#[test]
+fn age_of_a_transaction_is_that_of_its_first_request() {
+    assert_noticed(&[Bug::AgeChanged], || {
+        let mut locks = Locks::default();
+        assert_eq!(locks.take(txn(9), oid(1), Exclusive), []);
+        locks.prepare(txn(9));
+        for first in [4, 2, 3] {
+            assert_eq!(locks.request(txn(5), txn(first), oid(1), Shared), waits(&[]));
+            locks.check_invariants().unwrap();
+        }
+        assert_eq!(locks.release(txn(5)), []);
+        locks.check_invariants().unwrap();
+        assert_eq!(locks.release(txn(9)), [], "nobody waits any more");
+        assert_eq!(ask(&mut locks, 6, 1, Exclusive), LockResult::Granted);
+    });
 }

@@ -476,6 +476,19 @@ fn times_in_the_future_and_large_commits_end_the_connection() {
 }
 
 #[test]
+fn age_of_another_transaction_ends_the_connection() {
+    assert_noticed(&[Bug::ForeignAge], || {
+        let (mut driver, mut client) = (driver(), client(1, "writer"));
+        let later = TxnId { start: HlcTimestamp(txn(7).start.0 + 1), ..txn(7) };
+        for first in [TxnId { client: ClientId(8), ..txn(7) }, later] {
+            let call = Call::Lock { first, oid: Oid::new(ClassId::NONE, page(), 1), mode: LockMode::Shared };
+            let message = ClientMessage::Call { txn: txn(7), call };
+            assert_eq!(refusal_kind(&mut driver, &mut client, message), ErrorKind::Invalid);
+        }
+    });
+}
+
+#[test]
 fn large_write_outside_of_transactions_ends_the_connection() {
     let mut client = client(1, "writer");
     let mut driver = driver_with_client(&mut client, 7);

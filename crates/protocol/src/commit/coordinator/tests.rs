@@ -279,3 +279,28 @@ fn participant_that_has_forgotten_what_it_ended_has_not_aborted_it() {
     }
     assert_eq!((coordinator.mixed_outcome(), coordinator.is_done()), (None, true));
 }
+
+/// A client may name fewer participants than the transaction has.
+#[test]
+fn participants_that_the_client_has_not_named_have_a_vote() {
+    assert_noticed(&[Bug::UnnamedNotAsked], || {
+        for (answer, outcome) in
+            [(refused_answer(), Outcome::Aborted), (prepared_answer(5), Outcome::Committed(HlcTimestamp::at(7)))]
+        {
+            let mut out = Vec::new();
+            let mut coordinator = Coordinator::<u64>::finish(TXN, [A], 0, &mut out);
+            out.clear();
+            coordinator.handle_answer(A, prepared_answer(7), 10, &mut out);
+            assert_eq!(out, [Output::Send(B, Request::Ask { txn: TXN, round: 0 })]);
+            coordinator.handle_answer(B, answer, 20, &mut out);
+            assert_eq!(coordinator.outcome(), Some(outcome));
+        }
+    });
+    // Nor does a commit of a part of it decide the rest.
+    let mut out = Vec::new();
+    let mut coordinator = Coordinator::commit(TXN, [(A, part())].into(), 0, &mut out);
+    coordinator.handle_answer(A, prepared_answer(7), 10, &mut out);
+    coordinator.give_up(20, &mut out);
+    coordinator.handle_answer(B, refused_answer(), 30, &mut out);
+    assert_eq!(coordinator.outcome(), Some(Outcome::Aborted));
+}

@@ -98,19 +98,21 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// [mixed outcome](crate::commit::coordinator::MixedOutcome).
     pub(super) fn handle_decide(&mut self, from: A, txn: TxnId, outcome: Outcome) -> Result<(), Rejected> {
         match self.transactions.get(&txn) {
-            Some(TxnState::Prepared { part, participants, .. }) => {
+            Some(TxnState::Prepared { part, participants, proposal, .. }) => {
                 let participants = participants.clone();
+                // No outcome is below a proposal, unless a client names two transactions alike: then its own suffer (V4).
+                let outcome = match outcome {
+                    Outcome::Committed(timestamp) if !planted(Bug::FirstProposal) => {
+                        Outcome::Committed(timestamp.max(*proposal))
+                    }
+                    outcome => outcome,
+                };
                 let change = match outcome {
                     Outcome::Committed(timestamp) => Change::of_part(txn, timestamp, part.clone()),
                     Outcome::Aborted => Change::empty(txn),
                 };
                 let position = self.append(decided_record(outcome, change.clone(), participants.clone()));
                 self.end(outcome, change, position, participants);
-            }
-            Some(TxnState::Ended { outcome: before @ Outcome::Committed(_), .. })
-                if *before != outcome && outcome != Outcome::Aborted =>
-            {
-                return Err(Rejected::OtherTime(txn));
             }
             Some(_) => {}
             None if let Some(since) = self.too_old_since(txn) => {
