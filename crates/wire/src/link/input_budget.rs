@@ -20,6 +20,7 @@ pub struct InputBudget {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The sum of the bytes of `frames`.
     used: usize,
     last: u64,
     /// Unfinished frames, the oldest first.
@@ -46,7 +47,7 @@ impl InputBudget {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves nothing half-done here: each change is one statement or is repeated.
+        // No statement between a change of `used` and that of `frames` can panic: see `State`.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,8 +66,8 @@ impl InputCharge {
         Self { budget: Some(budget), number: None, bytes: 0 }
     }
 
-    /// Counts an unfinished frame of which `bytes` have arrived; 0 if there is none. `false`: it is the oldest one itself, and
-    /// the budget is used up.
+    /// Counts an unfinished frame of which `bytes` have arrived; 0 if there is none. `false`: the budget is used up and it is the
+    /// oldest one itself, or another thread has evicted it.
     pub(super) fn set(&mut self, bytes: usize, mailbox: &Arc<Mailbox>) -> bool {
         let bytes = if bytes > UNCOUNTED { bytes } else { 0 };
         if bytes == self.bytes {
@@ -78,6 +79,11 @@ impl InputCharge {
         }
         let Some(budget) = self.budget.as_ref().filter(|_| bytes > 0) else { return true };
         let mut state = budget.lock();
+        // An evicted frame must not be counted again: its bytes were returned, and its mailbox may not have been read yet.
+        if self.number.is_some_and(|number| !state.frames.contains_key(&number)) {
+            (self.number, self.bytes) = (None, 0);
+            return false;
+        }
         let number = *self.number.get_or_insert_with(|| {
             state.last += 1;
             state.last
@@ -87,7 +93,7 @@ impl InputCharge {
         state.frames.insert(number, UnfinishedFrame { bytes, mailbox: Arc::downgrade(mailbox) });
         while state.used > budget.max {
             let Some((oldest, frame)) = state.frames.pop_first() else { break };
-            state.used -= frame.bytes;
+            state.used = state.used.saturating_sub(frame.bytes);
             if oldest == number {
                 (self.number, self.bytes) = (None, 0);
                 return false;
@@ -104,7 +110,7 @@ impl InputCharge {
         let mut state = budget.lock();
         // A frame that was evicted is not counted any more.
         if let Some(frame) = state.frames.remove(&number) {
-            state.used -= frame.bytes;
+            state.used = state.used.saturating_sub(frame.bytes);
         }
         self.bytes = 0;
     }
@@ -146,6 +152,21 @@ mod tests {
         assert_eq!(budget.used_bytes(), 8 * MIB);
         charges.clear();
         assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_frame_that_grows_after_its_eviction_is_refused_and_counted_once() {
+        let budget = InputBudget::new(10 * MIB);
+        let mailboxes: [Arc<Mailbox>; 2] = Default::default();
+        let mut charges: [InputCharge; 2] = std::array::from_fn(|_| InputCharge::new(budget.clone()));
+        assert!(charges[0].set(4 * MIB, &mailboxes[0]));
+        assert!(charges[1].set(8 * MIB, &mailboxes[1]), "the other frame is evicted");
+        // More of the evicted frame arrives before its driver reads the mailbox.
+        assert!(!charges[0].set(5 * MIB, &mailboxes[0]));
+        assert_eq!(budget.used_bytes(), 8 * MIB);
+        drop(charges);
+        assert_eq!(budget.used_bytes(), 0);
+        assert!(InputCharge::new(budget).set(9 * MIB, &mailboxes[1]), "the budget is whole again");
     }
 
     #[test]
