@@ -93,6 +93,12 @@ pub enum FrameError {
     /// The message is not part of the schema.
     #[error("the message of a frame cannot be decoded: {0}")]
     Message(String),
+    /// The decoded message would take too much memory.
+    #[error("the message of a frame takes more than {max} bytes of memory")]
+    TooLargeDecoded {
+        /// The limit.
+        max: usize,
+    },
     /// An answer to a request that this side did not send.
     #[error("the other side answered request {0}, which was not sent")]
     Stray(u32),

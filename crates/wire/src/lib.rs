@@ -8,6 +8,7 @@
 //! | [`driving`] | what the drivers of the machines share: clock, timer, handles of connections |
 //! | [`connector`] | reconnecting: addresses in turn, a time limit for each attempt, pauses between rounds |
 //! | [`frame`] | `header \| message \| raw`: the unit of transfer, its limits and checksums |
+//! | [`decoded_size`] | what a message takes in memory, before it is decoded |
 //! | [`inbox`], [`outbox`] | bytes to frames, frames to bytes; no I/O |
 //! | [`handshake`] | magic, version, features, authentication, space |
 //! | [`transport`] | addresses, listeners and streams: TCP, TLS, Unix sockets |
@@ -18,6 +19,7 @@
 pub mod cluster;
 pub mod connector;
 pub mod convert;
+pub mod decoded_size;
 mod direct;
 pub mod driving;
 pub mod frame;

@@ -235,3 +235,57 @@ fn failed_or_unknown_one_way_request_ends_the_connection() {
         assert!(matches!(end_of(unknown).await, End::Violated(FrameError::Refused(_))));
     });
 }
+
+#[test]
+fn messages_that_take_much_more_memory_than_bytes_end_the_connection() {
+    run(async {
+        let (mut client, end) = connect(Limits::default(), None);
+        let requests = vec![proto::cluster::Ask::default(); MIB];
+        let joint = proto::cluster::ask::Request::Joint(proto::cluster::JointAsk { requests });
+        let ask = Request::Ask(Box::new(proto::cluster::Ask { request: Some(joint), ..Default::default() }));
+        client.write_all(&frame(Flags::ONE_WAY, ask, &[])).await.unwrap();
+        let end = end.await.unwrap();
+        assert!(matches!(end, End::Violated(FrameError::TooLargeDecoded { .. })), "{end:?}");
+    });
+}
+
+#[test]
+fn messages_of_unanswered_requests_count_towards_their_bytes() {
+    run(async {
+        let limits = Limits { max_in_flight_bytes: MIB, ..Limits::default() };
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let (service, held) = Holding::new();
+        let link = Link::new(Stream::Unix(server), service, limits, limits.max_frame, Arc::new(Mailbox::default()));
+        tokio::spawn(link::drive(link));
+        let classes = vec![proto::schema::ClassDefinition::default(); 2000];
+        let request = frame(Flags::REQUEST, Request::Define(proto::schema::Define { classes }), &[]);
+        let written = time::timeout(Duration::from_secs(60), async {
+            for _ in 0..1000 {
+                client.write_all(&request).await.unwrap();
+            }
+        });
+        assert!(written.await.is_err(), "the server does not read all of it");
+        let held = held.lock().unwrap().len();
+        assert!((1..20).contains(&held), "{held} requests");
+    });
+}
+
+/// Keeps all requests unanswered.
+struct Holding(Arc<std::sync::Mutex<Vec<wire::link::DeferredResponder>>>);
+
+impl Holding {
+    fn new() -> (Self, Arc<std::sync::Mutex<Vec<wire::link::DeferredResponder>>>) {
+        let held = Arc::default();
+        (Self(Arc::clone(&held)), held)
+    }
+}
+
+impl Service for Holding {
+    fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
+        self.0.lock().unwrap().push(reply.defer());
+    }
+
+    fn on_messages(&mut self, _: impl Iterator<Item = Message>) -> model::Result<()> {
+        Ok(())
+    }
+}

@@ -29,6 +29,7 @@ use super::shared_service::ServiceSlot;
 use super::unsent_requests::UnsentRequests;
 use super::{Answer, End, Incoming, Limits, Service};
 use crate::cluster::{self, is_message};
+use crate::decoded_size::{decode_request, decode_response};
 use crate::direct::DeliveryScope;
 use crate::frame::{CHECKSUM, Flags, Frame, FrameError, HEADER, Raw};
 use crate::inbox::{Filled, Inbox, InboxError, Next, SHARED_BUFFER_LEN};
@@ -451,7 +452,7 @@ fn is_full(load: &Load, unanswered: usize, limits: &Limits) -> bool {
 /// Passes an answer to its caller; returns true if the reader of a stream has fallen behind.
 fn deliver_answer(frame: Frame<'_>, pending_answers: &mut PendingAnswers) -> Result<bool, FrameError> {
     if frame.id == CLOSE_REASON_ID {
-        let response = proto::Response::decode(frame.message).map_err(unreadable)?;
+        let response = decode_response(frame.message)?;
         return match response.response {
             Some(Response::Error(error)) => Err(FrameError::ClosedByPeer(error.message)),
             _ => Err(FrameError::Stray(frame.id)),
@@ -465,7 +466,7 @@ fn deliver_answer(frame: Frame<'_>, pending_answers: &mut PendingAnswers) -> Res
         asker.remove();
         return Ok(false);
     }
-    let response = proto::Response::decode(frame.message).map_err(unreadable)?;
+    let response = decode_response(frame.message)?;
     let answer = match response.response {
         Some(Response::Error(error)) => Err(error.into()),
         Some(response) => Ok(Answer { response, raw: frame.raw.to_bytes(), checksum: Some(frame.raw_checksum) }),
@@ -494,9 +495,9 @@ fn serve(
     load: &mut Load,
     mailbox: &Arc<Mailbox>,
 ) -> Result<(), FrameError> {
-    let request = proto::Request::decode(frame.message).map_err(unreadable)?;
+    let (request, size) = decode_request(frame.message)?;
     let one_way = frame.flags == Flags::ONE_WAY;
-    let (cost, mut refused) = (frame.raw.len(), None);
+    let (cost, mut refused) = (size + frame.raw.len(), None);
     let route = FrameRoute { id: frame.id, one_way, cost, outbox, load };
     let reply = Responder::to_frame(route, mailbox, &mut refused);
     match request.request {
@@ -533,8 +534,4 @@ fn handle_message(request: Request, raw: Raw<'_>, one_way: bool, service: &mut i
         service.on_forced(answer.forced);
     }
     service.on_messages(iter::once(cluster::Message::decode(request, raw)?))
-}
-
-fn unreadable(error: prost::DecodeError) -> FrameError {
-    FrameError::Message(error.to_string())
 }

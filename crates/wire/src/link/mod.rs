@@ -51,7 +51,7 @@ pub struct Limits {
     pub max_frame: u32,
     /// Requests of the other side that may be unanswered at a time.
     pub max_in_flight: u32,
-    /// Bytes of such requests' raw parts that are kept at a time.
+    /// Bytes of such requests that are kept at a time.
     pub max_in_flight_bytes: usize,
     /// Bytes of unsent answers from which on this side does not read. If both sides reach this limit, they wait for each other
     /// and the connection stalls.
