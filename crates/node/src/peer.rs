@@ -278,6 +278,10 @@ impl ServerRole for PeerRole {
         }
     }
 
+    fn can_serve(&self, thread: usize) -> bool {
+        self.shards.get(thread).is_none_or(|shard| !shard.has_panicked())
+    }
+
     fn tick(&self) {
         self.shards.iter().for_each(|shard| shard.check_bricks());
         // Each brick is told once what all shards saw.
@@ -289,8 +293,12 @@ impl ServerRole for PeerRole {
     fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
         let (mut outcomes, mut unreachable, mut stopped) = (OutcomeCounts::default(), BTreeSet::new(), BTreeSet::new());
         let (mut hits, mut misses, mut bytes, mut holders) = (0, 0, 0, 0);
+        let mut panicked = 0;
         for shard in &self.shards {
-            let Ok(driver) = shard.lock() else { return Vec::new() };
+            let Ok(driver) = shard.lock() else {
+                panicked += 1;
+                continue;
+            };
             let cached = driver.cache_counts();
             (hits, misses, bytes) = (hits + cached.0, misses + cached.1, bytes + cached.2);
             holders += driver.holder_count();
@@ -303,6 +311,7 @@ impl ServerRole for PeerRole {
             Metric::counter("cache_misses_total", misses, "Reads that did not."),
             Metric::gauge("cache_bytes", bytes as u64, "Bytes of objects in the object cache."),
             Metric::gauge("holders", holders as u64, "Sessions of clients."),
+            Metric::gauge("threads_panicked", panicked, "Threads that serve nothing because a machine has panicked."),
         ];
         metrics.extend(outcomes.metrics());
         metrics.push(Metric::gauge(
@@ -327,3 +336,6 @@ impl ServerRole for PeerRole {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

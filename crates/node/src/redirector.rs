@@ -274,8 +274,7 @@ impl ServerRole for RedirectorRole {
     }
 
     fn health_problem(&self) -> Option<String> {
-        let cut = self.groups.current().into_iter().find(|group| !group.is_connected())?;
-        Some(format!("the server above cannot be reached for space {}", cut.space.name))
+        self.groups.current().iter().find_map(|group| group.health_problem())
     }
 
     fn close(&self) -> Result<()> {

@@ -46,7 +46,7 @@ pub(crate) use log_limiter::LogLimiter;
 pub(crate) use metric::Metric;
 pub(crate) use thread::{AGENT, TICK, Thread};
 
-use thread::AcceptedConnection;
+use thread::{AcceptedConnection, LoadShare};
 
 /// The role of a server.
 pub(crate) trait ServerRole: Sized + Send + Sync + 'static {
@@ -94,6 +94,11 @@ pub(crate) trait ServerRole: Sized + Send + Sync + 'static {
 
     /// The background work of a thread, as long as it runs.
     fn run_background(thread: &Thread<Self>) -> impl Future<Output = ()> + Send;
+
+    /// Whether the thread with this number can serve connections. One that cannot gets none while another can.
+    fn can_serve(&self, _thread: usize) -> bool {
+        true
+    }
 
     /// Called once a second.
     fn tick(&self);
@@ -468,11 +473,14 @@ async fn accept<R: ServerRole>(
             }
         };
         shared.counters.accepted.fetch_add(1, Ordering::Relaxed);
-        let idlest = workers.iter().min_by_key(|(thread, _)| thread.load.load(Ordering::Relaxed));
-        let Some((thread, arrivals)) = idlest else { return };
-        thread.load.fetch_add(1, Ordering::Relaxed);
+        // If no thread can serve it, one refuses it with the reason.
+        let place = |(thread, _): &&(Arc<Thread<R>>, _)| {
+            (!shared.role.can_serve(thread.number), thread.load.load(Ordering::Relaxed))
+        };
+        let Some((thread, arrivals)) = workers.iter().min_by_key(place) else { return };
+        let load = LoadShare::of(thread.load.clone());
         let slot = shared.table.accept(peer.into());
-        if arrivals.send(AcceptedConnection { connection, peer, slot }).is_err() {
+        if arrivals.send(AcceptedConnection { connection, peer, slot, load }).is_err() {
             return;
         }
     }

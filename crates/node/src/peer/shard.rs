@@ -83,6 +83,11 @@ impl PeerShard {
         self.driver.lock().map_err(|_| Error::new(ErrorKind::Internal, "the peer server has panicked"))
     }
 
+    /// Whether the machine has panicked: then nothing is served.
+    pub(super) fn has_panicked(&self) -> bool {
+        self.driver.is_poisoned()
+    }
+
     /// Gives the machine an input, and carries out its outputs.
     pub(super) fn with_driver<T>(
         &self,
@@ -190,7 +195,10 @@ impl PeerShard {
         if let Some(why) = self.cluster_view.catalogue_problem() {
             return Some(why);
         }
-        let unreachable = self.lock().ok()?.unreachable_bricks();
+        let unreachable = match self.lock() {
+            Ok(driver) => driver.unreachable_bricks(),
+            Err(error) => return Some(error.to_string()),
+        };
         let name = |brick: &BrickId| {
             let clock = self.cluster_view.clock.refusal_of(&format!("brick {}", brick.0));
             clock.map_or_else(|| brick.0.to_string(), |why| format!("{} ({why})", brick.0))

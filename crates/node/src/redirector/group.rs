@@ -140,11 +140,19 @@ impl Group {
         lock(&self.connections).above.is_ok()
     }
 
+    /// Why it does not serve its members; `None` if it does.
+    pub(super) fn health_problem(&self) -> Option<String> {
+        if !self.is_connected() {
+            return Some(format!("the server above cannot be reached for space {}", self.space.name));
+        }
+        self.lock().err().map(|error| error.to_string())
+    }
+
     /// What it has done, and how it is.
     pub(super) fn status(&self) -> GroupStatus {
-        let Ok(driver) = self.lock() else { return GroupStatus::default() };
-        let staleness_ms = driver.staleness_ms(self.time.now());
         let members = lock(&self.connections).members.len() as u64;
+        let Ok(driver) = self.lock() else { return GroupStatus { members, ..GroupStatus::default() } };
+        let staleness_ms = driver.staleness_ms(self.time.now());
         GroupStatus { members, counts: driver.counts(), staleness_ms }
     }
 
@@ -182,8 +190,10 @@ impl Group {
     /// Checks that the server above can be reached for pages.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if the common connection has not been open for some time: clients are to go elsewhere.
+    /// [`ErrorKind::Unavailable`] if the common connection has not been open for some time, or the machine has panicked: clients are to
+    /// go elsewhere.
     pub(super) fn check_connected(&self) -> Result<()> {
+        drop(self.lock().map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))?);
         match lock(&self.connections).above {
             Err(since) if since.elapsed() >= LOST_AFTER => {
                 let what = "this redirector does not reach the server above it; its log says why";
@@ -373,18 +383,32 @@ mod tests {
     use super::*;
     use crate::auth::ClusterCredentials;
 
-    #[tokio::test]
-    async fn server_above_may_tell_the_time_at_any_moment() {
+    fn group() -> Arc<Group> {
         let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(1)] };
         let upstream = Upstream::new(Vec::new(), ClusterCredentials::default()).unwrap();
-        let group = Group::start(
-            space,
-            "cluster".to_owned(),
-            ClientNumber { number: 1, ..ClientNumber::default() },
-            Arc::new(upstream),
-        );
+        let client = ClientNumber { number: 1, ..ClientNumber::default() };
+        Group::start(space, "cluster".to_owned(), client, Arc::new(upstream))
+    }
+
+    #[tokio::test]
+    async fn server_above_may_tell_the_time_at_any_moment() {
+        let group = group();
         let handle = PeerHandle::new(Arc::new(Mailbox::for_transactions()));
         let mut service = UpstreamService { group: Arc::downgrade(&group), handle };
         service.on_messages([Message::Time(5_000)].into_iter()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_group_that_has_panicked_is_reported_and_admits_nobody() {
+        let group = group();
+        lock(&group.connections).above = Ok(PeerHandle::new(Arc::new(Mailbox::for_transactions())));
+        assert_eq!(group.health_problem(), None);
+        group.check_connected().unwrap();
+        let fault = || group.with_driver(|_, _| panic!("a fault of the machine"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(fault)).is_err());
+        assert!(group.health_problem().is_some_and(|why| why.contains("panicked")));
+        group.check_connected().unwrap_err();
+        group.member_connected(PeerHandle::new(Arc::new(Mailbox::for_transactions())));
+        assert_eq!(group.status().members, 1);
     }
 }

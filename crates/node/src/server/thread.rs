@@ -29,7 +29,7 @@ pub(crate) struct Thread<R: ServerRole> {
     /// Its place among the threads of the server, from 0.
     pub(crate) number: usize,
     /// Connections that it serves or that were passed to it.
-    pub(crate) load: AtomicUsize,
+    pub(crate) load: Arc<AtomicUsize>,
 }
 
 /// A connection for a thread to serve.
@@ -37,11 +37,29 @@ pub(crate) struct AcceptedConnection {
     pub(crate) connection: AcceptedSocket,
     pub(crate) peer: PeerAddress,
     pub(crate) slot: ConnectionSlot,
+    /// Counts it among those of the thread.
+    pub(crate) load: LoadShare,
+}
+
+/// One connection in the load of a thread; dropped, also by a panic of its task, it does not count any more.
+pub(crate) struct LoadShare(Arc<AtomicUsize>);
+
+impl LoadShare {
+    pub(crate) fn of(load: Arc<AtomicUsize>) -> Self {
+        load.fetch_add(1, Ordering::Relaxed);
+        Self(load)
+    }
+}
+
+impl Drop for LoadShare {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl<R: ServerRole> Thread<R> {
     pub(crate) fn new(server: Arc<Shared<R>>, metrics: Arc<ThreadCounters>, number: usize) -> Arc<Self> {
-        Arc::new(Self { server, counters: metrics, number, load: AtomicUsize::new(0) })
+        Arc::new(Self { server, counters: metrics, number, load: Arc::default() })
     }
 
     /// Whether it does the background work that a server does once.
@@ -57,16 +75,13 @@ impl<R: ServerRole> Thread<R> {
         tasks.spawn(async move { R::run_background(&this).await });
         while let Some(accepted) = arrivals.recv().await {
             let thread = self.clone();
-            tasks.spawn(async move {
-                thread.serve(accepted).await;
-                thread.load.fetch_sub(1, Ordering::Relaxed);
-            });
+            tasks.spawn(async move { thread.serve(accepted).await });
             while tasks.try_join_next().is_some() {}
         }
     }
 
     async fn serve(self: &Arc<Self>, accepted: AcceptedConnection) {
-        let AcceptedConnection { connection, peer, slot } = accepted;
+        let AcceptedConnection { connection, peer, slot, load: _load } = accepted;
         let server = &self.server;
         let mut check = AdmissionCheck { server, slot: &slot, has_hello: false, admitted: None };
         let handshake = async {
@@ -174,3 +189,21 @@ impl<R: ServerRole> HandshakeAuthenticator for AdmissionCheck<'_, R> {
 
 /// The interval of [`ServerRole::tick`].
 pub(crate) const TICK: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_whose_task_panics_counts_no_more() {
+        let load = Arc::default();
+        let share = LoadShare::of(Arc::clone(&load));
+        assert_eq!(load.load(Ordering::Relaxed), 1);
+        let task = tokio::spawn(async move {
+            let _share = share;
+            panic!("a fault of its service");
+        });
+        assert!(task.await.is_err_and(|error| error.is_panic()));
+        assert_eq!(load.load(Ordering::Relaxed), 0);
+    }
+}
