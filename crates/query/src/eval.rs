@@ -16,6 +16,7 @@ use model::{Error, ErrorKind, Oid, RecordRef, Value, ValueRef};
 
 use crate::check::{Any, Cond, Elements, Path, PathRoot, PathStep, Term, TextTest};
 use crate::plant::{Bug, planted};
+use crate::run::value_size;
 use crate::{limits, number};
 
 /// Known referenced objects; `None` for an object that does not exist.
@@ -30,6 +31,8 @@ pub(crate) struct Referenced {
 pub(crate) enum Stop {
     /// A referenced object is not available; its identifier was recorded.
     Missing,
+    /// It takes more than the work that was allowed.
+    Exhausted,
     /// The value cannot be computed.
     Failed(Error),
 }
@@ -125,6 +128,22 @@ impl<'a> EvalValue<'a> {
         }
     }
 
+    /// Bytes that whoever reads the value reads, about.
+    fn size(&self) -> usize {
+        match self {
+            Self::Borrowed(value) => match value {
+                ValueRef::String(text) => text.len(),
+                ValueRef::Bytes(bytes) => bytes.len(),
+                ValueRef::Decimal(number) => number.unscaled_value().len(),
+                ValueRef::List(elements) | ValueRef::Set(elements) => elements.encoded_len(),
+                ValueRef::Map(entries) => entries.encoded_len(),
+                _ => 0,
+            },
+            Self::Literal(value) => value_size(value),
+            Self::Owned(value) => value_size(value),
+        }
+    }
+
     fn len(&self) -> Option<usize> {
         Some(match self {
             Self::Borrowed(ValueRef::List(elements) | ValueRef::Set(elements)) => elements.len(),
@@ -154,12 +173,33 @@ pub(crate) struct Evaluator<'a> {
     missing: Vec<Oid>,
     /// The number of elements of collections that can still be visited.
     elements: usize,
+    /// The work that may still be done: see [`limits::WORK`].
+    work: u64,
 }
 
 impl<'a> Evaluator<'a> {
-    pub(crate) fn new(this: Oid, record: &'a [u8], referenced: &'a Referenced) -> Result<Self, Error> {
+    /// An evaluation that may do this much [work](limits::WORK).
+    pub(crate) fn new(this: Oid, record: &'a [u8], referenced: &'a Referenced, work: u64) -> Result<Self, Error> {
         let record = read(this, record)?;
-        Ok(Self { this, record, referenced, variables: vec![], missing: vec![], elements: limits::ELEMENTS })
+        Ok(Self { this, record, referenced, variables: vec![], missing: vec![], elements: limits::ELEMENTS, work })
+    }
+
+    /// The work that may still be done.
+    pub(crate) fn work_left(&self) -> u64 {
+        self.work
+    }
+
+    /// Counts a node that reads so many bytes.
+    fn spend(&mut self, bytes: usize) -> EvalResult<()> {
+        self.work = self.work.checked_sub(1 + bytes as u64 / 16).ok_or(Stop::Exhausted)?;
+        Ok(())
+    }
+
+    /// The value of a term, as its own.
+    pub(crate) fn own_value(&mut self, term: &'a Term) -> EvalResult<Value> {
+        let value = self.term(term)?;
+        self.spend(value.size())?;
+        Ok(value.to_value()?)
     }
 
     /// The objects that are needed and not available.
@@ -168,6 +208,7 @@ impl<'a> Evaluator<'a> {
     }
 
     pub(crate) fn cond(&mut self, cond: &'a Cond) -> EvalResult<bool> {
+        self.spend(0)?;
         match cond {
             Cond::Constant(value) => Ok(*value),
             Cond::And(parts) => {
@@ -190,11 +231,13 @@ impl<'a> Evaluator<'a> {
             Cond::IsNull(term) => Ok(self.term(term)?.is_null()),
             Cond::Compare(comparison, a, b) => {
                 let (a, b) = (self.term(a)?, self.term(b)?);
+                self.spend(a.size().min(b.size()))?;
                 let (Some(a), Some(b)) = (a.scalar(), b.scalar()) else { return Ok(planted(Bug::NullComparesTrue)) };
                 Ok(a.compare_as_filters(b).is_some_and(|order| comparison.holds(order)))
             }
             Cond::Text(test, of, with) => {
                 let (of, with) = (self.term(of)?, self.term(with)?);
+                self.spend(of.size() + with.size())?;
                 let (Some(of), Some(with)) = (of.text(), with.text()) else { return Ok(false) };
                 Ok(match test {
                     TextTest::StartsWith => of.starts_with(with),
@@ -209,6 +252,8 @@ impl<'a> Evaluator<'a> {
 
     fn is_in(&mut self, element: &'a Term, elements: &'a Elements) -> EvalResult<bool> {
         let element = self.term(element)?;
+        let size = element.size();
+        self.spend(size)?;
         let Some(element) = element.scalar() else { return Ok(false) };
         let equals = |other: &EvalValue<'_>| {
             other.scalar().is_some_and(|other| other.compare_as_filters(element).is_some_and(std::cmp::Ordering::is_eq))
@@ -217,16 +262,22 @@ impl<'a> Evaluator<'a> {
             Elements::Choice(choice) => Ok(choice.contains(element)),
             Elements::Terms(terms) => {
                 for term in terms {
-                    if equals(&self.term(term)?) {
+                    let other = self.term(term)?;
+                    self.spend(other.size().min(size))?;
+                    if equals(&other) {
                         return Ok(true);
                     }
                 }
                 Ok(false)
             }
-            Elements::Of(collection) => match self.term(collection)? {
-                EvalValue::Borrowed(collection) => Ok(collection.contains(element)?),
-                other => Ok(other.elements()?.iter().any(equals)),
-            },
+            Elements::Of(collection) => {
+                let collection = self.term(collection)?;
+                self.spend(collection.size())?;
+                match collection {
+                    EvalValue::Borrowed(collection) => Ok(collection.contains(element)?),
+                    other => Ok(other.elements()?.iter().any(equals)),
+                }
+            }
         }
     }
 
@@ -234,7 +285,9 @@ impl<'a> Evaluator<'a> {
     /// together.
     fn any(&mut self, any: &'a Any) -> EvalResult<bool> {
         let mut stopped = None;
-        for element in self.term(&any.collection)?.elements()? {
+        let collection = self.term(&any.collection)?;
+        self.spend(collection.size())?;
+        for element in collection.elements()? {
             self.elements = self.elements.checked_sub(1).ok_or_else(|| {
                 let message =
                     format!("one object leads to more than {} elements, one within the other", limits::ELEMENTS);
@@ -256,26 +309,38 @@ impl<'a> Evaluator<'a> {
     }
 
     pub(crate) fn term(&mut self, term: &'a Term) -> EvalResult<EvalValue<'a>> {
+        self.spend(0)?;
         Ok(match term {
             Term::Literal(value) => EvalValue::Literal(value),
             Term::Path(path) => self.path(path)?,
-            Term::Convert(of, ty) => EvalValue::Owned(ty.convert(self.term(of)?.to_value()?)),
-            Term::Negate(of) => EvalValue::Owned(number::negate(&self.term(of)?.to_value()?)?),
-            Term::Abs(of) => EvalValue::Owned(number::abs(&self.term(of)?.to_value()?)?),
+            Term::Convert(of, ty) => EvalValue::Owned(ty.convert(self.own_value(of)?)),
+            Term::Negate(of) => EvalValue::Owned(number::negate(&self.own_value(of)?)?),
+            Term::Abs(of) => EvalValue::Owned(number::abs(&self.own_value(of)?)?),
             Term::Arithmetic(operation, a, b) => {
-                let (a, b) = (self.term(a)?.to_value()?, self.term(b)?.to_value()?);
+                let (a, b) = (self.own_value(a)?, self.own_value(b)?);
+                // Products and quotients of decimals take time by the product of their lengths.
+                self.spend(value_size(&a) * value_size(&b) / 16)?;
                 EvalValue::Owned(number::apply(*operation, &a, &b)?)
             }
             Term::Lower(of) => {
-                self.term(of)?.text().map_or(EvalValue::NULL, |text| EvalValue::Owned(text.to_lowercase().into()))
+                let of = self.text_term(of)?;
+                of.text().map_or(EvalValue::NULL, |text| EvalValue::Owned(text.to_lowercase().into()))
             }
             Term::Upper(of) => {
-                self.term(of)?.text().map_or(EvalValue::NULL, |text| EvalValue::Owned(text.to_uppercase().into()))
+                let of = self.text_term(of)?;
+                of.text().map_or(EvalValue::NULL, |text| EvalValue::Owned(text.to_uppercase().into()))
             }
             Term::Length(of) => {
-                self.term(of)?.len().map_or(EvalValue::NULL, |len| EvalValue::Owned((len as i64).into()))
+                self.text_term(of)?.len().map_or(EvalValue::NULL, |len| EvalValue::Owned((len as i64).into()))
             }
         })
+    }
+
+    /// The value of a term, all of which is read.
+    fn text_term(&mut self, of: &'a Term) -> EvalResult<EvalValue<'a>> {
+        let of = self.term(of)?;
+        self.spend(of.size())?;
+        Ok(of)
     }
 
     fn path(&mut self, path: &'a Path) -> EvalResult<EvalValue<'a>> {
@@ -285,7 +350,11 @@ impl<'a> Evaluator<'a> {
                 Some(step) => self.field(self.this, self.record, step)?,
                 None => EvalValue::Borrowed(ValueRef::Reference(self.this)),
             },
-            PathRoot::Variable(number) => self.variables.get(number).cloned().unwrap_or(EvalValue::NULL),
+            PathRoot::Variable(number) => {
+                let size = self.variables.get(number).map_or(0, EvalValue::size);
+                self.spend(size)?;
+                self.variables.get(number).cloned().unwrap_or(EvalValue::NULL)
+            }
         };
         for step in steps {
             let oid = match at.scalar() {
@@ -309,11 +378,14 @@ impl<'a> Evaluator<'a> {
         Ok(at)
     }
 
-    fn field(&self, oid: Oid, record: RecordRef<'a>, step: &'a PathStep) -> EvalResult<EvalValue<'a>> {
-        Ok(match record.field(step.field).map_err(|error| with_oid(oid, error))? {
+    fn field(&mut self, oid: Oid, record: RecordRef<'a>, step: &'a PathStep) -> EvalResult<EvalValue<'a>> {
+        let value = match record.field(step.field).map_err(|error| with_oid(oid, error))? {
             Some(value) if !(step.required && matches!(value, ValueRef::Null)) => EvalValue::Borrowed(value),
             _ => step.default.as_deref().map_or(EvalValue::NULL, EvalValue::Literal),
-        })
+        };
+        // Reading a field checks its encoding.
+        self.spend(value.size())?;
+        Ok(value)
     }
 }
 
@@ -322,7 +394,8 @@ pub(crate) fn holds_by_default(cond: &Cond) -> bool {
     /// A record without fields: only its version.
     const EMPTY: [u8; 1] = [1];
     let referenced = Referenced::default();
-    let evaluated = Evaluator::new(Oid::MIN, &EMPTY, &referenced).map(|mut evaluator| evaluator.cond(cond));
+    let evaluated =
+        Evaluator::new(Oid::MIN, &EMPTY, &referenced, limits::WORK).map(|mut evaluator| evaluator.cond(cond));
     !matches!(evaluated, Ok(Ok(false)))
 }
 

@@ -30,3 +30,9 @@ pub const REFERENCED: usize = 64 << 20;
 pub const NEEDED: usize = 256;
 /// Elements of collections, within each other, that a condition looks at for one object.
 pub const ELEMENTS: usize = 1 << 22;
+/// Work of the evaluation of one object: a unit is a node of the query, or 16 bytes that one reads. A unit takes some nanoseconds.
+pub const WORK: u64 = 1 << 28;
+/// Work after which a step of a run ends between two candidates.
+pub const STEP_WORK: u64 = 1 << 23;
+/// Work of a brief step of a run: about a millisecond.
+pub const BRIEF_WORK: u64 = 1 << 16;

@@ -55,6 +55,8 @@ pub enum Progress {
     Need(Vec<Oid>),
     /// More candidates, or [`QueryRun::end`].
     More,
+    /// Another [`QueryRun::step`]: it has done as much work as one does.
+    Again,
     /// Nothing: all wanted rows are available.
     Enough,
 }
@@ -88,12 +90,27 @@ struct Candidate {
 
 /// The result of evaluating a candidate.
 enum Verdict {
+    /// It takes more work than was allowed.
+    Exhausted,
     /// It does not satisfy the condition.
     Dropped,
     /// It does. With the values of its columns, or those for its group, and its key in the order.
     Matched { values: Vec<Value>, key: Vec<u8> },
     /// It needs these objects.
     Missing(Vec<Oid>),
+}
+
+/// Why the evaluation of a candidate has ended without values.
+enum Ended {
+    /// It does not satisfy the condition.
+    Unmatched,
+    Stopped(Stop),
+}
+
+impl From<Stop> for Ended {
+    fn from(stop: Stop) -> Self {
+        Self::Stopped(stop)
+    }
 }
 
 impl QueryRun {
@@ -170,12 +187,25 @@ impl QueryRun {
         rows
     }
 
-    /// Evaluates candidates as far as possible.
+    /// Evaluates candidates, until it has done as much work as a step does.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if a value cannot be computed, [`ErrorKind::TooLarge`] if too much would be sorted, grouped
-    /// or followed, [`ErrorKind::Corrupt`] if a record is damaged.
+    /// [`ErrorKind::Invalid`] if a value cannot be computed, [`ErrorKind::TooLarge`] if too much would be sorted, grouped,
+    /// followed or computed for one object, [`ErrorKind::Corrupt`] if a record is damaged.
     pub fn step(&mut self) -> Result<Progress> {
+        self.step_within(limits::STEP_WORK, limits::WORK)
+    }
+
+    /// The same within about a millisecond. If a candidate takes longer, its evaluation is given up, and [`QueryRun::step`] repeats it.
+    ///
+    /// # Errors
+    /// As [`QueryRun::step`].
+    pub fn step_briefly(&mut self) -> Result<Progress> {
+        self.step_within(limits::BRIEF_WORK, limits::BRIEF_WORK)
+    }
+
+    /// Evaluates candidates until this much [work](limits::WORK) was done; one candidate may take `most`.
+    fn step_within(&mut self, mut work: u64, most: u64) -> Result<Progress> {
         if self.referenced.bytes() > limits::REFERENCED {
             // Too much for all waiting candidates: evaluate them one at a time until one is done.
             if self.window == 1 {
@@ -188,9 +218,16 @@ impl QueryRun {
             self.referenced.clear();
         }
         let (mut waiting, mut missing) = (VecDeque::new(), BTreeSet::new());
-        while waiting.len() < self.window && missing.len() < limits::NEEDED && self.wanted > 0 {
+        while waiting.len() < self.window && missing.len() < limits::NEEDED && self.wanted > 0 && work > 0 {
             let Some(candidate) = self.candidates.pop_front() else { break };
-            match self.evaluate(&candidate)? {
+            let (verdict, done) = self.evaluate(&candidate, most)?;
+            work = work.saturating_sub(done);
+            match verdict {
+                Verdict::Exhausted if most < limits::WORK => {
+                    self.candidates.push_front(candidate);
+                    work = 0;
+                }
+                Verdict::Exhausted => return Err(too_much_work(candidate.oid)),
                 Verdict::Missing(oids) => {
                     missing.extend(oids);
                     if !planted(Bug::MissingReferenceDropsCandidate) {
@@ -216,6 +253,9 @@ impl QueryRun {
         if !missing.is_empty() {
             return Ok(Progress::Need(missing.into_iter().take(limits::NEEDED).collect()));
         }
+        if !self.candidates.is_empty() {
+            return Ok(Progress::Again);
+        }
         if !self.ended {
             return Ok(Progress::More);
         }
@@ -223,15 +263,33 @@ impl QueryRun {
         Ok(Progress::Enough)
     }
 
-    /// Evaluates a candidate.
-    fn evaluate(&self, candidate: &Candidate) -> Result<Verdict> {
+    /// Evaluates a candidate with at most this much work. Returns how much was done, too.
+    fn evaluate(&self, candidate: &Candidate, most: u64) -> Result<(Verdict, u64)> {
+        let mut evaluator = Evaluator::new(candidate.oid, &candidate.record, &self.referenced, most)?;
+        let verdict = match self.evaluate_with(candidate, &mut evaluator) {
+            Ok((values, key)) => Verdict::Matched { values, key },
+            Err(Ended::Unmatched) => Verdict::Dropped,
+            Err(Ended::Stopped(Stop::Missing)) => {
+                let done = most - evaluator.work_left();
+                return Ok((Verdict::Missing(evaluator.into_missing()), done));
+            }
+            Err(Ended::Stopped(Stop::Exhausted)) => Verdict::Exhausted,
+            Err(Ended::Stopped(Stop::Failed(error))) => return Err(error),
+        };
+        Ok((verdict, most - evaluator.work_left()))
+    }
+
+    /// The values of a candidate's columns, or those for its group, and its key in the order.
+    fn evaluate_with<'a>(
+        &'a self,
+        candidate: &Candidate,
+        evaluator: &mut Evaluator<'a>,
+    ) -> std::result::Result<(Vec<Value>, Vec<u8>), Ended> {
         let checked = &self.plan.checked;
-        let mut evaluator = Evaluator::new(candidate.oid, &candidate.record, &self.referenced)?;
-        match self.plan.residual.as_ref().map_or(Ok(true), |residual| evaluator.cond(residual)) {
-            Ok(true) => {}
-            Ok(false) => return Ok(Verdict::Dropped),
-            Err(Stop::Missing) => return Ok(Verdict::Missing(evaluator.into_missing())),
-            Err(Stop::Failed(error)) => return Err(error),
+        if let Some(residual) = &self.plan.residual
+            && !evaluator.cond(residual)?
+        {
+            return Err(Ended::Unmatched);
         }
         let terms: Vec<&Term> = match &checked.output {
             Output::Objects => vec![],
@@ -243,11 +301,11 @@ impl QueryRun {
         let mut values = Vec::with_capacity(terms.len());
         let mut waits = false;
         for term in terms {
-            match evaluator.term(term).and_then(|value| value.to_value().map_err(Stop::Failed)) {
+            match evaluator.own_value(term) {
                 Ok(value) => values.push(value),
                 // Continue, so that all missing objects are requested together.
                 Err(Stop::Missing) => waits = true,
-                Err(Stop::Failed(error)) => return Err(error),
+                Err(stop) => return Err(stop.into()),
             }
         }
         let mut key = Vec::new();
@@ -260,12 +318,12 @@ impl QueryRun {
                         sort_key(value, *descending, *nulls_first, &mut key);
                     }
                     Err(Stop::Missing) => waits = true,
-                    Err(Stop::Failed(error)) => return Err(error),
+                    Err(stop) => return Err(stop.into()),
                 }
             }
             key.extend_from_slice(&candidate.oid.to_bytes());
         }
-        if waits { Ok(Verdict::Missing(evaluator.into_missing())) } else { Ok(Verdict::Matched { values, key }) }
+        if waits { Err(Stop::Missing.into()) } else { Ok((values, key)) }
     }
 
     fn apply_verdict(&mut self, candidate: Candidate, verdict: Verdict) -> Result<()> {
@@ -348,10 +406,11 @@ impl Plan {
         let Some(condition) = &self.checked.condition else { return Ok(Some(true)) };
         let mut referenced = Referenced::default();
         loop {
-            let mut evaluator = Evaluator::new(oid, record, &referenced)?;
+            let mut evaluator = Evaluator::new(oid, record, &referenced, limits::WORK)?;
             match evaluator.cond(condition) {
                 Ok(holds) => return Ok(Some(holds)),
                 Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Exhausted) => return Err(too_much_work(oid)),
                 Err(Stop::Missing) => {}
             }
             for missing in evaluator.into_missing() {
@@ -373,7 +432,8 @@ fn size(values: &[Value]) -> usize {
     values.iter().map(|value| 32 + value_size(value)).sum::<usize>() + 64
 }
 
-fn value_size(value: &Value) -> usize {
+/// The approximate size of what a value has beside itself.
+pub(crate) fn value_size(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
         Value::Bytes(bytes) => bytes.len(),
@@ -383,6 +443,12 @@ fn value_size(value: &Value) -> usize {
         Value::Map(entries) => entries.iter().map(|(key, value)| 80 + value_size(key) + value_size(value)).sum(),
         _ => 0,
     }
+}
+
+fn too_much_work(oid: Oid) -> Error {
+    let what =
+        format!("the query takes too much time for object {oid}: ask for fewer functions and tests of long values");
+    Error::new(ErrorKind::TooLarge, what)
 }
 
 fn too_large(what: &str) -> Error {

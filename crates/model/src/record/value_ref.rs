@@ -74,6 +74,12 @@ impl<'a> Elements<'a> {
         self.0.bytes()
     }
 
+    /// The bytes of their encoding.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        self.bytes().len()
+    }
+
     /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -104,6 +110,12 @@ impl<'a> Elements<'a> {
 impl<'a> Entries<'a> {
     pub(super) fn bytes(&self) -> &'a [u8] {
         self.0.bytes()
+    }
+
+    /// The bytes of their encoding.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        self.bytes().len()
     }
 
     /// The number of entries.

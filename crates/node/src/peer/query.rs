@@ -38,7 +38,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::shard::PeerShard;
-use crate::cluster_view::SpaceView;
+use crate::cluster_view::{QuerySchema, SpaceView};
 use crate::node_placement::{BrickId, NodePlacement};
 use machine::{Activity, Bricks, Event, QueryMachine, Work};
 use streams::ScanLimits;
@@ -47,6 +47,8 @@ use streams::ScanLimits;
 const MAX_OPEN_TOTAL: usize = 1024;
 /// Most queries that may sort or group at the same time; others wait.
 const MAX_COLLECTING: usize = 8;
+/// Most work of the filter of a query for what its transaction has written: about 20 seconds.
+const MAX_OWN_WRITES_WORK: u64 = 1 << 32;
 /// How long an open query may be unused.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -92,15 +94,15 @@ impl Queries {
         deferred: DeferredResponder,
     ) {
         self.open.retain(|_, open| !open.requests.is_closed());
-        let query = match self.check_open_limit().and_then(|()| QueryTask::new(shard, space, asked)) {
-            Ok(query) => query,
+        let start = match self.check_open_limit().and_then(|()| QueryStart::new(shard, space, asked)) {
+            Ok(start) => start,
             Err(error) => return deferred.fail(&error),
         };
         self.last += 1;
         let (requests, requested) = mpsc::channel(1);
         // It has room for one.
         let _ = requests.try_send(deferred);
-        let task = tokio::spawn(query.run(self.last, requested)).abort_handle();
+        let task = tokio::spawn(start.run(self.last, requested)).abort_handle();
         self.open.insert(self.last, OpenQuery { requests, task });
     }
 
@@ -145,6 +147,71 @@ enum Arrival {
     Turn(OwnedSemaphorePermit),
 }
 
+/// A query that is about to begin.
+struct QueryStart {
+    shard: Arc<PeerShard>,
+    space: Arc<SpaceView>,
+    schema: Arc<QuerySchema>,
+    asked: cluster::QueryRequest,
+    open: OwnedSemaphorePermit,
+}
+
+impl QueryStart {
+    fn new(shard: &Arc<PeerShard>, space: &Arc<SpaceView>, asked: cluster::QueryRequest) -> Result<Self> {
+        let full = |_| {
+            let what = format!("{MAX_OPEN_TOTAL} queries are open at this peer server: try again, or ask another one");
+            Error::new(ErrorKind::Unavailable, what)
+        };
+        let open = shard.queries.open.clone().try_acquire_owned().map_err(full)?;
+        let schema = shard.cluster_view.schema(space.id)?;
+        Ok(Self { shard: shard.clone(), space: space.clone(), schema, asked, open })
+    }
+
+    /// Answers requests for rows until the query ends.
+    async fn run(self, cursor: u64, mut requested: mpsc::Receiver<DeferredResponder>) {
+        let Self { shard, space, schema, asked, open } = self;
+        match begin_machine(space.clone(), schema, asked).await {
+            Ok(machine) => {
+                let (sender, arrivals) = mpsc::unbounded_channel();
+                let task = QueryTask { shard, machine, space, arrivals, sender, turn: None, _open: open };
+                task.run(cursor, requested).await;
+            }
+            Err(error) => {
+                if let Ok(deferred) = requested.try_recv() {
+                    deferred.fail(&error);
+                }
+            }
+        }
+    }
+}
+
+/// Begins a query, on another thread if the transaction has written much that its filter has to look at.
+async fn begin_machine(
+    space: Arc<SpaceView>,
+    schema: Arc<QuerySchema>,
+    asked: cluster::QueryRequest,
+) -> Result<QueryMachine> {
+    let work = own_writes_work(&asked);
+    if work > MAX_OWN_WRITES_WORK {
+        let what =
+            "the transaction has written too much for a query as long as this one: ask it before, or ask a shorter one";
+        return Err(Error::new(ErrorKind::TooLarge, what));
+    }
+    let begin = move || QueryMachine::new(&space, schema, asked, ScanLimits::SERVING);
+    if work <= query::limits::BRIEF_WORK {
+        return begin();
+    }
+    let lost = |_| Error::new(ErrorKind::Internal, "the query was lost because the thread that began it panicked");
+    task::spawn_blocking(begin).await.map_err(lost)?
+}
+
+/// The work of the filter for what the transaction has written, at most: each node of the query, which has about 8 bytes, looks at each
+/// object, as in [`query::limits::WORK`].
+fn own_writes_work(asked: &cluster::QueryRequest) -> u64 {
+    let bytes = asked.own_writes.values().flatten().map(|object| 64 + object.data.len() as u64).sum::<u64>();
+    bytes / 16 * asked.query.len().div_ceil(8) as u64
+}
+
 /// The task that runs one query.
 struct QueryTask {
     shard: Arc<PeerShard>,
@@ -167,17 +234,6 @@ impl Bricks for PeerShard {
 }
 
 impl QueryTask {
-    fn new(shard: &Arc<PeerShard>, space: &Arc<SpaceView>, asked: cluster::QueryRequest) -> Result<Self> {
-        let full = |_| {
-            let what = format!("{MAX_OPEN_TOTAL} queries are open at this peer server: try again, or ask another one");
-            Error::new(ErrorKind::Unavailable, what)
-        };
-        let open = shard.queries.open.clone().try_acquire_owned().map_err(full)?;
-        let machine = QueryMachine::new(space, shard.cluster_view.schema(space.id)?, asked, ScanLimits::SERVING)?;
-        let (sender, arrivals) = mpsc::unbounded_channel();
-        Ok(Self { shard: shard.clone(), machine, space: space.clone(), arrivals, sender, turn: None, _open: open })
-    }
-
     /// Answers requests for rows until the query ends.
     async fn run(mut self, cursor: u64, mut requested: mpsc::Receiver<DeferredResponder>) {
         while let Ok(Some(deferred)) = time::timeout(IDLE_TIMEOUT, requested.recv()).await {
@@ -302,4 +358,38 @@ fn decode_scanned(answer: link::Answer) -> Result<Scanned> {
         return Err(Error::new(ErrorKind::Internal, "a brick answered a request with another kind of message"));
     };
     Scanned::from_proto(*scanned, Raw::Owned(answer.raw))
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{ClassId, FieldNumber, Object, Oid, PageId, RecordBuilder, SpaceId, Value};
+    use query::{Class, Query, Schema, Type};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn queries_over_much_that_was_written_are_begun_elsewhere_or_refused() {
+        let class = ClassId(1);
+        let mut record = RecordBuilder::new();
+        record.set_value(FieldNumber(1), &Value::String("x".repeat(4 << 20))).unwrap();
+        let object = Object::record(class, record.build().unwrap());
+        let asked = |objects: u16, tests: usize| {
+            let tests: Vec<String> = (0..tests).map(|n| format!("name.contains('a{n}')")).collect();
+            let query = Query::parse_of("Person", &tests.join(" || ")).unwrap().encode().unwrap().into();
+            let page = PageId { space: SpaceId(1), node: NodeId(1), number: 1 };
+            let own_writes = (0..objects).map(|slot| (Oid::new(class, page, slot), Some(object.clone()))).collect();
+            cluster::QueryRequest { query, own_writes, ..cluster::QueryRequest::default() }
+        };
+        let begin = |asked| {
+            let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(1)] };
+            let class = Class::new(class, "Person").field(1, "name", Type::String);
+            let classes = Schema::new([class]).unwrap();
+            begin_machine(Arc::new(space), Arc::new(QuerySchema { classes, indexes: Vec::new() }), asked)
+        };
+        assert!(begin(asked(1, 1)).await.is_ok());
+        assert!(own_writes_work(&asked(2, 3)) > query::limits::BRIEF_WORK);
+        assert!(begin(asked(2, 3)).await.is_ok());
+        // 60 objects of 4 MiB and 1000 tests take minutes.
+        assert_eq!(begin(asked(60, 1000)).await.err().unwrap().kind(), ErrorKind::TooLarge);
+    }
 }

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 use std::thread::{Builder as ThreadBuilder, JoinHandle};
+use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use super::io_error;
+
+/// How long a thread that ends waits for its blocking jobs. A longer one is left alone.
+const JOB_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Threads that serve connections. Each has a runtime of its own, so a connection never moves between threads.
 ///
@@ -75,7 +79,11 @@ impl IoThread {
                 std::future::pending::<()>().await;
             }
         };
-        let started = ThreadBuilder::new().name(format!("mortar-io-{number}")).spawn(move || runtime.block_on(serve));
+        let run = move || {
+            runtime.block_on(serve);
+            runtime.shutdown_timeout(JOB_PATIENCE);
+        };
+        let started = ThreadBuilder::new().name(format!("mortar-io-{number}")).spawn(run);
         let thread = started.map_err(|error| io_error("a thread cannot be started", error))?;
         Ok(Self { runtime: handle, stop, thread })
     }

@@ -204,6 +204,7 @@ pub(crate) fn expected_rows(
                     run.supply(oid, objects.get(&oid).map(|object| object.data.clone()));
                 }
             }
+            query::Progress::Again => {}
             query::Progress::More => panic!("the query has not ended"),
             query::Progress::Enough => return Ok(run.take()),
         }

@@ -39,6 +39,7 @@ fn run(world: &World, plan: &Arc<Plan>, parts: u32) -> Result<(Vec<Row>, Counts)
                     run.end();
                 }
             }
+            Progress::Again => {}
         }
         rows.extend(run.take());
     }
@@ -239,4 +240,57 @@ fn changed_object_is_evaluated_without_bricks() {
     assert_eq!(judged(&world.objects[&oid(1, 2)]), Some(false));
     assert_eq!(judged(&changed.objects[&oid(1, 2)]), Some(true));
     assert_eq!(plan.matches(oid(1, 2), &changed.objects[&oid(1, 2)], |_| None).unwrap(), None);
+}
+
+/// A run of a query that lowers a string of so many bytes `count` times for each of some people.
+fn long_run(people: usize, count: usize, bytes: usize) -> QueryRun {
+    let name = "x".repeat(bytes);
+    let people: Vec<Person<'_>> = (0..people).map(|_| (name.as_str(), Some(1), None, [].as_slice())).collect();
+    let world = World::people(&people);
+    let tests: Vec<String> = (0..count).map(|n| format!("name.lower() == 'a{n}'")).collect();
+    let text = format!("from Person where age == 1 && !({})", tests.join(" || "));
+    let mut run = QueryRun::new(Arc::new(check_query(&world, &text).plan(&world.schema, &[])));
+    for (oid, record) in &world.objects {
+        run.offer(0, *oid, record.clone());
+    }
+    run
+}
+
+#[test]
+fn a_step_ends_after_some_work_and_the_next_one_goes_on() {
+    let mut run = long_run(30, 20, 1 << 20);
+    let (mut steps, mut rows) = (1, 0);
+    while run.step().unwrap() == Progress::Again {
+        steps += 1;
+        rows += run.take().len();
+    }
+    assert!(steps > 3, "{steps} steps");
+    assert_eq!(rows + run.take().len(), 30);
+}
+
+#[test]
+fn a_brief_step_gives_up_a_candidate_that_takes_longer() {
+    let mut run = long_run(3, 20, 1 << 20);
+    assert_eq!(run.step_briefly().unwrap(), Progress::Again);
+    assert_eq!(run.step_briefly().unwrap(), Progress::Again);
+    assert_eq!(run.take(), []);
+    assert_eq!(run.step().unwrap(), Progress::More);
+    assert_eq!(run.take().len(), 3);
+    // Short work is done at once.
+    let world = people();
+    let plan = check_query(&world, "from Person where boss.name.lower() == 'ann'").plan(&world.schema, &[]);
+    let mut run = QueryRun::new(Arc::new(plan));
+    for (oid, record) in &world.objects {
+        run.offer(0, *oid, record.clone());
+        run.supply(*oid, Some(record.clone()));
+    }
+    run.supply(oid(1, 9), None);
+    assert_eq!(run.step_briefly().unwrap(), Progress::More);
+}
+
+#[test]
+fn work_for_one_object_is_limited() {
+    let error = long_run(1, 1000, 4 << 20).step().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.message().contains("too much time"), "{error}");
 }

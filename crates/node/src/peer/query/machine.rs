@@ -35,7 +35,7 @@ pub(crate) const PROGRESS_INTERVAL_MS: Ms = 2_000;
 /// Most rows of one answer, and bytes after which no row is added.
 const PORTION: usize = 1_000;
 const PORTION_BYTES: usize = 512 << 10;
-/// Most candidates and objects that are examined on the calling thread. More are examined on a blocking thread.
+/// Most candidates and objects that are examined on the calling thread, and only briefly. More are examined on a blocking thread.
 const MAX_INLINE: usize = 64;
 
 /// Facts about bricks that a query needs.
@@ -315,6 +315,8 @@ impl QueryMachine {
                     return Ok(Activity::Waits);
                 }
             },
+            // The next step is not brief.
+            Progress::Again => self.unexamined = self.unexamined.max(MAX_INLINE + 1),
             Progress::Enough => self.is_done = true,
         }
         let rows = self.run()?.take();
@@ -412,7 +414,7 @@ impl QueryMachine {
         }
         let given = std::mem::take(&mut self.unexamined);
         if given <= MAX_INLINE && !(self.plan.collects() && self.streams.is_finished()) {
-            return self.run()?.step().map(Some);
+            return self.run()?.step_briefly().map(Some);
         }
         let run = self.run.take().ok_or_else(lost_run_error)?;
         self.stage = Stage::Stepping;

@@ -479,3 +479,38 @@ fn read_set_is_as_of_its_latest_read() {
     }
     assert_eq!(reads.take_unsent(), (Vec::new(), HlcTimestamp::at(7)));
 }
+
+#[test]
+fn long_work_is_done_by_another_thread_step_by_step() {
+    let world = World::new(1, 1);
+    let text = "x".repeat(1 << 20);
+    let mut record = RecordBuilder::new();
+    record.set_value(FieldNumber(3), &Value::String(text)).unwrap();
+    let own = Object::record(PERSON, record.build().unwrap());
+    let own_writes = (1..=20).map(|slot| (oid(SPACE, 1, PERSON, slot), Some(own.clone()))).collect();
+    let tests: Vec<String> = (0..40).map(|n| format!("name.lower() == 'a{n}'")).collect();
+    let query = Query::parse_of("Person", &format!("!({})", tests.join(" || "))).unwrap().encode().unwrap().into();
+    let asked = cluster::QueryRequest { query, own_writes, ..cluster::QueryRequest::default() };
+    let person = Class::new(PERSON, "Person").field(3, "name", Type::String);
+    let schema = Arc::new(QuerySchema { classes: Schema::new([person]).unwrap(), indexes: Vec::new() });
+    let mut machine = QueryMachine::new(&world.space, schema, asked, ScanLimits::SMALL).unwrap();
+    machine.request(0);
+    let mut run = loop {
+        assert_eq!(machine.take_portion(&world, 0).unwrap(), None, "nothing is found on the calling thread");
+        machine.advance(&world, 0).unwrap();
+        if let Some(Work::Step(run)) = machine.work().find(|work| matches!(work, Work::Step(_))) {
+            break run;
+        }
+    };
+    let mut steps = 1;
+    loop {
+        let progress = run.step();
+        machine.handle(Event::Stepped(Some((run, progress))), 0).unwrap();
+        machine.advance(&world, 0).unwrap();
+        while machine.take_portion(&world, 0).unwrap().is_some() {}
+        machine.advance(&world, 0).unwrap();
+        let Some(Work::Step(next)) = machine.work().find(|work| matches!(work, Work::Step(_))) else { break };
+        (run, steps) = (next, steps + 1);
+    }
+    assert!(steps > 2, "{steps} steps");
+}
