@@ -27,7 +27,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time;
 use tracing::{error, info, warn};
 use wire::handshake::Terms;
-use wire::link::{InputBudget, Mailbox, Responder, Service};
+use wire::link::{Mailbox, MemoryBudget, Responder, Service};
 use wire::proto;
 use wire::proto::response::Response;
 use wire::transport::{Address, Listener, PeerAddress, beyond_loopback};
@@ -123,7 +123,8 @@ pub(crate) struct Shared<R> {
     pub(crate) counters: ServerCounters,
     authenticator: Authenticator,
     table: Arc<ConnectionTable>,
-    input_budget: Arc<InputBudget>,
+    input_budget: Arc<MemoryBudget>,
+    output_budget: Arc<MemoryBudget>,
     /// For lines about connections that are refused or evicted, or that break the protocol.
     refusal_log: LogLimiter,
     connections: Mutex<Vec<(Arc<AdmittedConnection>, Weak<Mailbox>)>>,
@@ -278,7 +279,8 @@ impl<R: ServerRole> Server<R> {
         let (connections, (connected, _)) = (Mutex::default(), watch::channel(()));
         let (config, counters) = (Arc::new(config), ServerCounters::new(runtimes.len()));
         let table = ConnectionTable::new(config.connections);
-        let input_budget = InputBudget::new(config.unfinished_input_bytes);
+        let input_budget = MemoryBudget::new(config.unfinished_input_bytes);
+        let output_budget = MemoryBudget::new(config.unsent_output_bytes);
         let shared = Arc::new(Shared {
             role,
             config,
@@ -286,6 +288,7 @@ impl<R: ServerRole> Server<R> {
             authenticator,
             table,
             input_budget,
+            output_budget,
             refusal_log: LogLimiter::default(),
             connections,
             connected,

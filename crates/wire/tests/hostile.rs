@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::time::{self, Instant};
 use wire::cluster::Message;
 use wire::frame::{Flags, FrameError, crc32c};
-use wire::link::{self, End, Incoming, InputBudget, Limits, Link, Mailbox, Responder, Service};
+use wire::link::{self, End, Incoming, Limits, Link, Mailbox, MemoryBudget, Responder, Service};
 use wire::outbox::encode_head;
 use wire::proto;
 use wire::proto::request::Request;
@@ -34,7 +34,7 @@ impl Service for Done {
 }
 
 /// The client's end of a connection, and how the server's end ended.
-fn connect(limits: Limits, budget: Option<Arc<InputBudget>>) -> (UnixStream, tokio::task::JoinHandle<End>) {
+fn connect(limits: Limits, budget: Option<Arc<MemoryBudget>>) -> (UnixStream, tokio::task::JoinHandle<End>) {
     let (client, server) = UnixStream::pair().unwrap();
     let link = Link::new(Stream::Unix(server), Done, limits, limits.max_frame, Arc::new(Mailbox::default()));
     let link = match budget {
@@ -115,7 +115,7 @@ fn slow_and_silent_connections_without_unfinished_frames_stay_open() {
 #[test]
 fn unfinished_frames_are_bounded_by_the_budget_and_the_oldest_is_evicted() {
     run(async {
-        let budget = InputBudget::new(16 * MIB);
+        let budget = MemoryBudget::new(16 * MIB);
         let mut attackers = Vec::new();
         for _ in 0..10 {
             let (mut client, end) = connect(Limits::default(), Some(budget.clone()));
@@ -288,4 +288,51 @@ impl Service for Holding {
     fn on_messages(&mut self, _: impl Iterator<Item = Message>) -> model::Result<()> {
         Ok(())
     }
+}
+
+#[test]
+fn unsent_answers_of_all_connections_are_bounded() {
+    /// Answers every request with a MiB.
+    struct Large;
+
+    impl Service for Large {
+        fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
+            reply.send_slice(Response::ContentBytes(proto::contents::Bytes::default()), &[7; MIB]);
+        }
+
+        fn on_messages(&mut self, _: impl Iterator<Item = Message>) -> model::Result<()> {
+            Ok(())
+        }
+    }
+    run(async {
+        let budget = MemoryBudget::new(20 * MIB);
+        let limits = Limits { write_stall: None, ..Limits::default() };
+        let connect = |requests: usize| {
+            let (client, server) = UnixStream::pair().unwrap();
+            let link = Link::new(Stream::Unix(server), Large, limits, limits.max_frame, Arc::new(Mailbox::default()));
+            let end = tokio::spawn(link::drive(link.with_output_budget(budget.clone())));
+            let ping = frame(Flags::REQUEST, Request::Ping(proto::Ping {}), &[]).repeat(requests);
+            (client, end, ping)
+        };
+        let mut attackers = Vec::new();
+        for _ in 0..40 {
+            let (mut client, end, ping) = connect(20);
+            client.write_all(&ping).await.unwrap();
+            attackers.push((client, end));
+            time::sleep(Duration::from_millis(10)).await;
+            assert!(budget.used_bytes() <= 20 * MIB);
+        }
+        let ended = attackers.iter().filter(|(_, end)| end.is_finished()).count();
+        assert!((10..40).contains(&ended), "{ended} connections have ended");
+        // A client that reads is served.
+        let (mut client, end, ping) = connect(1);
+        for _ in 0..50 {
+            client.write_all(&ping).await.unwrap();
+            let mut answer = vec![0; MIB];
+            client.read_exact(&mut answer).await.unwrap();
+        }
+        assert!(!end.is_finished());
+        let (_, end) = attackers.swap_remove(0);
+        assert!(matches!(end.await.unwrap(), End::Unread));
+    });
 }

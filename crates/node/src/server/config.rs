@@ -70,6 +70,8 @@ pub struct Config {
     pub limits: Limits,
     /// Bytes of unfinished frames of all connections. Beyond it the connection with the oldest unfinished frame is closed.
     pub unfinished_input_bytes: usize,
+    /// Bytes that all connections have not sent yet. Beyond it the connection is closed that has taken little for longest.
+    pub unsent_output_bytes: usize,
     /// Bytes of objects that a peer server keeps in memory: by default a part of the machine's.
     pub cache_bytes: usize,
     /// How long an upload lasts at a brick after its last bytes, and staged bytes without a transaction that names them.
@@ -98,6 +100,7 @@ impl Default for Config {
             connections: ConnectionLimits::default(),
             limits: Limits::default(),
             unfinished_input_bytes: 512 << 20,
+            unsent_output_bytes: 1 << 30,
             cache_bytes: cache_bytes(),
             upload_lease: Duration::from_millis(STAGING_LEASE_MS),
             scrub: ScrubSettings::default(),

@@ -61,6 +61,11 @@ pub(crate) fn metrics<R: ServerRole>(server: &Shared<R>) -> Vec<Metric> {
             server.input_budget.used_bytes() as u64,
             "Bytes of frames that are not whole yet.",
         ),
+        Metric::gauge(
+            "unsent_output_bytes",
+            server.output_budget.used_bytes() as u64,
+            "Bytes that slow connections have not taken yet.",
+        ),
         Metric::counter("received_bytes_total", metrics.sum(|t| &t.received), "Bytes of content received."),
         Metric::counter("sent_bytes_total", metrics.sum(|t| &t.sent), "Bytes of content sent."),
     ];

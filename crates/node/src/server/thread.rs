@@ -132,7 +132,8 @@ impl<R: ServerRole> Thread<R> {
         let registered = server.register(connection, &mailbox);
         let (service, limits) = (R::serve(self, pass, &mailbox), server.config.limits);
         let link = Link::new(stream, service, limits, limits.max_frame, mailbox);
-        let end = link::drive(link.with_input_budget(server.input_budget.clone())).await;
+        let link = link.with_input_budget(server.input_budget.clone()).with_output_budget(server.output_budget.clone());
+        let end = link::drive(link).await;
         drop((registered, slot));
         match end {
             End::Closed | End::HungUp => debug!(%peer, %end, "disconnected"),

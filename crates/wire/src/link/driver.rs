@@ -22,8 +22,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time;
 
 use super::caller::{AnswerSink, answer_lost, connection_ended};
-use super::input_budget::{InputBudget, InputCharge};
 use super::mailbox::{Body, Item, Mailbox};
+use super::memory_budget::{InputCharge, MemoryBudget, OutputCharge};
 use super::responder::{FrameRoute, Responder, failure, message};
 use super::shared_service::ServiceSlot;
 use super::unsent_requests::UnsentRequests;
@@ -88,6 +88,8 @@ pub struct Link<S> {
     write_stall_timer: Option<Pin<Box<time::Sleep>>>,
     /// What the unfinished frame uses of the server's budget.
     input_charge: InputCharge,
+    /// What is unsent uses of the server's budget.
+    output_charge: OutputCharge,
     /// The number of the unfinished frame, and since when it is waited for.
     unfinished_since: Option<(u64, time::Instant)>,
     frame_timer: Option<Pin<Box<time::Sleep>>>,
@@ -142,6 +144,7 @@ impl<S: Service> Link<S> {
             is_write_deferred: false,
             write_stall_timer: None,
             input_charge: InputCharge::default(),
+            output_charge: OutputCharge::default(),
             unfinished_since: None,
             frame_timer: None,
             draining: Draining::No,
@@ -152,8 +155,15 @@ impl<S: Service> Link<S> {
 
     /// Counts unfinished frames towards a budget that the connections of a server share.
     #[must_use]
-    pub fn with_input_budget(mut self, budget: Arc<InputBudget>) -> Self {
+    pub fn with_input_budget(mut self, budget: Arc<MemoryBudget>) -> Self {
         self.input_charge = InputCharge::new(budget);
+        self
+    }
+
+    /// Counts what is unsent towards a budget that the connections of a server share.
+    #[must_use]
+    pub fn with_output_budget(mut self, budget: Arc<MemoryBudget>) -> Self {
+        self.output_charge = OutputCharge::new(budget);
         self
     }
 
@@ -240,6 +250,9 @@ impl<S: Service> Link<S> {
         if self.write_stall_timer.is_some() && self.outbox.len() < before {
             self.mailbox.note_activity();
         }
+        if !self.output_charge.set(self.outbox.len(), self.outbox.total_sent(), &self.mailbox) {
+            return Poll::Ready(End::Unread);
+        }
         match flushed {
             Poll::Ready(Err(error)) => return Poll::Ready(End::Broken(error)),
             Poll::Ready(Ok(())) => {
@@ -290,7 +303,7 @@ impl<S: Service> Link<S> {
     fn may_read(&self) -> bool {
         !self.is_reading_paused
             && self.draining != Draining::Answering
-            && !is_full(&self.load, self.unsent_answer_bytes(), &self.limits)
+            && !is_full(&self.load, self.unsent_answer_bytes(), &self.limits, &self.output_charge)
     }
 
     /// Bytes of answers that are not sent.
@@ -333,6 +346,7 @@ impl<S: Service> Link<S> {
                 Item::Drain if self.draining == Draining::No => self.draining = Draining::Reading,
                 Item::Drain => {}
                 Item::Overrun => return ControlFlow::Break(End::Overrun),
+                Item::OutputBudgetExceeded => return ControlFlow::Break(End::Unread),
                 Item::InputBudgetExceeded => {
                     return ControlFlow::Break(self.send_close_reason(FrameError::NoMemory));
                 }
@@ -402,6 +416,7 @@ impl<S: Service> Link<S> {
             is_reading_paused: is_stalled,
             limits,
             input_charge,
+            output_charge,
             ..
         } = self;
         let filled = service.with(|service| {
@@ -412,11 +427,14 @@ impl<S: Service> Link<S> {
                     } else {
                         serve(frame, service, outbox, load, mailbox)?;
                     }
-                    Ok(if *is_stalled || is_full(load, outbox.len().saturating_sub(own.bytes()), limits) {
-                        Next::Pause
-                    } else {
-                        Next::Frame
-                    })
+                    Ok(
+                        if *is_stalled || is_full(load, outbox.len().saturating_sub(own.bytes()), limits, output_charge)
+                        {
+                            Next::Pause
+                        } else {
+                            Next::Frame
+                        },
+                    )
                 })
             });
             if let Poll::Ready(Ok(Filled::Some)) = filled {
@@ -445,8 +463,11 @@ impl<S: Service> Link<S> {
     }
 }
 
-fn is_full(load: &Load, unanswered: usize, limits: &Limits) -> bool {
-    load.requests >= limits.max_in_flight || load.bytes >= limits.max_in_flight_bytes || unanswered >= limits.max_unsent
+fn is_full(load: &Load, unsent: usize, limits: &Limits, charge: &OutputCharge) -> bool {
+    load.requests >= limits.max_in_flight
+        || load.bytes >= limits.max_in_flight_bytes
+        || unsent >= limits.max_unsent
+        || charge.is_pressed(unsent)
 }
 
 /// Passes an answer to its caller; returns true if the reader of a stream has fallen behind.

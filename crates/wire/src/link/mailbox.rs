@@ -52,6 +52,8 @@ pub(super) enum Item {
     Overrun,
     /// Close: the memory for unfinished frames is needed for others.
     InputBudgetExceeded,
+    /// Close: the memory for what is unsent is needed for others.
+    OutputBudgetExceeded,
     /// Send an answer that others follow.
     More { id: u32, response: Response, raw: Body, bytes: usize },
     /// Send the last answer to a request that was deferred.

@@ -11,15 +11,15 @@
 //! other side's writes wait. Its own requests do not keep it from reading. A caller waits while too many bytes of its calls
 //! are unanswered ([`Caller::begin`]). A one-way request ([`Mailbox::send_one_way`]) never waits; a connection with too many unsent ones
 //! ends ([`End::Overrun`]). A frame has a deadline ([`Limits::frame_grace`]), and all unfinished frames of a server share a budget
-//! ([`InputBudget`]). A malformed frame ends its connection and affects no other.
+//! ([`MemoryBudget`]). A malformed frame ends its connection and affects no other.
 
 mod call_connection;
 mod caller;
 mod direct_sink;
 mod driver;
-mod input_budget;
 mod liveness;
 mod mailbox;
+mod memory_budget;
 mod responder;
 mod shared_service;
 mod unsent_requests;
@@ -39,9 +39,9 @@ pub use call_connection::CallConnection;
 pub use caller::{AnswerStream, Caller, Pending};
 pub(crate) use direct_sink::DirectSink;
 pub use driver::{Link, drive};
-pub use input_budget::InputBudget;
 pub use liveness::{Liveness, wait_until_silent};
 pub use mailbox::{MAX_UNSENT_ONE_WAY, Mailbox};
+pub use memory_budget::MemoryBudget;
 pub use responder::{DeferredResponder, Responder};
 
 /// The limits of a connection.
@@ -211,6 +211,9 @@ pub enum End {
     /// The other side reads one-way requests too slowly ([`Mailbox::send_one_way`]).
     #[error("the other side reads too slowly: too many bytes of one-way requests are unsent")]
     Overrun,
+    /// The memory for what is unsent is needed for others ([`Link::with_output_budget`]).
+    #[error("the other side reads too slowly: the memory for what is unsent is needed for others")]
+    Unread,
     /// A one-way request of this side is larger than what the other side accepts.
     #[error("a message of {length} bytes for the other side, which accepts {max}")]
     TooLong {
