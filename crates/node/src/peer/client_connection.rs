@@ -285,7 +285,10 @@ impl ClientConnection {
 
     fn begin_query(&mut self, query: proto::query::Query, raw: Raw<'_>, reply: Responder<'_>) {
         match cluster::QueryRequest::from_proto(query, raw) {
-            Ok(query) => self.queries.begin(&self.shard, self.state.space(), query, reply.defer()),
+            Ok(query) => {
+                let asker = (self.state.space(), self.state.principal().user_name());
+                self.queries.begin(&self.shard, asker, query, reply.defer());
+            }
             Err(error) => reply.fail(&error),
         }
     }

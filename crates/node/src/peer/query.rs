@@ -18,6 +18,7 @@
 //! 4. An answer has the objects of all existing classes. When a brick or an object names a class that this peer server does not
 //!    know, the query restarts with the classes that the catalogue has then.
 
+mod limits;
 pub(crate) mod machine;
 mod own_writes;
 mod read_set;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Error, ErrorKind, NodeId, Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::{self, AbortHandle};
 use tokio::time;
 use wire::cluster::{self, MAX_OPEN_QUERIES, QueryRows, Scanned};
@@ -40,30 +41,15 @@ use wire::proto::response::Response;
 use super::shard::PeerShard;
 use crate::cluster_view::{QuerySchema, SpaceView};
 use crate::node_placement::{BrickId, NodePlacement};
+pub(super) use limits::QueryLimits;
+use limits::{Place, UserShare};
 use machine::{Activity, Bricks, Event, QueryMachine, Work};
 use streams::ScanLimits;
 
-/// Most open queries of all clients.
-const MAX_OPEN_TOTAL: usize = 1024;
-/// Most queries that may sort or group at the same time; others wait.
-const MAX_COLLECTING: usize = 8;
 /// Most work of the filter of a query for what its transaction has written: about 20 seconds.
 const MAX_OWN_WRITES_WORK: u64 = 1 << 32;
 /// How long an open query may be unused.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Limits of the queries of all clients, shared by all shards.
-#[derive(Clone)]
-pub(super) struct QueryLimits {
-    open: Arc<Semaphore>,
-    collecting: Arc<Semaphore>,
-}
-
-impl Default for QueryLimits {
-    fn default() -> Self {
-        Self { open: Arc::new(Semaphore::new(MAX_OPEN_TOTAL)), collecting: Arc::new(Semaphore::new(MAX_COLLECTING)) }
-    }
-}
 
 /// The queries of one connection. Dropping it ends them.
 #[derive(Default)]
@@ -89,12 +75,12 @@ impl Queries {
     pub(super) fn begin(
         &mut self,
         shard: &Arc<PeerShard>,
-        space: &Arc<SpaceView>,
+        (space, user): (&Arc<SpaceView>, Option<Arc<str>>),
         asked: cluster::QueryRequest,
         deferred: DeferredResponder,
     ) {
         self.open.retain(|_, open| !open.requests.is_closed());
-        let start = match self.check_open_limit().and_then(|()| QueryStart::new(shard, space, asked)) {
+        let start = match self.check_open_limit().and_then(|()| QueryStart::new(shard, space, user, asked)) {
             Ok(start) => start,
             Err(error) => return deferred.fail(&error),
         };
@@ -144,7 +130,7 @@ impl Queries {
 enum Arrival {
     Event(Event),
     /// Its turn to sort or group has come.
-    Turn(OwnedSemaphorePermit),
+    Turn(Place),
 }
 
 /// A query that is about to begin.
@@ -153,27 +139,30 @@ struct QueryStart {
     space: Arc<SpaceView>,
     schema: Arc<QuerySchema>,
     asked: cluster::QueryRequest,
-    open: OwnedSemaphorePermit,
+    share: UserShare,
+    open: Place,
 }
 
 impl QueryStart {
-    fn new(shard: &Arc<PeerShard>, space: &Arc<SpaceView>, asked: cluster::QueryRequest) -> Result<Self> {
-        let full = |_| {
-            let what = format!("{MAX_OPEN_TOTAL} queries are open at this peer server: try again, or ask another one");
-            Error::new(ErrorKind::Unavailable, what)
-        };
-        let open = shard.queries.open.clone().try_acquire_owned().map_err(full)?;
+    fn new(
+        shard: &Arc<PeerShard>,
+        space: &Arc<SpaceView>,
+        user: Option<Arc<str>>,
+        asked: cluster::QueryRequest,
+    ) -> Result<Self> {
+        let share = shard.queries.share_of(user);
+        let open = share.open()?;
         let schema = shard.cluster_view.schema(space.id)?;
-        Ok(Self { shard: shard.clone(), space: space.clone(), schema, asked, open })
+        Ok(Self { shard: shard.clone(), space: space.clone(), schema, asked, share, open })
     }
 
     /// Answers requests for rows until the query ends.
     async fn run(self, cursor: u64, mut requested: mpsc::Receiver<DeferredResponder>) {
-        let Self { shard, space, schema, asked, open } = self;
+        let Self { shard, space, schema, asked, share, open } = self;
         match begin_machine(space.clone(), schema, asked).await {
             Ok(machine) => {
                 let (sender, arrivals) = mpsc::unbounded_channel();
-                let task = QueryTask { shard, machine, space, arrivals, sender, turn: None, _open: open };
+                let task = QueryTask { shard, machine, space, arrivals, sender, share, turn: None, _open: open };
                 task.run(cursor, requested).await;
             }
             Err(error) => {
@@ -219,8 +208,9 @@ struct QueryTask {
     space: Arc<SpaceView>,
     arrivals: mpsc::UnboundedReceiver<Arrival>,
     sender: mpsc::UnboundedSender<Arrival>,
-    turn: Option<OwnedSemaphorePermit>,
-    _open: OwnedSemaphorePermit,
+    share: UserShare,
+    turn: Option<Place>,
+    _open: Place,
 }
 
 impl Bricks for PeerShard {
@@ -321,11 +311,10 @@ impl QueryTask {
                     });
                 }
                 Work::AcquireTurn => {
-                    let acquiring = self.shard.queries.collecting.clone().acquire_owned();
+                    let share = self.share.clone();
                     tokio::spawn(async move {
                         tokio::select! {
-                            // The semaphore is never closed.
-                            Ok(permit) = acquiring => drop(sender.send(Arrival::Turn(permit))),
+                            Ok(place) = share.collect() => drop(sender.send(Arrival::Turn(place))),
                             () = sender.closed() => {}
                         }
                     });

@@ -1,0 +1,155 @@
+//! How many queries may be open, and sort or group, at a time: of all clients, and of one user.
+//!
+//! A user has at most half of the places, so that others can always ask. Callers without a name, who exist only while there are no
+//! users, and processes of the cluster have no such limit.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use model::{Error, ErrorKind, Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Most open queries of all clients.
+const MAX_OPEN: usize = 1024;
+/// Most queries that may sort or group at the same time; others wait.
+const MAX_COLLECTING: usize = 8;
+
+/// Limits of the queries of all clients, shared by all shards.
+#[derive(Clone)]
+pub(in crate::peer) struct QueryLimits {
+    all: Arc<Places>,
+    users: Arc<Mutex<HashMap<Arc<str>, Weak<Places>>>>,
+}
+
+#[derive(Debug)]
+struct Places {
+    open: Arc<Semaphore>,
+    collecting: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new(open: usize, collecting: usize) -> Arc<Self> {
+        Arc::new(Self { open: Arc::new(Semaphore::new(open)), collecting: Arc::new(Semaphore::new(collecting)) })
+    }
+}
+
+impl Default for QueryLimits {
+    fn default() -> Self {
+        Self { all: Places::new(MAX_OPEN, MAX_COLLECTING), users: Arc::default() }
+    }
+}
+
+impl QueryLimits {
+    /// The places that the queries of a user may take.
+    pub(super) fn share_of(&self, user: Option<Arc<str>>) -> UserShare {
+        let all = self.all.clone();
+        let Some(user) = user else { return UserShare { all, own: None } };
+        // The map is consistent between any two statements, so a panic elsewhere does no harm.
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = users.get(&user).and_then(Weak::upgrade) {
+            return UserShare { all, own: Some(own) };
+        }
+        users.retain(|_, places| places.strong_count() > 0);
+        let own = Places::new(MAX_OPEN / 2, MAX_COLLECTING / 2);
+        users.insert(user, Arc::downgrade(&own));
+        UserShare { all, own: Some(own) }
+    }
+}
+
+/// The places that the queries of one user may take.
+#[derive(Clone, Debug)]
+pub(super) struct UserShare {
+    all: Arc<Places>,
+    own: Option<Arc<Places>>,
+}
+
+/// A place of a query, which it returns when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    _of_user: Option<OwnedSemaphorePermit>,
+    /// Keeps the count of the user's places.
+    _own: Option<Arc<Places>>,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl UserShare {
+    /// A place for an open query.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if there is none.
+    pub(super) fn open(&self) -> Result<Place> {
+        let full = |who: String| {
+            let what = format!("{who} open at this peer server: try again, or ask another one");
+            Error::new(ErrorKind::Unavailable, what)
+        };
+        let of_user = self.own.as_ref().map(|own| own.open.clone().try_acquire_owned()).transpose();
+        let of_user = of_user.map_err(|_| full(format!("{} queries of this user are", MAX_OPEN / 2)))?;
+        let of_all = self.all.open.clone().try_acquire_owned().map_err(|_| full(format!("{MAX_OPEN} queries are")))?;
+        Ok(Place { _of_user: of_user, _own: self.own.clone(), _of_all: of_all })
+    }
+
+    /// A place for a query that sorts or groups, once there is one.
+    ///
+    /// # Errors
+    /// None: places are never closed.
+    pub(super) async fn collect(&self) -> Result<Place> {
+        let closed = |_| Error::new(ErrorKind::Internal, "the places of queries were closed");
+        let of_user = match &self.own {
+            // First, so that a user who has to wait keeps no other from a place.
+            Some(own) => Some(own.collecting.clone().acquire_owned().await.map_err(closed)?),
+            None => None,
+        };
+        let of_all = self.all.collecting.clone().acquire_owned().await.map_err(closed)?;
+        Ok(Place { _of_user: of_user, _own: self.own.clone(), _of_all: of_all })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time;
+
+    use super::*;
+
+    #[test]
+    fn one_user_opens_at_most_half_of_the_queries() {
+        let limits = QueryLimits::default();
+        let user = |name: &str| limits.share_of(Some(name.into()));
+        let mut open = Vec::new();
+        while let Ok(place) = user("eve").open() {
+            open.push(place);
+        }
+        assert_eq!(open.len(), MAX_OPEN / 2);
+        let error = user("eve").open().unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Unavailable && error.message().contains("512 queries of this user"),
+            "{error}"
+        );
+        let others: Vec<Place> = (0..MAX_OPEN / 2).map(|_| user("ann").open().unwrap()).collect();
+        assert!(limits.share_of(None).open().is_err());
+        drop(open);
+        assert!(user("eve").open().is_ok() && user("bob").open().is_ok());
+        drop(others);
+        let without_users: Vec<Place> = (0..MAX_OPEN).map(|_| limits.share_of(None).open().unwrap()).collect();
+        drop(without_users);
+        // Users without queries are forgotten.
+        drop(user("cid").open());
+        assert_eq!(limits.users.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_user_sorts_at_most_half_of_what_is_sorted_at_a_time() {
+        let limits = QueryLimits::default();
+        let (eve, ann) = (limits.share_of(Some("eve".into())), limits.share_of(Some("ann".into())));
+        let mut sorting = Vec::new();
+        for _ in 0..MAX_COLLECTING / 2 {
+            sorting.push(eve.collect().await.unwrap());
+        }
+        let waits = time::timeout(Duration::from_secs(1), eve.collect()).await;
+        assert!(waits.is_err());
+        time::timeout(Duration::from_secs(1), ann.collect()).await.unwrap().unwrap();
+        sorting.pop();
+        time::timeout(Duration::from_secs(1), eve.collect()).await.unwrap().unwrap();
+    }
+}
