@@ -57,7 +57,7 @@ pub mod pram;
 pub mod read_list;
 pub mod redirect;
 pub mod replica;
-mod schedule;
+pub mod schedule;
 pub mod session;
 pub mod token_bucket;
 mod transfer;

@@ -6,7 +6,7 @@ use crate::lease::Ms;
 
 /// Deadlines, at most one for each key.
 #[derive(Clone, Debug)]
-pub(crate) struct Schedule<K> {
+pub struct Schedule<K> {
     due: BTreeSet<(Ms, K)>,
     at: BTreeMap<K, Ms>,
 }
@@ -19,7 +19,10 @@ impl<K> Default for Schedule<K> {
 
 impl<K: Copy + Ord> Schedule<K> {
     /// Sets or removes the deadline of a key.
-    pub(crate) fn set(&mut self, key: K, at: Option<Ms>) {
+    ///
+    /// # Panics
+    /// If a key has two deadlines, which would be a bug.
+    pub fn set(&mut self, key: K, at: Option<Ms>) {
         let before = match at {
             Some(at) => self.at.insert(key, at),
             None => self.at.remove(&key),
@@ -37,22 +40,25 @@ impl<K: Copy + Ord> Schedule<K> {
     }
 
     /// The deadline of a key.
-    pub(crate) fn at(&self, key: K) -> Option<Ms> {
+    #[must_use]
+    pub fn at(&self, key: K) -> Option<Ms> {
         self.at.get(&key).copied()
     }
 
     /// The first deadline.
-    pub(crate) fn first(&self) -> Option<Ms> {
+    #[must_use]
+    pub fn first(&self) -> Option<Ms> {
         self.due.first().map(|(at, _)| *at)
     }
 
     /// The keys whose deadlines have passed, in their order.
-    pub(crate) fn due(&self, now: Ms) -> BTreeSet<K> {
+    #[must_use]
+    pub fn due(&self, now: Ms) -> BTreeSet<K> {
         self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key).collect()
     }
 
     /// Removes all deadlines.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.due.clear();
         self.at.clear();
     }

@@ -13,6 +13,7 @@ use protocol::ident::{ClientId, HlcTimestamp, HolderId};
 use protocol::lease::Ms;
 use protocol::memory_size::MemorySize;
 use protocol::page_cache::{AsOf, Lookup};
+use protocol::schedule::Schedule;
 use protocol::session::{Output, Session};
 use protocol::tree::{Down, Up};
 use protocol::validate::ReadVersion;
@@ -76,6 +77,8 @@ pub(super) struct ObjectCache<T, R> {
     session: Session<T>,
     residents: EvictionPolicy,
     waiting: BTreeMap<PageId, Vec<PendingRead<R>>>,
+    /// When the first of the reads that wait for a page has waited too long.
+    schedule: Schedule<PageId>,
     finished: Vec<FinishedRead<T, R>>,
     pub(super) hits: u64,
     pub(super) misses: u64,
@@ -87,7 +90,8 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
         let mut session = Session::new(client, holder, SKEW_MS);
         session.connect(None, now);
         let residents = EvictionPolicy::new(bytes);
-        Self { session, residents, waiting: BTreeMap::new(), finished: Vec::new(), hits: 0, misses: 0 }
+        let (waiting, schedule) = (BTreeMap::new(), Schedule::default());
+        Self { session, residents, waiting, schedule, finished: Vec::new(), hits: 0, misses: 0 }
     }
 
     /// An object, if its page is cached and its lease is valid. Counts a hit; [`read`](Self::read) counts misses.
@@ -124,9 +128,21 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
                 self.misses += 1;
                 self.fetch(oid, now);
                 let until = now + WAIT_TIMEOUT_MS;
-                self.waiting.entry(oid.page()).or_default().push(PendingRead { oid, until, reader });
+                self.add_pending(PendingRead { oid, until, reader });
             }
         }
+    }
+
+    fn add_pending(&mut self, read: PendingRead<R>) {
+        let page = read.oid.page();
+        let first = self.schedule.at(page).map_or(read.until, |first| first.min(read.until));
+        self.schedule.set(page, Some(first));
+        self.waiting.entry(page).or_default().push(read);
+    }
+
+    fn take_pending(&mut self, page: PageId) -> Vec<PendingRead<R>> {
+        self.schedule.set(page, None);
+        self.waiting.remove(&page).unwrap_or_default()
     }
 
     /// Takes the reads that have ended.
@@ -142,7 +158,7 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
         self.session.handle_down(node, holder, message, now);
         if let Some(page) = fetched {
             if let Some(damage) = damage.filter(|_| !planted(Bug::DamagedReadRepeated)) {
-                for read in self.waiting.remove(&page).unwrap_or_default() {
+                for read in self.take_pending(page) {
                     self.finished.push((read.reader, read.oid, Err(Error::new(ErrorKind::Corrupt, &*damage))));
                 }
             }
@@ -167,12 +183,12 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
     }
 
     fn retry_pending(&mut self, page: PageId, now: Ms) {
-        for waiting in self.waiting.remove(&page).unwrap_or_default() {
+        for waiting in self.take_pending(page) {
             match self.look_up(waiting.oid, now) {
                 Some(found) => self.finished.push((waiting.reader, waiting.oid, Ok(found))),
                 None => {
                     self.fetch(waiting.oid, now);
-                    self.waiting.entry(page).or_default().push(waiting);
+                    self.add_pending(waiting);
                 }
             }
         }
@@ -191,26 +207,58 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
     /// Does what is due.
     pub(super) fn poll(&mut self, now: Ms) {
         self.session.poll(now);
-        if self.waiting.is_empty() || planted(Bug::ReadWaitsForever) {
+        if planted(Bug::ReadWaitsForever) {
             return;
         }
-        for waiting in self.waiting.values_mut() {
-            for late in waiting.extract_if(.., |one| one.until <= now) {
+        for page in self.schedule.due(now) {
+            let (late, rest): (Vec<_>, Vec<_>) = self.take_pending(page).into_iter().partition(|one| one.until <= now);
+            for late in late {
                 let what = format!("{} has not arrived within {WAIT_TIMEOUT_MS} ms: try again", late.oid);
                 self.finished.push((late.reader, late.oid, Err(Error::new(ErrorKind::Unavailable, what))));
             }
+            rest.into_iter().for_each(|read| self.add_pending(read));
         }
-        self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 
     /// When [`ObjectCache::poll`] has something to do.
     pub(super) fn deadline(&self) -> Ms {
-        let waiting = self.waiting.values().flatten().map(|waiting| waiting.until).min();
-        self.session.deadline().into_iter().chain(waiting).min().unwrap_or(Ms::MAX)
+        self.session.deadline().into_iter().chain(self.schedule.first()).min().unwrap_or(Ms::MAX)
     }
 
     /// Bytes of all cached pages.
     pub(super) fn bytes(&self) -> usize {
         self.residents.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::SpaceId;
+
+    use super::*;
+
+    fn oid(page: u64, slot: u16) -> Oid {
+        Oid::new(ClassId(1), PageId { space: SpaceId(1), node: NodeId(1), number: page }, slot)
+    }
+
+    #[test]
+    fn each_read_waits_for_its_own_time_and_the_first_one_is_the_deadline() {
+        let mut cache: ObjectCache<Object, u32> = ObjectCache::new((ClientId(1), HolderId(1)), 1 << 20, 0);
+        for (reader, oid, now) in [(1, oid(1, 1), 100), (2, oid(2, 1), 200), (3, oid(1, 2), 300)] {
+            cache.read(oid, reader, now);
+        }
+        let waits: Vec<Ms> = [100, 200, 300].iter().map(|at| at + WAIT_TIMEOUT_MS).collect();
+        assert_eq!(cache.schedule.first(), Some(waits[0]));
+        let session = cache.session.deadline().unwrap_or(Ms::MAX);
+        assert_eq!(cache.deadline(), session.min(waits[0]));
+        for (read, until) in waits.iter().enumerate() {
+            cache.poll(until - 1);
+            assert!(cache.take_finished().is_empty());
+            cache.poll(*until);
+            let late: Vec<u32> = cache.take_finished().into_iter().map(|(reader, ..)| reader).collect();
+            assert_eq!(late, [read as u32 + 1]);
+            assert_eq!(cache.schedule.first(), waits.get(read + 1).copied());
+        }
+        assert!(cache.waiting.is_empty());
     }
 }
