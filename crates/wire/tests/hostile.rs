@@ -270,13 +270,13 @@ fn messages_of_unanswered_requests_count_towards_their_bytes() {
     });
 }
 
-/// Keeps all requests unanswered.
-struct Holding(Arc<std::sync::Mutex<Vec<wire::link::DeferredResponder>>>);
+/// Keeps all requests unanswered, and counts messages.
+struct Holding(Arc<std::sync::Mutex<Vec<wire::link::DeferredResponder>>>, Arc<std::sync::atomic::AtomicUsize>);
 
 impl Holding {
     fn new() -> (Self, Arc<std::sync::Mutex<Vec<wire::link::DeferredResponder>>>) {
         let held = Arc::default();
-        (Self(Arc::clone(&held)), held)
+        (Self(Arc::clone(&held), Arc::default()), held)
     }
 }
 
@@ -285,7 +285,8 @@ impl Service for Holding {
         self.0.lock().unwrap().push(reply.defer());
     }
 
-    fn on_messages(&mut self, _: impl Iterator<Item = Message>) -> model::Result<()> {
+    fn on_messages(&mut self, messages: impl Iterator<Item = Message>) -> model::Result<()> {
+        self.1.fetch_add(messages.count(), std::sync::atomic::Ordering::Relaxed);
         Ok(())
     }
 }
@@ -334,5 +335,62 @@ fn unsent_answers_of_all_connections_are_bounded() {
         assert!(!end.is_finished());
         let (_, end) = attackers.swap_remove(0);
         assert!(matches!(end.await.unwrap(), End::Unread));
+    });
+}
+
+#[test]
+fn messages_between_machines_overtake_requests_that_wait_for_answers() {
+    run(async {
+        for (requests, len) in [(40, 0), (8, 200 << 10)] {
+            let limits = Limits { max_in_flight: 8, max_in_flight_bytes: MIB, ..Limits::default() };
+            let (client, server) = UnixStream::pair().unwrap();
+            let (service, held) = Holding::new();
+            let messages = service.1.clone();
+            let link = Link::new(Stream::Unix(server), service, limits, limits.max_frame, Arc::new(Mailbox::default()));
+            tokio::spawn(link::drive(link));
+            let mailbox = Arc::new(Mailbox::default());
+            let link = Link::new(Stream::Unix(client), Done, limits, limits.max_frame, mailbox.clone());
+            tokio::spawn(link::drive(link));
+            let caller = link::Caller::new(mailbox.clone(), 64 * MIB);
+            let mut calls = Vec::new();
+            for _ in 0..requests {
+                let write = Request::WriteContent(proto::contents::Write::default());
+                calls.push(caller.begin(write, vec![vec![7; len].into()]).await.unwrap());
+            }
+            time::sleep(Duration::from_millis(10)).await;
+            assert!(mailbox.send_message(Message::Time(1), None));
+            time::sleep(Duration::from_millis(10)).await;
+            assert_eq!(messages.load(std::sync::atomic::Ordering::Relaxed), 1, "{requests} requests of {len} bytes");
+            // The others follow when these are answered.
+            let mut answered = 0;
+            while answered < requests {
+                let ready: Vec<_> = held.lock().unwrap().drain(..).collect();
+                assert!(!ready.is_empty(), "{answered} answered");
+                answered += ready.len();
+                ready.into_iter().for_each(|reply| reply.send(Response::Done(proto::Done {}), Vec::new()));
+                time::sleep(Duration::from_millis(10)).await;
+            }
+            for mut call in calls {
+                call.answer().await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn reading_stops_at_the_limit_of_unanswered_requests() {
+    run(async {
+        let limits = Limits { max_in_flight: 3, ..Limits::default() };
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let (service, held) = Holding::new();
+        let link = Link::new(Stream::Unix(server), service, limits, limits.max_frame, Arc::new(Mailbox::default()));
+        tokio::spawn(link::drive(link));
+        client.write_all(&frame(Flags::REQUEST, Request::Ping(proto::Ping {}), &[]).repeat(10)).await.unwrap();
+        for answered in 0..8 {
+            time::sleep(Duration::from_millis(10)).await;
+            assert_eq!(held.lock().unwrap().len(), 3, "after {answered} answers");
+            let reply = held.lock().unwrap().remove(0);
+            reply.send(Response::Done(proto::Done {}), Vec::new());
+        }
     });
 }

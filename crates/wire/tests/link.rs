@@ -242,9 +242,9 @@ fn forwarding_over_a_closed_connection_fails_at_the_caller() {
 }
 
 #[test]
-fn reading_stops_at_the_limit_of_unanswered_requests() {
+fn requests_wait_while_three_quarters_of_the_limit_are_unanswered() {
     run(async {
-        let limits = Limits { max_in_flight: 3, ..Limits::default() };
+        let limits = Limits { max_in_flight: 4, ..Limits::default() };
         let mut world = unix(limits, None);
         let mut pending = Vec::new();
         for _ in 0..10 {
@@ -255,7 +255,7 @@ fn reading_stops_at_the_limit_of_unanswered_requests() {
             held.push(world.deferred.recv().await.unwrap());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(world.deferred.try_recv().is_err(), "a fourth request was read");
+        assert!(world.deferred.try_recv().is_err(), "a fourth request was sent");
         for _ in 0..7 {
             held.remove(0).send(content(), Vec::new());
             held.push(world.deferred.recv().await.unwrap());

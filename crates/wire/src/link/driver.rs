@@ -22,6 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time;
 
 use super::caller::{AnswerSink, answer_lost, connection_ended};
+use super::held_requests::HeldRequests;
 use super::mailbox::{Body, Item, Mailbox};
 use super::memory_budget::{InputCharge, MemoryBudget, OutputCharge};
 use super::responder::{FrameRoute, Responder, failure, message};
@@ -75,6 +76,7 @@ pub struct Link<S> {
     outbox: Outbox,
     load: Load,
     pending_answers: PendingAnswers,
+    held_requests: HeldRequests,
     next_id: u32,
     /// Bytes of streamed answers in the outbox.
     streamed_bytes: usize,
@@ -137,6 +139,7 @@ impl<S: Service> Link<S> {
             outbox: Outbox::default(),
             load: Load::default(),
             pending_answers: PendingAnswers::default(),
+            held_requests: HeldRequests::default(),
             next_id: 0,
             streamed_bytes: 0,
             unsent_requests: UnsentRequests::default(),
@@ -179,6 +182,9 @@ impl<S: Service> Link<S> {
             }
             let may_read = self.may_read();
             let filled = if may_read { self.poll_read(context) } else { Poll::Pending };
+            if let ControlFlow::Break(end) = self.send_held() {
+                return Poll::Ready(end);
+            }
             let waits = !self.is_write_deferred && !self.outbox.is_empty() && self.outbox.len() < IMMEDIATE_WRITE;
             if waits && matches!(filled, Poll::Ready(Ok(Filled::Some))) {
                 self.is_write_deferred = true;
@@ -322,8 +328,10 @@ impl<S: Service> Link<S> {
         }
         for item in items.drain(..) {
             match item {
-                Item::Call { request, raw, asker } => self.ask(request, raw, asker),
-                Item::OneWay { message, raw, bytes } => self.send_one_way(&message, &raw, bytes)?,
+                Item::Call { .. } | Item::OneWay { .. } => {
+                    self.held_requests.hold(item);
+                    self.send_held()?;
+                }
                 Item::Message { message: sent, bytes } => {
                     let (mut request, raw) = sent.message.encode();
                     if let (Request::Answer(answer), Some(forced)) = (&mut request, sent.forced) {
@@ -354,6 +362,18 @@ impl<S: Service> Link<S> {
             }
         }
         self.items = items;
+        ControlFlow::Continue(())
+    }
+
+    /// Sends the calls and one-way requests that are held back and need not be any more.
+    fn send_held(&mut self) -> ControlFlow<End> {
+        while let Some(item) = self.held_requests.next(self.pending_answers.len(), &self.limits) {
+            match item {
+                Item::Call { request, raw, asker } => self.ask(request, raw, asker),
+                Item::OneWay { message, raw, bytes } => self.send_one_way(&message, &raw, bytes)?,
+                _ => {}
+            }
+        }
         ControlFlow::Continue(())
     }
 
@@ -398,6 +418,7 @@ impl<S: Service> Link<S> {
         }
         self.next_id = id.wrapping_add(1);
         self.pending_answers.insert(id, asker);
+        self.held_requests.sent(id, length);
         let start = self.outbox.total_added();
         self.outbox.push(Flags::REQUEST, id, &request, &raw);
         self.unsent_requests.push(&self.outbox, start, 0);
@@ -417,13 +438,18 @@ impl<S: Service> Link<S> {
             limits,
             input_charge,
             output_charge,
+            held_requests,
             ..
         } = self;
         let filled = service.with(|service| {
             let filled = SHARED_BUFFER.with_borrow_mut(|shared| {
                 inbox.poll_fill(context, stream, shared, |frame| {
                     if frame.flags.is_response() {
+                        let (id, is_last) = (frame.id, frame.flags == Flags::RESPONSE);
                         *is_stalled |= deliver_answer(frame, pending_answers)?;
+                        if is_last {
+                            held_requests.answered(id);
+                        }
                     } else {
                         serve(frame, service, outbox, load, mailbox)?;
                     }
@@ -452,7 +478,7 @@ impl<S: Service> Link<S> {
     /// Fails all calls that still wait for an answer.
     fn finish(&mut self, end: &End) {
         self.service.finish(end);
-        for item in self.mailbox.close() {
+        for item in self.held_requests.take().into_iter().chain(self.mailbox.close()) {
             if let Item::Call { asker, .. } = item {
                 asker.fail(connection_ended());
             }

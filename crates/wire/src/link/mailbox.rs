@@ -214,8 +214,9 @@ impl Mailbox {
         self.put_one_way(bytes, Item::OneWay { message, raw, bytes })
     }
 
-    /// Sends a message between machines, behind all that were sent before, as [`send_one_way`](Self::send_one_way) sends a request. To an
-    /// end in this process it is passed as it is, and may overtake requests. A brick says up to where its log is `forced`.
+    /// Sends a message between machines, behind all that were sent before, as [`send_one_way`](Self::send_one_way) sends a request. It
+    /// may overtake requests that wait until others are answered. To an end in this process it is passed as it is, and may overtake all
+    /// requests. A brick says up to where its log is `forced`.
     pub fn send_message(&self, message: Message, forced: Option<u64>) -> bool {
         let sent = SentMessage { message, forced };
         if let Some(direct) = self.direct.get() {

@@ -17,6 +17,7 @@ mod call_connection;
 mod caller;
 mod direct_sink;
 mod driver;
+mod held_requests;
 mod liveness;
 mod mailbox;
 mod memory_budget;
