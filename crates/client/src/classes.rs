@@ -24,12 +24,26 @@ use crate::plant::{Bug, planted};
 
 /// The mapping of a struct to a class.
 #[derive(Debug)]
-pub(super) struct StructMapping {
+pub struct StructMapping {
     pub(super) layout: Layout,
     /// The revision of the catalogue whose classes it maps to.
     pub(super) revision: u64,
     /// The class and its subclasses.
     family: Arc<BTreeSet<ClassId>>,
+}
+
+impl StructMapping {
+    /// The positions of the fields.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Whether objects of a class are read by this mapping.
+    #[must_use]
+    pub fn covers(&self, class: ClassId) -> bool {
+        self.family.contains(&class)
+    }
 }
 
 /// The classes and indexes at a revision of the catalogue.
@@ -46,7 +60,7 @@ struct ClassCache {
 
 /// The classes of a space that the client knows.
 #[derive(Debug, Default)]
-pub(super) struct KnownClasses {
+pub struct KnownClasses {
     cache: Mutex<ClassCache>,
     /// The revision of the cache, for readers that do not lock it.
     revision: AtomicU64,
@@ -58,7 +72,9 @@ impl KnownClasses {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn schema(&self) -> Arc<Schema> {
+    /// The classes.
+    #[must_use]
+    pub fn schema(&self) -> Arc<Schema> {
         self.lock().schema.clone()
     }
 
@@ -82,7 +98,17 @@ impl KnownClasses {
         self.lock().unique.clone()
     }
 
-    fn mapping<T: Persistent>(&self) -> Result<Arc<StructMapping>> {
+    /// The revision of the catalogue that they are of.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// The mapping of a struct.
+    ///
+    /// # Errors
+    /// As [`Layout::of`].
+    pub fn mapping<T: Persistent>(&self) -> Result<Arc<StructMapping>> {
         let mut known = self.lock();
         if let Some(shape) = known.mappings.get(&TypeId::of::<T>()) {
             return Ok(shape.clone());
@@ -94,7 +120,11 @@ impl KnownClasses {
         Ok(shape)
     }
 
-    fn update(&self, mut message: schema::Schema) -> Result<()> {
+    /// Takes over the classes that a peer server has sent, unless they are older.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if they do not fit together.
+    pub fn update(&self, mut message: schema::Schema) -> Result<()> {
         let (revision, unique) = (message.revision, std::mem::take(&mut message.unique));
         let schema = Arc::new(from_proto(message)?);
         let unique =
@@ -124,7 +154,7 @@ impl Core {
     /// The same for an object, which must be of the struct's class or a subclass.
     pub(super) async fn mapping_of<T: Persistent>(&self, oid: Oid) -> Result<Arc<StructMapping>> {
         let mut shape = self.mapping::<T>().await?;
-        if shape.family.contains(&oid.class()) {
+        if shape.covers(oid.class()) {
             return Ok(shape);
         }
         if self.classes.schema().class(oid.class()).is_none() {
@@ -132,7 +162,7 @@ impl Core {
             self.refresh_classes().await?;
             shape = self.mapping::<T>().await?;
         }
-        if shape.family.contains(&oid.class()) {
+        if shape.covers(oid.class()) {
             return Ok(shape);
         }
         let schema = self.classes.schema();

@@ -47,6 +47,7 @@ use self::derived_values::DerivedBytes;
 use super::events::{Event, SpaceMonitor};
 use super::outcome::{CommitOutcome, ConflictReason, commit_outcome};
 use super::transaction::IsolationLevel;
+pub use crate::classes::{KnownClasses, StructMapping};
 use crate::plant::{Bug, planted};
 
 /// Memory that an object takes beside its data, in bytes.

@@ -21,7 +21,8 @@ mod key;
 pub mod limits;
 pub mod meta_store;
 pub mod opening;
-mod plant;
+#[doc(hidden)]
+pub mod plant;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

@@ -1,10 +1,10 @@
 //! Bugs that can be planted in the catalogue, and the test that notices each.
 
-pub(crate) use model::planted_bug::planted;
+pub use model::planted_bug::planted;
 
 model::planted_bugs! {
     /// A bug in the catalogue.
-    pub(crate) enum Bug {
+    pub enum Bug {
         GivenUpCloneKept "the logical nodes of a clone that was given up stay"
         LoadIgnored "new logical nodes go to the first bricks, whatever these serve already"
         SpreadIgnoresMoves "spreading counts a moving logical node at its old brick"

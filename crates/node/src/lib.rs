@@ -58,6 +58,7 @@ pub mod drivers {
     /// The machines of a peer server and of one of its queries.
     pub mod peer {
         pub use crate::peer::cache::{CachedContent, CachedObject};
+        pub use crate::peer::classes::schema_to_proto;
         pub use crate::peer::driver::{BrickMessage, ClientMessage, Output, PeerDriver, PeerSettings};
         pub use crate::peer::peer_client::PeerClient;
         pub use crate::peer::plant;

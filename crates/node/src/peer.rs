@@ -28,7 +28,7 @@
 
 mod admission;
 pub(crate) mod cache;
-mod classes;
+pub(crate) mod classes;
 mod client_connection;
 pub(crate) mod downstreams;
 pub(crate) mod driver;

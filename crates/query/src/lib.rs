@@ -15,7 +15,8 @@ pub mod key;
 pub mod limits;
 mod number;
 mod plan;
-mod plant;
+#[doc(hidden)]
+pub mod plant;
 mod query;
 mod run;
 pub mod schema;

@@ -1,10 +1,10 @@
 //! Bugs that can be planted in queries, and the test that notices each.
 
-pub(crate) use model::planted_bug::planted;
+pub use model::planted_bug::planted;
 
 model::planted_bugs! {
     /// A bug in queries.
-    pub(crate) enum Bug {
+    pub enum Bug {
         SubclassesLeftOut "a query leaves out objects of classes that extend its class"
         LiteralKeepsType "a decimal literal is compared with a float64 as a decimal"
         DefaultHiddenFromBricks "the filter of bricks treats a field with a default as null where a record lacks it"

@@ -1,4 +1,5 @@
-//! All bugs that a run can plant: in the rules, and in the drivers of clients, redirectors, peer servers and bricks.
+//! All bugs that a run can plant: in the rules, in the drivers of clients, redirectors, peer servers and bricks, in queries and in the
+//! catalogue.
 
 use std::fmt;
 
@@ -18,6 +19,10 @@ pub enum Bug {
     Redirector(redirector::plant::Bug),
     /// In the driver of a client.
     Client(client::plant::Bug),
+    /// In queries.
+    Query(query::plant::Bug),
+    /// In the catalogue.
+    Meta(meta::plant::Bug),
 }
 
 impl Bug {
@@ -28,7 +33,9 @@ impl Bug {
         let peer = peer::plant::Bug::ALL.iter().map(|bug| Self::Peer(*bug));
         let redirector = redirector::plant::Bug::ALL.iter().map(|bug| Self::Redirector(*bug));
         let client = client::plant::Bug::ALL.iter().map(|bug| Self::Client(*bug));
-        protocol.chain(brick).chain(peer).chain(redirector).chain(client)
+        let query = query::plant::Bug::ALL.iter().map(|bug| Self::Query(*bug));
+        let meta = meta::plant::Bug::ALL.iter().map(|bug| Self::Meta(*bug));
+        protocol.chain(brick).chain(peer).chain(redirector).chain(client).chain(query).chain(meta)
     }
 
     /// The bug with a name, as `mortar-sim bugs` lists it.
@@ -46,6 +53,8 @@ impl Bug {
             Self::Peer(bug) => bug.rule(),
             Self::Redirector(bug) => bug.rule(),
             Self::Client(bug) => bug.rule(),
+            Self::Query(bug) => bug.rule(),
+            Self::Meta(bug) => bug.rule(),
         }
     }
 
@@ -58,6 +67,8 @@ impl Bug {
             Self::Peer(bug) => bug.what(),
             Self::Redirector(bug) => bug.what(),
             Self::Client(bug) => bug.what(),
+            Self::Query(bug) => bug.what(),
+            Self::Meta(bug) => bug.what(),
         }
     }
 
@@ -69,6 +80,8 @@ impl Bug {
             Self::Peer(bug) => planted_bug::plant(bug),
             Self::Redirector(bug) => planted_bug::plant(bug),
             Self::Client(bug) => planted_bug::plant(bug),
+            Self::Query(bug) => planted_bug::plant(bug),
+            Self::Meta(bug) => planted_bug::plant(bug),
         }
     }
 }
@@ -82,6 +95,8 @@ impl fmt::Debug for Bug {
             Self::Peer(bug) => bug.fmt(f),
             Self::Redirector(bug) => bug.fmt(f),
             Self::Client(bug) => bug.fmt(f),
+            Self::Query(bug) => bug.fmt(f),
+            Self::Meta(bug) => bug.fmt(f),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | [`plan`] | what is to happen in a run |
 //! | [`object`] | what the objects of a run contain |
 //! | [`openings`] | one brick that is restarted, goes back in time, and is copied |
+//! | [`program`] | the structs that programs of clients know |
 //! | [`workload`] | plans from seeds |
 //! | [`world`] | the cluster that it happens to |
 //! | [`scenario`] | plans as text, and what must come of them |
@@ -22,6 +23,7 @@ pub mod deceit;
 pub mod object;
 pub mod openings;
 pub mod plan;
+pub mod program;
 pub mod run;
 pub mod scenario;
 pub mod shrink;

@@ -13,6 +13,9 @@ pub const NUMBER_FIELD: FieldNumber = FieldNumber(1);
 /// The field of an object with a unique value.
 pub const VALUE_FIELD: FieldNumber = FieldNumber(2);
 
+/// The first field of a set's member that has a list as text, which every version of its class has.
+pub const LOG_FIELD: FieldNumber = FieldNumber(3);
+
 /// What an object of a run contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {

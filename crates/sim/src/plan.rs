@@ -156,6 +156,9 @@ const CLAIM_CLASSES: u32 = 1 << 20;
 const SUBCLASSES: u32 = 1 << 22;
 /// The most classes that extend that of a set.
 const MAX_SUBCLASSES: u32 = 8;
+/// The most fields that are added to the class of a set, and the last page whose sets' members have programs.
+pub const MAX_ADDED_FIELDS: usize = 3;
+pub(crate) const LAST_PROGRAM_PAGE: u64 = 2;
 
 /// The slot of a guard, and the first slot of members. Other objects have smaller slots.
 pub const GUARD: u16 = 1_000;
@@ -264,6 +267,18 @@ impl Key {
         Self { page: self.page + 3 * FAR_PAGES, slot: 0, ..self }.oid()
     }
 
+    /// The name, in histories, of a text of this member.
+    #[must_use]
+    pub fn text_name(self, text: usize) -> String {
+        format!("{}.{}t{text}.{}", self.node, self.page, self.slot)
+    }
+
+    /// The name, in histories, of the set of those who were first to append to a text of a member of this guard's set.
+    #[must_use]
+    pub fn touched_name(self, text: usize) -> String {
+        format!("{}.{}t{text}.{GUARD}", self.node, self.page)
+    }
+
     /// The name of this directory, in histories, as the set of the operations that have bound names in it.
     #[must_use]
     pub fn directory_name(self) -> String {
@@ -324,6 +339,12 @@ pub enum Step {
     Count(Key),
     /// Inserts a member into a set and touches its guard.
     Insert(Key),
+    /// Appends the number of the operation to a text of a member, by the program of the client.
+    Note(Key),
+    /// Queries the members to which a text was appended.
+    Sift(Key),
+    /// Rewrites a member in the newest version of its class that the client knows.
+    Renew(Key),
     /// Looks up who has a unique value, and takes the value if it is free.
     Claim(Key, i64),
     /// Looks a name up in a directory, and binds it if it is free.
@@ -453,6 +474,10 @@ pub enum Action {
     Reindex(u64),
     /// The class of the sets of a page gets a class that extends it.
     Evolve(u64),
+    /// The class of the sets of a page gets a field.
+    AddField(u64),
+    /// The program of a client is replaced by one that knows the fields that classes have now.
+    Upgrade(usize),
     /// Moves a logical node to a brick, after its current move.
     Move(u32, usize),
     /// Cancels the move of a logical node.
@@ -530,6 +555,14 @@ impl Plan {
             && self.actions.iter().any(|(_, action)| is_change(action))
     }
 
+    /// Whether fields are added to classes, so that clients read and write members by their programs.
+    #[must_use]
+    pub fn has_added_fields(&self) -> bool {
+        !self.cluster.bare
+            && self.replicas() == 0
+            && self.actions.iter().any(|(_, action)| matches!(action, Action::AddField(_)))
+    }
+
     /// Whether the plan contains faults.
     #[must_use]
     pub fn has_faults(&self) -> bool {
@@ -542,6 +575,8 @@ impl Plan {
                     | Action::Install(_)
                     | Action::Reindex(_)
                     | Action::Evolve(_)
+                    | Action::AddField(_)
+                    | Action::Upgrade(_)
                     | Action::Backup(_)
                     | Action::Wait(_)
             )

@@ -124,6 +124,11 @@ const WICKED_PERIOD: u32 = 3;
 /// The same for changes of permissions, which there are in one of so many plans whose clients have users.
 const PERMISSIONS_SEED: u64 = 0x7573_6572_7321;
 const PERMISSIONS_PERIOD: u32 = 4;
+/// The same for fields that are added to classes, which there are in one of so many plans whose clients query sets.
+const FIELDS_SEED: u64 = 0x6669_656c_6473;
+const FIELDS_PERIOD: u32 = 4;
+/// Operations of each client that are about them.
+const FIELD_OPERATIONS: usize = 25;
 /// How long bricks hold for a cut at most, in milliseconds: some holds end before all bricks hold.
 const HOLDS_MS: [u64; 4] = [10, 50, 1_000, 2_000];
 /// Numbers on each page, after the lists.
@@ -144,6 +149,8 @@ pub struct Choice {
     pub backups: Option<u16>,
     /// Whether permissions change, if clients can have users. From the seed: in a quarter of the runs.
     pub permissions: Option<bool>,
+    /// Whether fields are added to classes, if clients query sets. From the seed: in a quarter of the runs.
+    pub fields: Option<bool>,
 }
 
 impl Choice {
@@ -156,6 +163,7 @@ impl Choice {
             faults: Some(faults),
             backups: None,
             permissions: None,
+            fields: None,
         }
     }
 }
@@ -270,6 +278,7 @@ impl PlanBuilder {
         self.add_cuts(&mut actions, seed);
         self.add_wicked_member(&mut actions, seed);
         self.add_permissions(&mut actions, seed);
+        self.add_fields(&mut actions, seed);
         actions.sort_by_key(|(at, _)| *at);
         Plan { seed, cluster: self.cluster, noise, actions, demand }
     }
@@ -339,6 +348,48 @@ impl PlanBuilder {
         let policies = [FailurePolicy::FailStop, FailurePolicy::Continue];
         for policy in policies.into_iter().cycle().take(rng.random_range(0..4)) {
             actions.push((Some(rng.random_range(1..DURATION_MS)), Action::SetPolicy(policy)));
+        }
+    }
+
+    /// In some clusters whose clients query sets, fields that are added to classes, and clients whose programs know them from some moment on or
+    /// never. They do not change what else follows from the seed.
+    fn add_fields(&self, actions: &mut Vec<(Option<u64>, Action)>, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed ^ FIELDS_SEED);
+        let adds = rng.random_ratio(1, FIELDS_PERIOD);
+        if !self.choice.fields.unwrap_or(adds)
+            || self.workload != Workload::Phantoms
+            || self.cluster.topology == Topology::Replicated
+        {
+            return;
+        }
+        let mut at = |from: u64| Some(rng.random_range(from..DURATION_MS));
+        for page in 1..=self.pages {
+            // Some members are there before the first field is added.
+            actions.push((at(3_000), Action::AddField(page)));
+            actions.push((at(3_000), Action::AddField(page)));
+            (0..3).for_each(|_| actions.push((at(3_000), Action::Reindex(page))));
+        }
+        for client in 1..=self.cluster.clients {
+            if client % 3 != 0 {
+                (0..2).for_each(|_| actions.push((at(3_000), Action::Upgrade(client))));
+            }
+        }
+        let nodes = self.cluster.bricks as u32;
+        for client in 1..=self.cluster.clients {
+            for _ in 0..FIELD_OPERATIONS {
+                let at = rng.random_range(500..DURATION_MS);
+                let set = Key::guard(rng.random_range(1..=nodes), rng.random_range(1..=self.pages));
+                let think = Step::Think(rng.random_range(0..60));
+                let operation = match rng.random_range(0..10) {
+                    0..4 => Operation::Transact(vec![Step::Note(set)]),
+                    4 => Operation::Insist(vec![Step::Note(set), think]),
+                    5..7 => Operation::Transact(vec![Step::Sift(set), think, Step::Note(set)]),
+                    7 => Operation::Transact(vec![Step::Sift(set)]),
+                    8 => Operation::Lock(vec![Step::Sift(set), Step::Note(set)]),
+                    _ => Operation::Transact(vec![Step::Renew(set)]),
+                };
+                actions.push((Some(at), Action::Do(client, operation)));
+            }
         }
     }
 

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use model::NodeId;
+use model::{NodeId, Oid};
 use protocol::ident::TxnId;
 use protocol::placement::decider::PersistedNode;
 
-use crate::plan::{Action, Demand, DiskWork, Plan};
+use crate::plan::{Action, Demand, DiskWork, Key, Plan};
 use check::history::History;
 
 mod actions;
@@ -93,6 +93,14 @@ pub struct RunCounters {
     pub stops: u64,
     /// Operations that ended because the space was stopped.
     pub stopped: u64,
+    /// Members that lacked fields which the program knew that read them.
+    pub old_members: u64,
+    /// Members that had fields which the program did not know that wrote them.
+    pub kept_fields: u64,
+    /// Members that were rewritten in a newer version of their class.
+    pub renewed: u64,
+    /// Members that queries found by an added field.
+    pub sifted: u64,
 }
 
 /// The cluster. Made from a plan, it runs to its end in [`World::run`].
@@ -112,6 +120,9 @@ pub struct World {
     /// The classes and indexes of sets, and the number of the last query.
     schema: SpaceSchema,
     last_query: u64,
+    /// How many added fields of the sets of each page the program of a client knows, and the members that others know of, by the guards of sets.
+    programs: BTreeMap<Pid, BTreeMap<u64, usize>>,
+    known_members: BTreeMap<Key, Vec<Oid>>,
     net: Net,
     queue: BinaryHeap<Scheduled>,
     last_event: u64,
@@ -167,6 +178,8 @@ impl World {
             last_root: 0,
             schema: SpaceSchema::new(&plan),
             last_query: 0,
+            programs: BTreeMap::new(),
+            known_members: BTreeMap::new(),
             net: Net::new(plan.seed, plan.noise),
             queue: BinaryHeap::new(),
             last_event: 0,

@@ -6,6 +6,8 @@ use super::{ClassId, Error, ErrorKind, FieldNumber, FieldType, Persistent, Recor
 use model::ValueRef;
 use query::{Field, Schema, Type};
 
+use crate::plant::{Bug, planted};
+
 /// The mapping of a struct's fields to those of its class.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -62,7 +64,7 @@ impl Layout {
                 number: field.number,
                 name: wanted.name,
                 ty: Some(field.field_type.clone()),
-                default: field.missing.clone().unwrap_or(Value::Null),
+                default: field.missing.clone().filter(|_| !planted(Bug::DefaultNotRead)).unwrap_or(Value::Null),
                 required: !field.optional,
             });
         }
@@ -137,7 +139,9 @@ impl Layout {
 
     /// Whether this field of the previous record is kept when the struct is written.
     pub(super) fn keeps(&self, number: FieldNumber) -> bool {
-        self.numbers.get(&number) == Some(&false) || number > self.last
+        let is_unknown = self.numbers.get(&number) == Some(&false) && !planted(Bug::UnknownFieldsDropped);
+        let is_newer = number > self.last && !planted(Bug::NewerFieldsDropped);
+        is_unknown || is_newer
     }
 
     pub(super) fn field(&self, index: usize) -> Result<&FieldSlot> {

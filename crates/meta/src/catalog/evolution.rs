@@ -135,6 +135,18 @@ pub(super) struct Evolved {
     pub(super) root: Option<Class>,
 }
 
+impl Schema {
+    /// The classes that these steps write anew: the class that they change and, if it counts the numbers of fields elsewhere, its topmost
+    /// ancestor. None if they change nothing.
+    ///
+    /// # Errors
+    /// [`EvolutionError`] if a step is not allowed.
+    pub fn evolved(&self, class: &ResolvedClass, steps: &[EvolutionStep]) -> Result<Vec<Class>, EvolutionError> {
+        let evolved = evolve(self, class, steps)?;
+        Ok(evolved.into_iter().flat_map(|Evolved { class, root }| root.into_iter().chain([class])).collect())
+    }
+}
+
 /// Computes the next version of a class; `None` if the steps change nothing.
 pub(super) fn evolve(
     schema: &Schema,

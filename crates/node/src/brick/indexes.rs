@@ -555,6 +555,7 @@ impl Indexes {
     ) {
         if self.recent.get(&place).is_none_or(|position| *position <= durable)
             && let Some(entry) = kept.entry(object)
+            && !(entry.has_null && planted(Bug::LackingNotEntered))
         {
             changes.put(&rows::entry_key(kept.id, &entry.key, place.0, place.1), Default::default());
         }

@@ -52,6 +52,7 @@ model::planted_bugs! {
         "I" EntersBeforeDecided "objects are entered in an index before transactions from before it are decided"
         "I" BuildingTakenForComplete "an index that was being built at a restart is treated as complete"
         "I" PartialIndexUsed "an index is scanned although it is not complete"
+        "I" LackingNotEntered "objects that lack a field are not entered in an index of it"
         "I" RemovalOvertakesEntries "the entries of a dropped index are removed before all its entries are durable"
         "S" StagedUnmarked "a staged content has no row that marks it"
         "S" StagedUsedTwice "two transactions take the same staged content"

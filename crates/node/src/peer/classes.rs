@@ -42,7 +42,11 @@ pub(super) async fn schema_at_revision(realm: &ClusterView, space: &SpaceView, r
 
 // ---------------------------------------------------------------------------------------------- encoding
 
-fn schema_to_proto(schema: &Schema, revision: Revision) -> Result<schema::Schema> {
+/// Classes as a client gets them.
+///
+/// # Errors
+/// If a class cannot be encoded.
+pub fn schema_to_proto(schema: &Schema, revision: Revision) -> Result<schema::Schema> {
     let classes = schema.classes().map(|class| class.class().as_ref().try_into()).collect::<Result<_>>()?;
     let unique = schema.indexes().filter(|index| index.unique).map(|index| schema::Unique {
         name: index.name.clone(),

@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// How often each cluster is backed up, restored and judged, if its stores have logs to hold.
     #[arg(long, value_name = "N")]
     backups: Option<u16>,
+    /// Add fields to classes in every run whose clients query sets
+    #[arg(long)]
+    fields: bool,
     /// Change permissions of users in every run whose clients can have users
     #[arg(long)]
     permissions: bool,
@@ -93,8 +96,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
     if arguments.history.is_some() && seeds.end - seeds.start != 1 {
         return Err("--history is for one seed: --seeds 7".into());
     }
-    let Arguments { topology, workload, faults, backups, permissions, bug, once, .. } = *arguments;
-    let choice = Choice { topology, workload, faults, backups, permissions: permissions.then_some(true) };
+    let Arguments { topology, workload, faults, backups, permissions, fields, bug, once, .. } = *arguments;
+    let choice = Choice {
+        topology,
+        workload,
+        faults,
+        backups,
+        permissions: permissions.then_some(true),
+        fields: fields.then_some(true),
+    };
     let threads = arguments.threads.map_or_else(super::cores, usize::from);
     let campaign = Campaign { seeds, choice, bug, threads, once, failures: usize::from(arguments.failures) };
     if let Some(path) = &arguments.history {

@@ -9,7 +9,8 @@ use super::{ACTION_LIMIT, Malformed, PROCESS_LIMIT, STEP_LIMIT, TIME_LIMIT};
 use crate::bug::Bug;
 use crate::deceit::Deceit;
 use crate::plan::{
-    Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, ProcessName, Step, Topology, UserRight,
+    Action, Cluster, Demand, DiskWork, Key, LAST_PROGRAM_PAGE, Noise, Operation, Plan, ProcessName, Step, Topology,
+    UserRight,
 };
 use protocol::validate::WindowLimits;
 
@@ -17,7 +18,7 @@ use protocol::validate::WindowLimits;
 const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, retained, seed, snapshots, bare, rows-at-once, cold-reads, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
-                       unstall, room, clock, set-clock, mute, deceive, permit, policy, evict, install, reindex, evolve, move, cancel-move, backup, \
+                       unstall, room, clock, set-clock, mute, deceive, permit, policy, evict, install, reindex, evolve, add-field, upgrade, move, cancel-move, backup, \
                        wait";
 /// What a client may do.
 const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
@@ -282,6 +283,11 @@ impl Header {
             "install" => Action::Install(self.brick(line)?),
             "reindex" => Action::Reindex(line.number("a page", 1..=PAGE_LIMIT)?),
             "evolve" => Action::Evolve(line.number("a page", 1..=PAGE_LIMIT)?),
+            "add-field" | "upgrade" if self.cluster.bare || self.cluster.topology == Topology::Replicated => {
+                return Err(format!("`{verb}` needs bricks with drivers: not `bare`, and not replica groups"));
+            }
+            "upgrade" => Action::Upgrade(self.client(line)?),
+            "add-field" => Action::AddField(line.number("a page", 1..=LAST_PROGRAM_PAGE)?),
             "move" => {
                 if !self.cluster.topology.allows_moves() || self.cluster.bare {
                     return Err("logical nodes move in the topologies peer, group and site only, without `bare`".into());
@@ -413,6 +419,9 @@ impl Header {
                 "rotate" => Step::Rotate(self.key(line)?),
                 "count" => Step::Count(self.set(line)?),
                 "insert" => Step::Insert(self.set(line)?),
+                "note" => Step::Note(self.program_set(line)?),
+                "sift" => Step::Sift(self.program_set(line)?),
+                "renew" => Step::Renew(self.program_set(line)?),
                 "claim" => Step::Claim(self.set(line)?, line.number("a value", 0..=i64::from(u16::MAX))?),
                 "bind" => Step::Bind(self.set(line)?, line.number("a name", 0..=i64::from(u16::MAX))?),
                 "list" => Step::List(self.set(line)?),
@@ -420,8 +429,8 @@ impl Header {
                 "pause" => Step::Pause,
                 other => {
                     return Err(format!(
-                        "`{other}` is no step: read, append, write, move, rotate, count, insert, claim, \
-                         bind, list, think, pause"
+                        "`{other}` is no step: read, append, write, move, rotate, count, insert, note, \
+                         sift, renew, claim, bind, list, think, pause"
                     ));
                 }
             });
@@ -441,6 +450,18 @@ impl Header {
     fn set(&self, line: &mut Line<'_>) -> Result<Key, String> {
         let (node, page) = self.page(line)?;
         Ok(Key::guard(node, page))
+    }
+
+    /// A set whose members have programs.
+    fn program_set(&self, line: &mut Line<'_>) -> Result<Key, String> {
+        let guard = self.set(line)?;
+        if guard.page > LAST_PROGRAM_PAGE {
+            return Err(format!(
+                "programs know the sets of pages 1 to {LAST_PROGRAM_PAGE}, and this is {}",
+                guard.page
+            ));
+        }
+        Ok(guard)
     }
 
     fn node(&self, word: &str) -> Result<u32, String> {

@@ -72,6 +72,8 @@ impl World {
             Action::Install(number) => self.install(number),
             Action::Reindex(page) => self.reindex(page),
             Action::Evolve(page) => self.evolve(page),
+            Action::AddField(page) => self.add_field(page),
+            Action::Upgrade(client) => self.upgrade(client),
             Action::Move(node, brick) => self.request_move(node, brick),
             Action::CancelMove(node) => self.cancel_move(node),
             Action::Backup(hold_ms) => self.begin_cut(hold_ms),
@@ -428,6 +430,7 @@ impl World {
                     };
                     let set = key.set().map(name).unwrap_or_default();
                     finals.insert(history::member(&set, number), vec![number]);
+                    self.add_texts(key, &state, &mut finals);
                     continue;
                 }
                 Some(Content::List(list)) => list,

@@ -1,6 +1,7 @@
 //! Clients: the shipped [`ClientDriver`], the operations that it runs one after the other, and what they see.
 
 mod contents;
+mod members;
 mod names;
 mod sets;
 mod steps;
@@ -9,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::driver::{CallId, CallResult, ClientCall, ClientDriver, Output};
+use client::driver::{CallId, CallResult, ClientCall, ClientDriver, KnownClasses, Output};
 use client::{CommitOutcome, IsolationLevel};
-use model::{ClassId, ContentId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId};
+use model::{ContentId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use protocol::clock::ClusterTime;
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
@@ -88,6 +89,8 @@ struct Current {
     contents: BTreeMap<(ContentId, u64), Bytes>,
     /// The elements that it appends to lists which it does not read.
     blind_appends: Vec<(Key, i64)>,
+    /// How many added fields of the sets of each page its program knows.
+    programs: BTreeMap<u64, usize>,
     /// Whether the client knew all the time that the space was stopped.
     is_stopped: bool,
 }
@@ -102,6 +105,9 @@ pub(super) struct ClientProcess {
     current: Option<Current>,
     /// Lists that are blobs: an element can be appended to them without a read.
     known_lists: BTreeSet<Key>,
+    /// The classes that it knows, and until when it waits for those that it has asked for.
+    pub(super) classes: KnownClasses,
+    classes_asked_until: u64,
     /// It acknowledges nothing.
     pub(super) muted: bool,
     /// Until when it was refused, or knew that the space was stopped: what it began before that it gives up soon.
@@ -126,6 +132,8 @@ impl ClientProcess {
             queue: VecDeque::new(),
             current: None,
             known_lists,
+            classes: KnownClasses::default(),
+            classes_asked_until: 0,
             muted: false,
             refused_until: None,
         }
@@ -461,7 +469,10 @@ impl World {
                     return true;
                 };
                 match step {
-                    Step::Count(guard) if is_driven => return self.scan_members(pid, txn, guard),
+                    Step::Count(guard) if is_driven => return self.scan_members(pid, txn, guard, None),
+                    Step::Sift(guard) if is_driven => return self.sift_members(pid, txn, guard),
+                    Step::Note(guard) if is_driven => return self.note_member(pid, txn, guard),
+                    Step::Renew(guard) if is_driven => return self.renew_member(pid, txn, guard),
                     Step::Claim(guard, value) if is_driven => return self.claim_value(pid, txn, guard, value),
                     Step::List(directory) if is_driven => return self.take_entry_step(pid, txn, directory, None),
                     Step::Bind(directory, name) if is_driven => {
@@ -472,10 +483,15 @@ impl World {
                 if let Step::Count(guard) = step {
                     return self.count_members(pid, txn, guard);
                 }
-                let member_class = match step {
-                    Step::Insert(guard) => self.schema.member_class(guard, current.record.number),
-                    _ => ClassId::NONE,
+                let member = match step {
+                    Step::Insert(guard) if is_driven => {
+                        let Some(member) = self.new_member(pid, guard) else { return false };
+                        Some(member)
+                    }
+                    _ => None,
                 };
+                let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
+                let Some(current) = &mut client.current else { return false };
                 let isolation = current.isolation;
                 let (calls, own_writes) = (&mut current.calls, &mut current.own_writes);
                 let driver = &mut client.driver;
@@ -493,9 +509,8 @@ impl World {
                     isolation,
                     calls,
                     own_writes,
-                    member_class,
+                    member,
                     shown,
-                    is_driven,
                     contents,
                     is_patching,
                     is_blind,
@@ -529,10 +544,15 @@ impl World {
         self.last_operation += 1;
         let (number, now, shown) = (self.last_operation, self.now, self.local_time(pid));
         let life = self.processes[pid].incarnation;
+        let programs = self.programs.get(&pid).cloned().unwrap_or_default();
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         let (steps, level) = plan(&operation, tries, first);
-        let only_reads =
-            |step: &Step| matches!(step, Step::Read(_) | Step::Count(_) | Step::List(_) | Step::Think(_) | Step::Pause);
+        let only_reads = |step: &Step| {
+            matches!(
+                step,
+                Step::Read(_) | Step::Count(_) | Step::Sift(_) | Step::List(_) | Step::Think(_) | Step::Pause
+            )
+        };
         let writes = !steps.iter().all(only_reads);
         let kind = match (&operation, level) {
             (Operation::Put(_), _) => Kind::Write,
@@ -576,6 +596,7 @@ impl World {
             guards: None,
             contents: BTreeMap::new(),
             blind_appends: Vec::new(),
+            programs,
             is_stopped,
         });
         self.push_timer(now + RUN_MS, pid, life);
@@ -600,6 +621,9 @@ impl World {
         let took = now - current.record.invoked;
         self.oracle.check_duration(self.processes[pid].place, &current.record, took);
         self.check_permitted_operation(pid, &current.record);
+        if outcome == Outcome::Ok {
+            self.know_members(&current.own_writes);
+        }
         self.check_not_stopped(pid, &current.record, current.is_stopped);
         self.history.operations.push(current.record);
         self.note(|world| format!("{} ends {number}: {outcome:?}", world.name(pid)));
@@ -632,7 +656,7 @@ fn plan(operation: &Operation, tries: usize, first: Option<TxnId>) -> (Vec<Step>
 /// What a step asks the peer server for.
 fn request_of(step: &Step) -> Option<Request> {
     match step {
-        Step::Count(_) => Some(Request::Query(proto::query::Query::default())),
+        Step::Count(_) | Step::Sift(_) => Some(Request::Query(proto::query::Query::default())),
         Step::Claim(..) | Step::Bind(..) => Some(Request::LookUp(Box::default())),
         Step::List(_) => Some(Request::ListEntries(Box::default())),
         _ => None,

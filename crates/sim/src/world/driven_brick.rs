@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId};
+use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId, RecordRef};
 use node::drivers::brick::{BrickOutput, BrickSettings, CrashImage, PageRead, SimulatedBrick, SimulatedDisk};
 use protocol::commit::Request;
 use protocol::cut::{CutNumber, CutParticipant, Run};
 use protocol::ident::{HlcTimestamp, Version};
 use protocol::page_cache::PageImage;
 use protocol::tree::Down;
+use query::key::IndexEntry;
 use wire::cluster::{IndexRange, Message, ReadContent, Scan, Scanned};
 
 use super::cuts::CutPart;
@@ -20,6 +21,7 @@ use super::disk::{Objects, Page};
 use super::event::Event;
 use super::net::{Datagram, LinkId, Pid};
 use super::process::ProcessMachine;
+use super::schema::SetIndex;
 use super::{RunFailure, World};
 use crate::object::whole_index;
 use crate::plan::{Key, ProcessName, SPACE};
@@ -374,6 +376,37 @@ impl World {
                         "I: index {index:?} of class {} at {node:?} has {found:?}, and there is {expected:?}",
                         class.0
                     )));
+                }
+                if index.is_some() {
+                    self.check_keys(&driven.brick, node, *spec, &classes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    /// Every object is in an index under the values that it has (T3).
+    fn check_keys(
+        &self,
+        brick: &SimulatedBrick<BrickClient>,
+        node: NodeId,
+        spec: SetIndex,
+        classes: &[ClassId],
+    ) -> Result<(), RunFailure> {
+        for page in self.oracle.pages_of(node) {
+            let objects = self.oracle.newest(page).into_iter().flat_map(|objects| objects.iter());
+            for (slot, object) in objects.filter(|(_, object)| classes.contains(&object.class)) {
+                let oid = Oid::new(object.class, page, *slot);
+                let entry = RecordRef::new(&object.data).and_then(|record| IndexEntry::of(&record, &[spec.field]));
+                let Ok(IndexEntry { key, .. }) = entry else { continue };
+                let to = [&key[..], &[0xff]].concat().into();
+                let range = IndexRange { index: spec.index, from: key.into(), to, reverse: false };
+                let found = scan_all(brick, node, classes, Some(range)).unwrap_or_default().found;
+                if !found.iter().any(|(one, ..)| *one == oid) {
+                    let what = format!("T3: index {} does not have {oid} under the value that it has", spec.index);
+                    return Err(RunFailure::Rule(what));
                 }
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! - **P1.** An object in a copy equals the object at the version that a read of it would have.
 //! - **N1, D2, D4.** When a write is settled, no client may use what it replaced.
+//! - **T2.** Who writes an object keeps the fields of it that its program does not know.
 //! - **R3, V3.** No transaction is refused for a stale read of an object that has not changed since (solo commit).
 //! - The invariants of the machines ([`protocol`]'s `check_invariants`).
 
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 
-use model::{NodeId, Object, PageId};
+use model::{FieldNumber, Kind, NodeId, Object, PageId, RecordRef};
 use protocol::commit::{Change, Request};
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::{Invalidation, ObjectState, PageCache, SlotStates};
@@ -66,6 +67,16 @@ pub(super) struct Oracle {
     /// The versions of pages when their brick was restarted.
     pub(super) restarted: BTreeMap<NodeId, BTreeMap<PageId, Version>>,
     failure: Option<RunFailure>,
+}
+
+/// A field of a record that the record lacks that replaces it. No field is removed from a class of a run.
+fn lost_field(before: &Object, after: &Object) -> Option<FieldNumber> {
+    if before.kind != Kind::Record || after.kind != Kind::Record {
+        return None;
+    }
+    let (before, after) = (RecordRef::new(&before.data).ok()?, RecordRef::new(&after.data).ok()?);
+    let numbers = before.fields().filter_map(|field| Some(field.ok()?.0));
+    numbers.into_iter().find(|number| !matches!(after.field(*number), Ok(Some(_))))
 }
 
 impl Oracle {
@@ -147,6 +158,12 @@ impl Oracle {
             }
             let mut objects = (**objects).clone();
             for (slot, content) in &contents {
+                if let (Some(before), ObjectState::Value(after)) = (objects.get(slot), content)
+                    && let Some(field) = lost_field(before, after)
+                {
+                    let what = format!("T2: {txn:?} writes slot {slot} of {page:?} without its field {}", field.0);
+                    self.failure.get_or_insert(RunFailure::Rule(what));
+                }
                 match content {
                     ObjectState::Value(state) => objects.insert(*slot, state.clone()),
                     ObjectState::Absent => objects.remove(slot),

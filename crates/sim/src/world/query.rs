@@ -44,7 +44,7 @@ pub(super) enum QueryMessage {
 /// The rows of a query, and what a transaction relies on that has read them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueryAnswer {
-    found: Vec<(Oid, Bytes)>,
+    pub(super) found: Vec<(Oid, Bytes)>,
     pub(super) reads: Vec<Read>,
     pub(super) seen: HlcTimestamp,
 }
@@ -64,6 +64,8 @@ impl QueryAnswer {
 /// A query for the members of the sets of a page.
 pub(super) struct SetQuery {
     pub(super) guard: Key,
+    /// Only members are wanted whose text fulfils this, if it is not `None`.
+    pub(super) condition: Option<String>,
     /// Only the guards are wanted that it reads.
     pub(super) only_guards: bool,
     /// What the transaction has written.
@@ -123,9 +125,10 @@ impl World {
 
     /// A client sends a query for these logical nodes. Returns the number of the query; `None` if there is no connection.
     pub(super) fn begin_query(&mut self, client: Pid, asked: SetQuery, nodes: Vec<NodeId>) -> Option<u64> {
-        let SetQuery { guard, only_guards, own_writes } = asked;
+        let SetQuery { guard, condition, only_guards, own_writes } = asked;
         let peer = self.query_server(client)?;
-        let query = Query { class: class_name(guard.set_class()), ..Query::default() };
+        let query = Query::parse_of(&class_name(guard.set_class()), condition.as_deref().unwrap_or_default());
+        let query = query.unwrap_or_else(|error| panic!("a name and a text are a condition: {error}"));
         let request = QueryRequest {
             query: query.encode().ok()?.into(),
             own_writes,

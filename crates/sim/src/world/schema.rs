@@ -7,17 +7,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use meta::catalog::{self, IndexId, IndexState, Schema};
+use meta::Revision;
+use meta::catalog::{self, EvolutionStep, IndexId, IndexState, Schema};
 use model::{Class, ClassId, FieldNumber, FieldType, NodeId};
 use node::cluster_view::QuerySchema;
+use node::drivers::peer::schema_to_proto;
 
 use super::World;
 use super::driven_brick::scan_all;
 use super::event::Event;
 use super::net::Pid;
 use super::process::ProcessMachine;
-use crate::object::{NUMBER_FIELD, VALUE_FIELD, whole_index};
-use crate::plan::{Action, EXTRA_INDEXES, Key, Operation, Plan, SPACE, Step};
+use crate::object::{LOG_FIELD, NUMBER_FIELD, VALUE_FIELD, whole_index};
+use crate::plan::{
+    Action, EXTRA_INDEXES, Key, LAST_PROGRAM_PAGE, MAX_ADDED_FIELDS, Operation, Plan, ProcessName, SPACE, Step,
+};
+use crate::program::{LOG, NUMBER, added_field, text_name};
 
 /// The most classes that extend the class of a set.
 const MAX_SUBCLASSES: u32 = 3;
@@ -30,7 +35,7 @@ const ANSWER_MS: u64 = 20;
 pub(super) struct SetIndex {
     pub(super) index: u32,
     pub(super) class: ClassId,
-    field: FieldNumber,
+    pub(super) field: FieldNumber,
     unique: bool,
     is_ready: bool,
 }
@@ -46,8 +51,8 @@ pub(super) struct SchemaVersion {
 #[derive(Clone)]
 pub(super) struct SpaceSchema {
     indexes: Vec<SetIndex>,
-    /// The classes, each with the one that it extends.
-    classes: BTreeMap<ClassId, Option<ClassId>>,
+    /// The classes in their newest versions.
+    classes: BTreeMap<ClassId, Class>,
     extra_indexes: u32,
     versions: Vec<SchemaVersion>,
 }
@@ -68,14 +73,14 @@ impl SpaceSchema {
         });
         let spec = |index, field, unique, class| SetIndex { index, class, field, unique, is_ready: true };
         let specs = steps.filter_map(|step| match step {
-            Step::Count(guard) | Step::Insert(guard) => {
+            Step::Count(guard) | Step::Insert(guard) | Step::Note(guard) | Step::Sift(guard) | Step::Renew(guard) => {
                 Some(spec(guard.set_index(), NUMBER_FIELD, false, guard.set_class()))
             }
             Step::Claim(guard, _) => Some(spec(guard.claim_index(), VALUE_FIELD, true, guard.claim_class())),
             _ => None,
         });
         let specs: BTreeMap<u32, SetIndex> = specs.map(|spec| (spec.index, spec)).collect();
-        let classes = specs.values().map(|spec| (spec.class, None)).collect();
+        let classes = specs.values().map(|spec| (spec.class, first_version(spec.class))).collect();
         let indexes = specs.into_values().collect();
         let mut schema = Self { indexes, classes, extra_indexes: 0, versions: Vec::new() };
         schema.add_version();
@@ -83,17 +88,7 @@ impl SpaceSchema {
     }
 
     fn add_version(&mut self) {
-        let classes = self.classes.iter().map(|(id, parent)| {
-            let class: Class = match parent {
-                Some(parent) => Class::new(*id, class_name(*id)).extends(*parent),
-                None => Class::new(*id, class_name(*id)).field(NUMBER_FIELD.0, "number", FieldType::Int64).field(
-                    VALUE_FIELD.0,
-                    "value",
-                    FieldType::Int64,
-                ),
-            };
-            Arc::new(class)
-        });
+        let classes = self.classes.values().cloned().map(Arc::new);
         let indexes = self.indexes.iter().map(|spec| {
             let index = catalog::Index {
                 id: IndexId(spec.index),
@@ -127,7 +122,7 @@ impl SpaceSchema {
 
     /// A class and those that extend it.
     pub(super) fn family(&self, class: ClassId) -> impl Iterator<Item = ClassId> {
-        let below = self.classes.iter().filter(move |(_, parent)| **parent == Some(class)).map(|(id, _)| *id);
+        let below = self.classes.values().filter(move |one| one.parent == Some(class)).map(|one| one.id);
         std::iter::once(class).chain(below)
     }
 
@@ -135,6 +130,22 @@ impl SpaceSchema {
     pub(super) fn member_class(&self, guard: Key, number: u64) -> ClassId {
         let family: Vec<ClassId> = self.family(guard.set_class()).collect();
         family[number as usize % family.len()]
+    }
+
+    /// The number of fields that were added to a class.
+    pub(super) fn added_fields(&self, class: ClassId) -> usize {
+        (1..=MAX_ADDED_FIELDS).take_while(|text| self.text_field(class, *text).is_some()).count()
+    }
+
+    /// The field with a text of the members of a set, if its class has it.
+    pub(super) fn text_field(&self, class: ClassId, text: usize) -> Option<FieldNumber> {
+        let fields = &self.classes.get(&class)?.fields;
+        fields.iter().find(|field| field.name == text_name(text)).map(|field| field.number)
+    }
+
+    /// The revision of the catalogue with the newest classes.
+    pub(super) fn newest_revision(&self) -> Revision {
+        revision(self.versions.len() - 1)
     }
 
     /// The indexes of a class.
@@ -145,6 +156,21 @@ impl SpaceSchema {
     pub(super) fn indexes(&self) -> &[SetIndex] {
         &self.indexes
     }
+}
+
+/// The revision of the catalogue that has the classes with this number.
+fn revision(number: usize) -> Revision {
+    Revision(number as u64 + 1)
+}
+
+/// A class of a set, or of objects with unique values, before it was changed.
+fn first_version(class: ClassId) -> Class {
+    let mut first = Class::new(class, class_name(class))
+        .field(NUMBER_FIELD.0, NUMBER, FieldType::Int64)
+        .field(VALUE_FIELD.0, "value", FieldType::Int64)
+        .field(LOG_FIELD.0, LOG, FieldType::String);
+    first.last_number = LOG_FIELD.0;
+    first
 }
 
 /// The name of a class.
@@ -162,7 +188,9 @@ impl World {
         if schema.indexes.len() == before && schema.classes.contains_key(&class) {
             schema.extra_indexes += 1;
             let index = EXTRA_INDEXES + schema.extra_indexes;
-            schema.indexes.push(SetIndex { index, class, field: NUMBER_FIELD, unique: false, is_ready: false });
+            let field = schema.text_field(class, schema.added_fields(class));
+            let field = field.filter(|field| *field != LOG_FIELD).unwrap_or(NUMBER_FIELD);
+            schema.indexes.push(SetIndex { index, class, field, unique: false, is_ready: false });
         }
         self.tell_schema();
     }
@@ -172,9 +200,60 @@ impl World {
         let guard = Key::guard(1, page);
         let count = self.schema.family(guard.set_class()).count() as u32 - 1;
         if count < MAX_SUBCLASSES && self.schema.classes.contains_key(&guard.set_class()) {
-            self.schema.classes.insert(guard.subclass(count), Some(guard.set_class()));
+            let class = guard.subclass(count);
+            let extending = Class::new(class, class_name(class)).extends(guard.set_class());
+            self.schema.classes.insert(class, extending);
             self.tell_schema();
         }
+    }
+
+    /// The class of the sets of a page gets one more field, as the catalogue evolves classes.
+    pub(super) fn add_field(&mut self, page: u64) {
+        let class = Key::guard(1, page).set_class();
+        let added = self.schema.added_fields(class);
+        let (_, newest) = self.schema.newest();
+        let Some(resolved) = newest.catalog.class(class).filter(|_| added < MAX_ADDED_FIELDS) else { return };
+        match newest.catalog.evolved(resolved, &[EvolutionStep::Add(added_field(added + 1))]) {
+            Ok(classes) => {
+                self.schema.classes.extend(classes.into_iter().map(|class| (class.id, class)));
+                self.tell_schema();
+            }
+            Err(error) => self.oracle.report(format!("T1: class {} cannot get a field: {error}", class.0)),
+        }
+    }
+
+    /// The program of a client is replaced by one that knows the fields that classes have now.
+    pub(super) fn upgrade(&mut self, client: usize) {
+        let Some(pid) = self.pid(ProcessName::Client(client)) else { return };
+        for page in 1..=LAST_PROGRAM_PAGE {
+            let added = self.schema.added_fields(Key::guard(1, page).set_class());
+            self.programs.entry(pid).or_default().insert(page, added);
+        }
+    }
+
+    /// The classes that the peer server above a client knows; those of the catalogue, if it has none above it.
+    pub(super) fn give_classes(&mut self, pid: Pid) {
+        let (newest, _) = self.schema.newest();
+        let link = self.processes[pid].uplinks.first().and_then(|uplink| uplink.link);
+        let above = link.map(|link| self.net.links[link].upper);
+        let number = match above {
+            Some(above) if matches!(self.processes[above].machine, Some(ProcessMachine::Peer(_))) => {
+                self.processes[above].schema
+            }
+            Some(_) => newest,
+            None => return,
+        };
+        let (revision, schema) = (revision(number), self.schema.version(number).catalog.clone());
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
+        // A peer server that has not heard of the client's revision lets it wait.
+        if client.classes.revision() > revision.0 {
+            return;
+        }
+        let updated = schema_to_proto(&schema, revision).and_then(|classes| client.classes.update(classes));
+        if let Err(error) = updated {
+            self.oracle.report(format!("T1: {} cannot read the classes: {error}", self.name(pid)));
+        }
+        self.drain_process(pid);
     }
 
     /// Marks the indexes that have all objects as ready.
@@ -225,6 +304,9 @@ impl World {
     pub(super) fn handle_schema_refreshed(&mut self, pid: Pid, life: u64) {
         if self.processes[pid].incarnation != life {
             return;
+        }
+        if matches!(self.processes[pid].machine, Some(ProcessMachine::Client(_))) {
+            return self.give_classes(pid);
         }
         self.apply_newest_schema(pid);
         self.with_driven(pid, |driven, now| driven.brick.handle_schema_refreshed(now));

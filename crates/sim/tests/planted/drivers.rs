@@ -3,9 +3,11 @@
 //! its rows do not change again before the move ends.
 
 use client::plant::Bug as ClientBug;
+use meta::plant::Bug as MetaBug;
 use node::drivers::brick::plant::Bug;
 use node::drivers::peer::plant::Bug as PeerBug;
 use node::drivers::redirector::plant::Bug as RedirectorBug;
+use query::plant::Bug as QueryBug;
 use sim::bug;
 use sim::plan::Topology;
 use sim::workload::{Choice, Faults, Workload};
@@ -53,6 +55,21 @@ const BRICK_BUGS: &[Bug] = &[
 /// Bugs in entries of collections.
 const ENTRY_BUGS: &[Bug] =
     &[Bug::LookUpWithoutVersion, Bug::ListingWithLaterGuard, Bug::CountedTwice, Bug::CountedFromDurable];
+
+/// Bugs in fields that are added to classes: in the catalogue, in clients, in the building of indexes and in queries.
+const FIELD_BUGS: &[bug::Bug] = &[
+    bug::Bug::Meta(MetaBug::MissingNotFixed),
+    bug::Bug::Client(ClientBug::UnknownFieldsDropped),
+    bug::Bug::Client(ClientBug::NewerFieldsDropped),
+    bug::Bug::Client(ClientBug::DefaultNotRead),
+    bug::Bug::Brick(Bug::LackingNotEntered),
+    bug::Bug::Query(QueryBug::NewerFieldDropped),
+    bug::Bug::Query(QueryBug::DefaultMissingInIndex),
+    bug::Bug::Query(QueryBug::DefaultHiddenFromBricks),
+];
+
+/// Fields are added to classes while clients read and write their objects by old and new programs.
+const FIELDS: Choice = Choice { fields: Some(true), ..Choice::of(Topology::Peer, Workload::Phantoms, Faults::All) };
 
 const CHOICE: Choice = Choice::of(Topology::Direct, Workload::Phantoms, Faults::All);
 
@@ -172,4 +189,10 @@ const GROUPS: Choice = Choice::of(Topology::Group, Workload::Everything, Faults:
 fn bugs_in_redirectors_are_noticed_in_whole_clusters() {
     assert_noticed(REDIRECTOR_BUGS.iter().copied().map(bug::Bug::Redirector), GROUPS);
     assert_noticed(WICKED_MEMBER_BUGS.iter().copied().map(bug::Bug::Peer), GROUPS);
+}
+
+#[test]
+fn bugs_in_added_fields_are_noticed_in_whole_clusters() {
+    let searches = FIELD_BUGS.iter().map(|bug| Search { bug: *bug, choice: FIELDS, limit: LIMIT });
+    assert_eq!(search::unnoticed_bugs(searches), []);
 }

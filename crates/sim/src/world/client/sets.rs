@@ -13,6 +13,7 @@ use protocol::validate::{Read, ReadVersion};
 use wire::cluster::Scanned;
 
 use super::Current;
+use super::members::Sift;
 use crate::object::Content;
 use crate::plan::{Key, SPACE};
 use crate::world::World;
@@ -49,9 +50,7 @@ struct SetMembers {
 }
 
 impl SetMembers {
-    fn of_scan(guard: Key, Scanned { found, guards, seen, .. }: Scanned) -> Self {
-        let members = found.iter().filter_map(|(.., member)| Content::number(member)).collect();
-        let name = guard.to_string();
+    fn of_scan((name, members): (String, Vec<i64>), Scanned { found, guards, seen, .. }: Scanned) -> Self {
         let found = found.into_iter().map(|(oid, version, _)| Read { oid, seen: ReadVersion::At(version) }).collect();
         Self { sets: BTreeMap::from([(name, members)]), guards, found, seen, has_own: false }
     }
@@ -78,16 +77,19 @@ impl World {
 
     /// The members of the sets of a page, from the peer server; `None` while its answer is awaited. Some optimistic transactions query
     /// the sets at all logical nodes.
-    fn query_members(&mut self, pid: Pid, guard: Key) -> Option<SetMembers> {
+    fn query_members(&mut self, pid: Pid, guard: Key, sift: Option<&Sift>) -> Option<SetMembers> {
         let bricks = self.plan.cluster.bricks as u32;
         let current = self.current_mut(pid)?;
         let is_wide = current.isolation != IsolationLevel::Locks && current.record.number % WIDE_QUERY_ODDS == 0;
         let nodes: Vec<u32> = if is_wide { (1..=bricks).collect() } else { vec![guard.node] };
         let own_writes = current.own_writes.clone();
-        let request = SetQuery { guard, only_guards: false, own_writes };
+        let request = SetQuery { guard, condition: sift.map(Sift::condition), only_guards: false, own_writes };
         let answer = self.await_answer(pid, request, nodes.iter().copied().map(NodeId).collect())?;
         let guards = nodes.into_iter().map(|node| Key { node, ..guard });
-        let sets = guards.map(|one| (one.to_string(), answer.numbers(NodeId(one.node)))).collect();
+        let sets = match sift {
+            Some(sift) => guards.map(|one| (sift.name(one), self.sifted(sift, &answer, one.node))).collect(),
+            None => guards.map(|one| (one.to_string(), answer.numbers(NodeId(one.node)))).collect(),
+        };
         let QueryAnswer { reads, seen, .. } = answer;
         Some(SetMembers { sets, guards: reads, found: Vec::new(), seen, has_own: true })
     }
@@ -114,12 +116,12 @@ impl World {
 
     /// Locks the guards of a query before it is sent, as the client that ships: the peer server says first which those are. Results
     /// as those of [`World::read_all`].
-    fn lock_guards(&mut self, pid: Pid, txn: TxnId, guard: Key) -> Option<bool> {
+    fn lock_guards(&mut self, pid: Pid, txn: TxnId, guard: Key, condition: Option<String>) -> Option<bool> {
         let known = self.current_mut(pid).and_then(|current| current.guards.clone());
         let guards = match known {
             Some(guards) => guards,
             None => {
-                let request = SetQuery { guard, only_guards: true, own_writes: BTreeMap::new() };
+                let request = SetQuery { guard, condition, only_guards: true, own_writes: BTreeMap::new() };
                 let Some(answer) = self.await_answer(pid, request, vec![NodeId(guard.node)]) else {
                     let life = self.processes[pid].incarnation;
                     self.push_timer(self.now + RESCAN_MS, pid, life);
@@ -187,21 +189,30 @@ impl World {
 
     /// Scans a set as a query does: the transaction relies on the guards and on the objects that it has seen. A transaction with locks
     /// locks the guards first. Says whether that is done.
-    pub(super) fn scan_members(&mut self, pid: Pid, txn: TxnId, guard: Key) -> bool {
+    pub(super) fn scan_members(&mut self, pid: Pid, txn: TxnId, guard: Key, sift: Option<&Sift>) -> bool {
         let life = self.processes[pid].incarnation;
         let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return false };
         let Some(current) = &client.current else { return false };
         let (number, isolation, sends_queries) = (current.record.number, current.isolation, self.sends_queries());
         if sends_queries && isolation == IsolationLevel::Locks {
-            match self.lock_guards(pid, txn, guard) {
+            match self.lock_guards(pid, txn, guard, sift.map(Sift::condition)) {
                 Some(true) => {}
                 Some(false) => return false,
                 None => return true,
             }
         }
         let members = match sends_queries {
-            true => self.query_members(pid, guard),
-            false => self.scan_set(guard, number).map(|scanned| SetMembers::of_scan(guard, scanned)),
+            true => self.query_members(pid, guard, sift),
+            false => self.scan_set(guard, number).map(|scanned| {
+                let named = match sift {
+                    Some(sift) => (sift.name(guard), sift.of_scan(&scanned)),
+                    None => {
+                        let members = scanned.found.iter().filter_map(|(.., member)| Content::number(member));
+                        (guard.to_string(), members.collect())
+                    }
+                };
+                SetMembers::of_scan(named, scanned)
+            }),
         };
         let Some(members) = members else {
             // The brick is down, or the peer server has not answered yet.
@@ -223,7 +234,7 @@ impl World {
             return true;
         }
         if !has_own {
-            let name = guard.to_string();
+            let name = sift.map_or_else(|| guard.to_string(), |sift| sift.name(guard));
             let own = current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element);
             sets.entry(name.clone()).or_default().extend(own);
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use check::history;
 use client::IsolationLevel;
 use client::driver::{CallId, ClientCall, ClientDriver, ReadRequest};
-use model::{ClassId, ContentId, Object, Oid};
+use model::{ContentId, Object, Oid};
 use protocol::ident::TxnId;
 use protocol::locks::LockMode;
 use protocol::page_cache::{DerivedValue, ObjectState};
@@ -50,10 +50,8 @@ pub(super) struct Reader<'a> {
     pub(super) shown: u64,
     /// The objects of classes that the transaction has written.
     pub(super) own_writes: &'a mut BTreeMap<Oid, Option<Object>>,
-    /// The class of the member that the step inserts.
-    pub(super) member_class: ClassId,
-    /// Whether bricks have drivers, which keep the guards of sets by themselves.
-    pub(super) is_driven: bool,
+    /// The member that the step inserts.
+    pub(super) member: Option<Object>,
     /// Contents that were read, by their states.
     pub(super) contents: &'a BTreeMap<(ContentId, u64), Bytes>,
     /// Whether it appends to a list by a change of a part of its bytes.
@@ -182,13 +180,11 @@ fn try_step(
         }
         Step::Insert(guard) => {
             let member = guard.member(record.number);
-            if reader.is_driven {
-                let class = reader.member_class;
-                let oid = Oid::new(class, member.page(), member.slot);
+            if let Some(object) = reader.member.clone() {
+                let oid = Oid::new(object.class, member.page(), member.slot);
                 if reader.read_object(oid, LockMode::Exclusive)?.is_none() {
                     return Ok(StepProgress::Waits);
                 }
-                let object = Content::encode_member(element, class);
                 reader.own_writes.insert(oid, Some(object.clone()));
                 let written = reader.driver.write(reader.txn, oid, ObjectState::Value(object));
                 assert_eq!(written, Ok(()), "{:?} runs, and has read {oid} to write it", reader.txn);
@@ -204,7 +200,8 @@ fn try_step(
         }
         // It is asked for at the brick.
         Step::Count(_) => return Ok(StepProgress::Waits),
-        // Bricks without a driver know no unique values and no entries of collections.
+        // Bricks without a driver know no classes, no unique values and no entries of collections.
+        Step::Note(_) | Step::Sift(_) | Step::Renew(_) => {}
         Step::Claim(..) | Step::Bind(..) | Step::List(_) => {}
         Step::Write(key, value) => {
             let Some(_) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
