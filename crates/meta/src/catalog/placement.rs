@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{NodeId, SpaceId};
+use model::{ContentId, NodeId, SpaceId};
 use serde::{Deserialize, Serialize};
 
 use super::entry::Record;
@@ -84,6 +84,10 @@ impl Record for PlacementRange {
                 format!("it has 1 to {NODES_PER_RANGE} nodes"),
             ));
         }
+        if let Some(node) = self.nodes.iter().find(|node| node.moves > ContentId::MAX_MOVES) {
+            let what = format!("a node has moved {} times, and can {} times", node.moves, ContentId::MAX_MOVES);
+            return Err(CatalogError::invalid("a range of the placement map", self.first.0, what));
+        }
         Ok(())
     }
 }
@@ -104,6 +108,11 @@ pub(super) fn assign(nodes: u32, bricks: &BTreeSet<BrickId>, load: &BTreeMap<Bri
         (if planted(Bug::LoadIgnored) { 0 } else { load.get(brick).copied().unwrap_or(0) }, *brick)
     });
     order.iter().copied().cycle().take(if order.is_empty() { 0 } else { nodes as usize }).collect()
+}
+
+/// A greater number of moves, if the identifiers of contents have room for it.
+fn more_moves(moves: u32, more: u32) -> Option<u32> {
+    moves.checked_add(more).filter(|moves| *moves <= ContentId::MAX_MOVES)
 }
 
 /// The smallest set of moves after which the numbers of a space's logical nodes at these bricks differ by at most one. All nodes
@@ -285,7 +294,7 @@ impl NodePlacement {
                 if self.epoch == sealed || planted(Bug::StaleSealFinishes) =>
             {
                 let more = if planted(Bug::MoveNotCounted) { 0 } else { 1 };
-                let Some(moves) = self.moves.checked_add(more) else {
+                let Some(moves) = more_moves(self.moves, more) else {
                     return wrong("out of move numbers", "copy its objects into another space");
                 };
                 *self = Self { brick: to, epoch, moves, moving: None };
@@ -303,7 +312,7 @@ impl NodePlacement {
         if self.brick != brick || self.moving.is_some() {
             return wrong("moving, or served by another brick", "end the move first");
         }
-        let Some(moves) = self.moves.checked_add(1) else {
+        let Some(moves) = more_moves(self.moves, 1) else {
             return wrong("out of move numbers", "copy its objects into another space");
         };
         (self.moves, self.epoch) = (moves, epoch);

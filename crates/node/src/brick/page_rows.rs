@@ -121,6 +121,9 @@ pub(crate) fn parse_key(key: &[u8]) -> Option<(PageId, Option<u16>)> {
         node: NodeId(u32::from_be_bytes([*n0, *n1, *n2, *n3])),
         number: u64::from_be_bytes([0, 0, *p0, *p1, *p2, *p3, *p4, *p5]),
     };
+    if page.space > SpaceId::MAX || page.node > NodeId::MAX {
+        return None;
+    }
     match slot {
         [] => Some((page, None)),
         [high, low] => Some((page, Some(u16::from_be_bytes([*high, *low])))),
@@ -427,6 +430,9 @@ impl<'a> StoredObject<'a> {
         let ([c0, c1, c2, c3, code, s0, s1, s2, s3], bytes) =
             head.ok_or_else(|| damage_error(page, "an object has no head"))?;
         let class = ClassId(u32::from_be_bytes([*c0, *c1, *c2, *c3]));
+        if class > ClassId::MAX {
+            return Err(damage_error(page, &format!("an object has class {}, which there cannot be", class.0)));
+        }
         let checksum = u32::from_be_bytes([*s0, *s1, *s2, *s3]);
         Ok(Self { class, code: *code, checksum, bytes, buffer: None })
     }
@@ -618,15 +624,9 @@ pub(crate) fn each_object(
 /// Why it is no object, with its class if that is known.
 pub(crate) fn verify_object(page: PageId, slot: u16, row: &Bytes) -> std::result::Result<Object, (ClassId, Error)> {
     let stored = StoredObject::decode(page, row).map_err(|error| (ClassId::NONE, error))?;
-    let class = if stored.class > ClassId::MAX { ClassId::NONE } else { stored.class };
+    let class = stored.class;
     if crc32c_parts(&[stored.bytes]) != stored.checksum {
         return Err((class, damage_error(page, &format!("the object in slot {slot} has another checksum"))));
-    }
-    if class != stored.class {
-        return Err((
-            class,
-            damage_error(page, &format!("the object in slot {slot} has a class that there cannot be")),
-        ));
     }
     stored.with(page, row.slice_ref(stored.bytes)).map_err(|error| (class, error))
 }
@@ -637,9 +637,6 @@ pub(crate) fn verify_object(page: PageId, slot: u16, row: &Bytes) -> std::result
 /// [`ErrorKind::Corrupt`] if the row is no object.
 pub(crate) fn content_in_row(page: PageId, row: &[u8]) -> Result<Option<(ClassId, ContentId)>> {
     let stored = StoredObject::decode(page, row)?;
-    if stored.class > ClassId::MAX {
-        return Err(damage_error(page, "an object has a class that there cannot be"));
-    }
     Ok(stored.summary(page)?.content.map(|content| (stored.class, content)))
 }
 

@@ -8,6 +8,7 @@ use meta::{Embedded, MetaStore};
 use model::{ClassId, Entry, EntryKey, FailurePolicy, PageId, limits};
 use protocol::commit::{Part, Writes};
 use protocol::ident::{HlcTimestamp, Version};
+use protocol::locks::LockMode;
 use protocol::page_cache::{FetchId, FetchReply, ObjectState, PageImage};
 use protocol::read_list::ReadList;
 use protocol::redirect::Helpers;
