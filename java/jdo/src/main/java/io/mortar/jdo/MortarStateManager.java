@@ -9,6 +9,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.FetchPlan;
 import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
@@ -20,6 +21,7 @@ import org.datanucleus.metadata.PropertyMetaData;
 import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.state.StateManagerImpl;
+import org.datanucleus.store.FieldValues;
 import org.datanucleus.store.connection.ManagedConnection;
 import org.datanucleus.store.fieldmanager.FieldManager;
 import org.datanucleus.store.fieldmanager.ReachabilityFieldManager;
@@ -332,6 +334,34 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         if (myEC.getTransaction().isActive()) {
             myEC.enlistInTransaction(this);
         }
+    }
+
+    @Override
+    public void initialiseForPersistentNew(Persistable object, FieldValues changes) {
+        if (!DerivedKeys.has(cmd)) {
+            super.initialiseForPersistentNew(object, changes);
+            return;
+        }
+        FieldValues derived = new FieldValues() {
+            @Override
+            public void fetchFields(DNStateManager manager) {
+                if (changes != null) {
+                    changes.fetchFields(manager);
+                }
+                DerivedKeys.assign(manager);
+            }
+
+            @Override
+            public void fetchNonLoadedFields(DNStateManager manager) {
+                throw new UnsupportedOperationException("a new object has all of its members");
+            }
+
+            @Override
+            public FetchPlan getFetchPlanForLoading() {
+                return changes == null ? null : changes.getFetchPlanForLoading();
+            }
+        };
+        super.initialiseForPersistentNew(object, derived);
     }
 
     @Override

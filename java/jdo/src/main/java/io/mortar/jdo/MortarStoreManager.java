@@ -108,9 +108,9 @@ public final class MortarStoreManager extends AbstractStoreManager
         configuration.setProperty(PropertyNames.PROPERTY_METADATA_EMBEDDED_PC_FLAT, "true");
         if (!isSet(configuration, PropertyNames.PROPERTY_CACHE_L2_TYPE)) {
             // The client's cache of pages is coherent with the cluster; the second-level cache of DataNucleus is not.
-            boolean isJakarta = nucleus.getApiName().equalsIgnoreCase("Jakarta");
             configuration.setProperty(
-                    PropertyNames.PROPERTY_CACHE_L2_TYPE, isJakarta ? EmptyLevel2Cache.NAME : NullLevel2Cache.NAME);
+                    PropertyNames.PROPERTY_CACHE_L2_TYPE,
+                    StoreSchema.isJakarta(nucleus) ? EmptyLevel2Cache.NAME : NullLevel2Cache.NAME);
         }
         location = StoreLocation.parse(getConnectionURL());
         try {
@@ -297,8 +297,7 @@ public final class MortarStoreManager extends AbstractStoreManager
             return;
         }
         List<ClassMetaData> added = persistentClasses(loaders, classNames);
-        added.forEach(
-                each -> Dependents.takeOver(each, nucleusContext.getApiName().equalsIgnoreCase("Jakarta")));
+        added.forEach(each -> Dependents.takeOver(each, StoreSchema.isJakarta(nucleusContext)));
         added.removeIf(each -> storeDataMgr.managesClass(each.getFullClassName()));
         if (added.isEmpty()) {
             return;

@@ -78,7 +78,7 @@ final class EmbeddedForm {
             to.set(subclass, members.metadata().getFullClassName());
         }
         setOwner(embedded, to.owner());
-        embedded.provideFields(members.positions(), to.within(embedded, members));
+        embedded.provideFields(members.positions(), to.within(embedded, members, member));
     }
 
     private MemberMappings membersOf(DNStateManager embedded, AbstractMemberMetaData member) {

@@ -62,6 +62,7 @@ final class MappingBuilder {
 
     /** The mapping of a class whose superclass has the mapping `parent`. */
     ClassMapping build(AbstractClassMetaData type, ClassMapping parent) {
+        UnstoredMembers.refuse(type, StoreSchema.isJakarta(nucleus));
         Set<String> taken = new HashSet<>();
         for (ClassMapping above = parent; above != null; above = above.parent()) {
             above.ownColumns().forEach(column -> taken.add(column.name()));
@@ -96,7 +97,7 @@ final class MappingBuilder {
      * Whether the type of a member is a type variable that a subclass replaces. Such a member is stored with the
      * subclass.
      */
-    private static boolean hasOpenType(AbstractMemberMetaData member) {
+    static boolean hasOpenType(AbstractMemberMetaData member) {
         Type declared = member.getMemberRepresented() instanceof Field field
                 ? field.getGenericType()
                 : member.getMemberRepresented() instanceof Method method ? method.getGenericReturnType() : null;
@@ -295,6 +296,7 @@ final class MappingBuilder {
 
     private MemberMappings embedded(
             AbstractClassMetaData type, List<MemberMapping> inherited, String owner, String prefix, int depth) {
+        UnstoredMembers.refuse(type, StoreSchema.isJakarta(nucleus));
         List<MemberMapping> mappings = new ArrayList<>(inherited);
         for (int position = inherited.size(); position < type.getMemberCount(); position++) {
             AbstractMemberMetaData member = type.getMetaDataForManagedMemberAtAbsolutePosition(position);
@@ -373,9 +375,8 @@ final class MappingBuilder {
         if (!List.class.isAssignableFrom(member.getType())) {
             return Collection.class.isAssignableFrom(member.getType()) || member.hasMap();
         }
-        boolean isJdo = nucleus.getApiName().equalsIgnoreCase("JDO");
         return member.getOrderMetaData() == null
-                ? !isJdo
+                ? StoreSchema.isJakarta(nucleus)
                 : !member.getOrderMetaData().isIndexedList();
     }
 

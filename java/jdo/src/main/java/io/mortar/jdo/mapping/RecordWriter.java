@@ -20,18 +20,22 @@ public final class RecordWriter extends AbstractFieldManager {
     private final BiConsumer<Column, Object> store;
     /** The record that is changed; null for a new object. */
     private final Record changed;
+    /** Whether the object is a part of a primary key. */
+    private final boolean isKey;
 
     private RecordWriter(
             ExecutionContext context,
             DNStateManager owner,
             MemberMappings members,
             BiConsumer<Column, Object> store,
-            Record changed) {
+            Record changed,
+            boolean isKey) {
         this.context = context;
         this.owner = owner;
         this.members = members;
         this.store = store;
         this.changed = changed;
+        this.isKey = isKey;
     }
 
     /**
@@ -45,17 +49,18 @@ public final class RecordWriter extends AbstractFieldManager {
                 owner,
                 members,
                 (column, value) -> record.set(column.number(), value),
-                changed);
+                changed,
+                false);
     }
 
-    /** Writes an object that is embedded in this one. */
-    RecordWriter within(DNStateManager embedded, MemberMappings itsMembers) {
-        return new RecordWriter(context, embedded, itsMembers, store, changed);
+    /** Writes an object that is embedded in a member of this one. */
+    RecordWriter within(DNStateManager embedded, MemberMappings itsMembers, AbstractMemberMetaData member) {
+        return new RecordWriter(context, embedded, itsMembers, store, changed, isKey || member.isPrimaryKey());
     }
 
     /** Writes the same object into other columns. */
     RecordWriter to(BiConsumer<Column, Object> otherColumns) {
-        return new RecordWriter(context, owner, members, otherColumns, null);
+        return new RecordWriter(context, owner, members, otherColumns, null, isKey);
     }
 
     ExecutionContext context() {
@@ -90,6 +95,11 @@ public final class RecordWriter extends AbstractFieldManager {
     private void write(int position, Object value) {
         MemberMapping mapping = members.at(position);
         if (mapping != null) {
+            if (value == null && (isKey || mapping.member().isPrimaryKey())) {
+                throw new NucleusUserException(mapping.member().getFullFieldName()
+                        + " is null, and it is a part of the primary key: assign it before the object is stored, or"
+                        + " have it generated");
+            }
             if (value == null && !allowsNull(mapping)) {
                 throw new NucleusUserException(
                         mapping.member().getFullFieldName() + " is null, and its metadata does not permit that");

@@ -27,6 +27,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import org.datanucleus.ClassLoaderResolver;
+import org.datanucleus.NucleusContext;
 import org.datanucleus.PersistenceNucleusContext;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusUserException;
@@ -68,6 +69,11 @@ public final class StoreSchema {
         this.client = client;
         this.nucleus = nucleus;
         this.permissions = permissions;
+    }
+
+    /** Whether the program uses Jakarta Persistence; otherwise it uses JDO. */
+    public static boolean isJakarta(NucleusContext nucleus) {
+        return nucleus.getApiName().equalsIgnoreCase("Jakarta");
     }
 
     /** The mapping of a class that has been added. */

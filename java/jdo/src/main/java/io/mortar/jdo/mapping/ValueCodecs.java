@@ -23,6 +23,7 @@ import java.util.Map;
 import java.util.UUID;
 import java.util.function.Function;
 import org.datanucleus.ClassLoaderResolver;
+import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.ColumnMetaData;
@@ -139,7 +140,18 @@ final class ValueCodecs {
                 && BASIC.containsKey(types.getDatastoreTypeForTypeConverter(byDefault, type))) {
             return converted(byDefault, type);
         }
-        return serialized();
+        return ValueCodec.unordered(
+                FieldType.BYTES, value -> serializeValue(value, member), v -> deserialize((byte[]) v));
+    }
+
+    /** A persistent object would be copied, and would no longer be itself. */
+    private static Object serializeValue(Object value, AbstractMemberMetaData member) {
+        if (value instanceof Persistable) {
+            throw new NucleusUserException(member.getFullFieldName() + " has an object of "
+                    + value.getClass().getName() + ", which is persistent, and the type of the member does not say so:"
+                    + " name the types of the objects in its metadata (types, or targetEntity)");
+        }
+        return serialize(value);
     }
 
     private TypeConverter<?, ?> named(AbstractMemberMetaData member, FieldRole role, Class<?> type) {

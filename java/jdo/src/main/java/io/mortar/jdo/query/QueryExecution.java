@@ -5,6 +5,7 @@ import io.mortar.Rows;
 import io.mortar.jdo.MortarStoreManager;
 import io.mortar.jdo.StoreQueries;
 import io.mortar.jdo.mapping.ClassMapping;
+import io.mortar.jdo.mapping.StoreSchema;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.InvocationTargetException;
 import java.util.ArrayList;
@@ -446,7 +447,7 @@ final class QueryExecution implements Evaluator.Source {
 
     /** Jakarta Persistence: a list of entities can be used after its entity manager was closed. */
     private boolean isJakarta() {
-        return !context.getNucleusContext().getApiName().equalsIgnoreCase("JDO");
+        return StoreSchema.isJakarta(context.getNucleusContext());
     }
 
     /** All objects of a result, which is closed. */

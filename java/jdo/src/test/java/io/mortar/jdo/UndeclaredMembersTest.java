@@ -1,0 +1,174 @@
+package io.mortar.jdo;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.mortar.jdo.entities.Crate;
+import io.mortar.jdo.entities.Owner;
+import io.mortar.jdo.entities.Room;
+import io.mortar.jdo.model.Undeclared;
+import jakarta.persistence.EntityManager;
+import jakarta.persistence.EntityManagerFactory;
+import jakarta.persistence.Persistence;
+import java.util.Map;
+import java.util.UUID;
+import java.util.function.Consumer;
+import javax.jdo.JDOException;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** No member is lost silently: it is stored, or its class is refused. */
+class UndeclaredMembersTest {
+    private static final Store STORE = Store.inMemory();
+
+    private final EntityManagerFactory factory = Persistence.createEntityManagerFactory(
+            "music", Map.of("jakarta.persistence.jdbc.url", "mortar:memory:" + UUID.randomUUID()));
+
+    @AfterEach
+    void close() {
+        factory.close();
+    }
+
+    @AfterAll
+    static void closeStore() {
+        STORE.close();
+    }
+
+    private void run(Consumer<EntityManager> body) {
+        EntityManager manager = factory.createEntityManager();
+        try {
+            manager.getTransaction().begin();
+            body.accept(manager);
+            manager.getTransaction().commit();
+        } finally {
+            if (manager.getTransaction().isActive()) {
+                manager.getTransaction().rollback();
+            }
+            manager.close();
+        }
+    }
+
+    private static void assertSays(Throwable error, String... parts) {
+        StringBuilder messages = new StringBuilder();
+        for (Throwable each = error; each != null; each = each.getCause()) {
+            messages.append(each.getMessage()).append('\n');
+        }
+        for (String part : parts) {
+            assertTrue(messages.toString().contains(part), messages.toString());
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(classes = {Undeclared.AnyValue.class, Undeclared.SerializableValue.class, Undeclared.FinalList.class})
+    void a_class_of_jdo_with_a_member_that_would_not_be_stored_is_refused(Class<?> type) throws Exception {
+        Object object = type.getDeclaredConstructor().newInstance();
+        JDOException error =
+                assertThrows(JDOException.class, () -> STORE.run(manager -> manager.makePersistent(object)));
+        assertSays(error, type.getName() + ".value", "@NotPersistent");
+    }
+
+    @Test
+    void declared_members_of_jdo_are_stored() {
+        Object id = STORE.call(manager -> {
+            Undeclared.Declared declared = manager.makePersistent(new Undeclared.Declared(new Undeclared.Size(1, 2)));
+            declared.getValues().add("text");
+            return manager.getObjectId(declared);
+        });
+        STORE.run(manager -> {
+            Undeclared.Declared declared = (Undeclared.Declared) manager.getObjectById(id);
+            assertEquals(new Undeclared.Size(1, 2), declared.getValue());
+            assertEquals("text", declared.getValues().get(0));
+        });
+    }
+
+    @Test
+    void a_member_that_a_file_excludes_is_not_refused() {
+        Object id = STORE.call(manager -> manager.getObjectId(manager.makePersistent(new Undeclared.InFile())));
+        STORE.run(manager -> assertEquals(3, ((Undeclared.InFile) manager.getObjectById(id)).getNumber()));
+    }
+
+    @Test
+    void a_persistent_object_is_not_copied_into_a_member_of_any_type() {
+        JDOException error = assertThrows(
+                JDOException.class,
+                () -> STORE.run(
+                        manager -> manager.makePersistent(new Undeclared.Declared(new Undeclared.Declared("text")))));
+        assertSays(error, "Undeclared$Declared.value", "types");
+        error = assertThrows(
+                JDOException.class,
+                () -> STORE.run(manager -> manager.makePersistent(new Undeclared.Declared("text"))
+                        .getValues()
+                        .add(new Undeclared.Declared("text"))));
+        assertSays(error, "Undeclared$Declared.values", "types");
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            classes = {
+                io.mortar.jdo.entities.Undeclared.AnyValue.class,
+                io.mortar.jdo.entities.Undeclared.SerializableValue.class,
+                io.mortar.jdo.entities.Undeclared.FinalList.class,
+                io.mortar.jdo.entities.Undeclared.WithProperty.class,
+                io.mortar.jdo.entities.Undeclared.Embedding.class
+            })
+    void an_entity_with_a_member_that_would_not_be_stored_is_refused(Class<?> type) throws Exception {
+        Object entity = type.getDeclaredConstructor().newInstance();
+        RuntimeException error = assertThrows(RuntimeException.class, () -> run(manager -> manager.persist(entity)));
+        assertSays(error, ".value", "@Transient");
+    }
+
+    @Test
+    void declared_members_of_entities_are_stored() {
+        var size = new io.mortar.jdo.entities.Undeclared.Size(1, 2);
+        run(manager -> manager.persist(new io.mortar.jdo.entities.Undeclared.Declared(1, "text", size)));
+        run(manager -> {
+            var declared = manager.find(io.mortar.jdo.entities.Undeclared.Declared.class, 1L);
+            assertEquals("text", declared.getValue());
+            assertEquals(size, declared.getSize());
+        });
+    }
+
+    @Test
+    void a_primary_key_is_not_null() {
+        RuntimeException error =
+                assertThrows(RuntimeException.class, () -> run(manager -> manager.persist(new Crate(null))));
+        assertSays(error, "Coded.code is null", "primary key");
+        error = assertThrows(RuntimeException.class, () -> run(manager -> manager.persist(new Room(null, 3))));
+        assertSays(error, "Room$Id.house is null", "primary key");
+        run(manager -> assertEquals(
+                0, manager.createQuery("SELECT c FROM Crate c").getResultList().size()));
+    }
+
+    @Test
+    void a_key_is_derived_from_that_of_another_entity() {
+        Owner owner = new Owner();
+        run(manager -> {
+            Owner.Details details = new Owner.Details(owner);
+            manager.persist(details);
+            assertNotNull(owner.getId());
+            assertEquals(owner.getId(), details.getId());
+            manager.persist(new Owner.Note("first", owner));
+        });
+        run(manager -> {
+            Owner.Details details = manager.find(Owner.Details.class, owner.getId());
+            assertEquals(owner.getId(), details.getOwner().getId());
+            Owner.Note note = manager.find(Owner.Note.class, new Owner.Note.Key(owner.getId(), "first"));
+            assertSame(details.getOwner(), note.getOwner());
+        });
+    }
+
+    @Test
+    void a_key_is_not_derived_from_what_has_none() {
+        RuntimeException error = assertThrows(
+                RuntimeException.class, () -> run(manager -> manager.persist(new Owner.Note("first", new Owner()))));
+        assertSays(error, "Note.owner is not persistent");
+        error = assertThrows(RuntimeException.class, () -> run(manager -> manager.persist(new Owner.Details(null))));
+        assertSays(error, "Details.owner is null");
+    }
+}
