@@ -267,17 +267,35 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
     /** Reads the record of an object, unless the transaction has read it. */
     private static Record read(StoreSession session, DNStateManager manager) {
         boolean forUpdate = isLocked(manager);
+        if (forUpdate && !session.isLocking()) {
+            beginLocks(session, manager.getExecutionContext(), state(manager).oid(session));
+        }
         Record known = forUpdate && session.isLocking() ? null : state(manager).record(session);
         Record record = known != null ? known : stored(session, manager, forUpdate);
         if (record == null) {
             throw new NucleusObjectNotFoundException(
                     "there is no object with the identity " + name(manager), manager.getInternalObjectId());
         }
+        Record basis = state(manager).basis();
+        if (forUpdate && session.isLocking() && basis != null && !basis.equals(record)) {
+            if (hasLoadedMembers(manager)) {
+                throw new NucleusOptimisticException(
+                        "the object " + name(manager) + " has changed since it was read: refresh it with the lock",
+                        manager.getObject());
+            }
+            state(manager).forgetRecord();
+        }
         state(manager).rememberRead(session, record);
         if (state(manager).isRefreshing()) {
             session.setOutdated(manager, false);
         }
         return record;
+    }
+
+    /** Whether members were read that are not known from the identity. */
+    private static boolean hasLoadedMembers(DNStateManager manager) {
+        return Arrays.stream(manager.getClassMetaData().getNonPKMemberPositions())
+                .anyMatch(manager::isFieldLoaded);
     }
 
     /**
@@ -300,11 +318,34 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         }
     }
 
-    /** The other objects that the context has, and that the transaction has read. */
+    /**
+     * Makes the transaction of a context one with locks, if it is optimistic. What it has read before is read again.
+     *
+     * @param next an object that will be read next; null if there is none
+     */
+    static void beginLocks(StoreSession session, ExecutionContext context, Oid next) {
+        List<MortarStateManager> others = new ArrayList<>(readBefore(session, context));
+        Set<Oid> known = others.stream().map(MortarStateManager::knownOid).collect(Collectors.toSet());
+        known.add(next);
+        others.removeIf(each -> each.knownOid().equals(next));
+        boolean isLocking = session.isLocking();
+        session.beginLocks(known);
+        if (!isLocking && !others.isEmpty()) {
+            readAgain(session, others);
+        }
+    }
+
     private static List<MortarStateManager> readBefore(StoreSession session, DNStateManager refreshed) {
+        List<MortarStateManager> others = readBefore(session, refreshed.getExecutionContext());
+        others.remove(refreshed);
+        return others;
+    }
+
+    /** The objects that a context has, and that its transaction has read. */
+    private static List<MortarStateManager> readBefore(StoreSession session, ExecutionContext context) {
         List<MortarStateManager> managers = new ArrayList<>();
-        for (Object each : refreshed.getExecutionContext().getLevel1Cache().values()) {
-            if (each != refreshed && each instanceof MortarStateManager manager && manager.isReadIn(session.epoch())) {
+        for (Object each : context.getLevel1Cache().values()) {
+            if (each instanceof MortarStateManager manager && manager.isReadIn(session.epoch())) {
                 managers.add(manager);
             }
         }

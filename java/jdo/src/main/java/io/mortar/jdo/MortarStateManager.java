@@ -12,7 +12,9 @@ import org.datanucleus.ExecutionContext;
 import org.datanucleus.FetchPlan;
 import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusDataStoreException;
+import org.datanucleus.exceptions.NucleusObjectNotFoundException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
+import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.identity.DatastoreId;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
@@ -463,6 +465,18 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     protected void loadFieldsFromDatastore(int[] positions) {
         if (myLC == null || myLC.isPersistent()) {
             withErrorsOfApi(() -> super.loadFieldsFromDatastore(positions));
+        }
+    }
+
+    /** A lock of an entity manager reads the object, and converts no errors. */
+    @Override
+    public void locate() {
+        try {
+            withErrorsOfApi(super::locate);
+        } catch (NucleusObjectNotFoundException notFound) {
+            throw notFound;
+        } catch (NucleusUserException refused) {
+            throw myEC.getApiAdapter().getApiExceptionForNucleusException(refused);
         }
     }
 

@@ -180,7 +180,10 @@ public final class MortarStoreManager extends AbstractStoreManager
     }
 
     private long number(String property, long least, long greatest) {
-        String text = text(property);
+        return number(property, text(property), least, greatest);
+    }
+
+    static long number(String property, String text, long least, long greatest) {
         try {
             long number = Long.parseLong(text);
             if (number >= least && number <= greatest) {

@@ -4,6 +4,7 @@ import io.mortar.ConflictException;
 import io.mortar.MortarException;
 import io.mortar.Oid;
 import io.mortar.UnsupportedException;
+import io.mortar.jdo.mapping.StoreSchema;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
@@ -84,6 +85,16 @@ final class StoreErrors {
             all.add(0, first);
         }
         return conflicts(all);
+    }
+
+    /** The error of a lock that was not obtained in time. */
+    static RuntimeException lockTimeout(ExecutionContext context, Oid oid, long limitMs) {
+        String message = "another transaction has locked "
+                + ((MortarStoreManager) context.getStoreManager()).describe(oid) + " for longer than " + limitMs
+                + " ms; this transaction was rolled back";
+        return StoreSchema.isJakarta(context.getNucleusContext())
+                ? JakartaErrors.lockTimeout(message)
+                : new NucleusDataStoreException(message);
     }
 
     /** The error of a commit of a transaction that has read objects which have changed since. */

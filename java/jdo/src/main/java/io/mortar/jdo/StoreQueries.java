@@ -1,25 +1,84 @@
 package io.mortar.jdo;
 
 import io.mortar.Oid;
+import io.mortar.Record;
 import io.mortar.Row;
 import io.mortar.Rows;
 import io.mortar.jdo.mapping.ClassMapping;
 import io.mortar.jdo.mapping.References;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.FetchPlan;
+import org.datanucleus.store.query.QueryTimeoutException;
 
 /** Runs queries of Mortar for a persistence context. */
 public final class StoreQueries {
     private final MortarStoreManager store;
     private final ExecutionContext context;
+    /** The limit of the time of queries; 0 if there is none. */
+    private long limitMs;
+
+    private long deadline;
 
     StoreQueries(MortarStoreManager store, ExecutionContext context) {
         this.store = store;
         this.context = context;
+    }
+
+    /** Limits the time of the queries from now on, in milliseconds; 0 for no limit. */
+    public void limit(long milliseconds) {
+        limitMs = milliseconds;
+        deadline = System.nanoTime() + milliseconds * 1_000_000;
+    }
+
+    /** Makes the transaction one with locks, before a query whose objects are going to be locked. */
+    public void beginLocks() {
+        store.useSession(context, session -> MortarPersistenceHandler.beginLocks(session, context, null));
+    }
+
+    /** Locks objects exclusively that a query has found. It fails if one of them has changed since. */
+    public void lock(Collection<?> objects) {
+        store.useSession(context, session -> {
+            List<MortarStateManager> managers = objects.stream()
+                    .map(context::findStateManager)
+                    .filter(MortarStateManager.class::isInstance)
+                    .map(MortarStateManager.class::cast)
+                    .distinct()
+                    .toList();
+            if (managers.isEmpty()) {
+                return;
+            }
+            List<Oid> oids = managers.stream().map(each -> each.oid(session)).toList();
+            List<Record> records = locked(session, oids);
+            for (int i = 0; i < records.size(); i++) {
+                Record basis = managers.get(i).basis();
+                if (basis != null && !basis.equals(records.get(i))) {
+                    throw StoreErrors.outdated(List.of(managers.get(i)));
+                }
+            }
+        });
+    }
+
+    private List<Record> locked(StoreSession session, List<Oid> oids) {
+        if (limitMs <= 0) {
+            return session.getAll(oids, true);
+        }
+        try {
+            return TimeLimit.run(() -> session.getAll(oids, true), remainingMs());
+        } catch (TimeoutException late) {
+            context.getTransaction().setRollbackOnly();
+            session.abort();
+            throw tooLong();
+        }
+    }
+
+    private long remainingMs() {
+        return Math.max(0, (deadline - System.nanoTime()) / 1_000_000);
     }
 
     /** Starts a query, which sees what the context has flushed. */
@@ -28,8 +87,27 @@ public final class StoreQueries {
             if (!context.isFlushing() && !context.isDelayDatastoreOperationsEnabled()) {
                 session.orphans().delete(context);
             }
-            return session.query(text, parameters);
+            return limitMs <= 0 ? session.query(text, parameters) : limited(session, text, parameters);
         });
+    }
+
+    private Rows limited(StoreSession session, String text, Map<String, ?> parameters) {
+        try {
+            return TimeLimit.run(
+                    () -> {
+                        Rows rows = session.query(text, parameters);
+                        // The query runs when its rows are asked for.
+                        StoreErrors.translating(context, rows::hasNext);
+                        return rows;
+                    },
+                    remainingMs());
+        } catch (TimeoutException late) {
+            throw tooLong();
+        }
+    }
+
+    private QueryTimeoutException tooLong() {
+        return new QueryTimeoutException("the query has taken longer than " + limitMs + " ms");
     }
 
     /** Runs a query and converts all its rows. */
@@ -45,6 +123,9 @@ public final class StoreQueries {
 
     /** Whether a query has another row. */
     public boolean hasNext(Rows rows) {
+        if (limitMs > 0 && System.nanoTime() > deadline) {
+            throw tooLong();
+        }
         return StoreErrors.translating(context, rows::hasNext);
     }
 

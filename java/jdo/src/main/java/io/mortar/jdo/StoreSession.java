@@ -26,6 +26,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
@@ -33,6 +34,7 @@ import java.util.function.UnaryOperator;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
+import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.util.NucleusLogger;
 
@@ -63,6 +65,9 @@ final class StoreSession {
     private boolean hasWrites;
     private boolean hasAllocated;
     private boolean hasQueried;
+    /** Whether a lock that the application asked for has made an optimistic transaction one with locks. */
+    private boolean isUpgraded;
+
     private long epoch = EPOCHS.incrementAndGet();
     /** What has been written and not been sent; a deleted object has no record. */
     private final Map<Oid, Write> pending = new LinkedHashMap<>();
@@ -115,7 +120,9 @@ final class StoreSession {
         if (MortarStoreManager.isSnapshot(context)) {
             return IsolationLevel.SNAPSHOT;
         }
-        return context.getTransaction().getOptimistic() ? IsolationLevel.OPTIMISTIC : IsolationLevel.LOCKS;
+        return context.getTransaction().getOptimistic() && !isUpgraded
+                ? IsolationLevel.OPTIMISTIC
+                : IsolationLevel.LOCKS;
     }
 
     /** Whether objects must be locked before they are changed. */
@@ -135,17 +142,44 @@ final class StoreSession {
      * @return whether that was done
      */
     boolean restart(Set<Oid> known) {
-        boolean isReplaceable = !isImplicit
+        boolean isReplaceable = isReplaceable(known);
+        if (isReplaceable) {
+            end();
+        }
+        return isReplaceable;
+    }
+
+    private boolean isReplaceable(Set<Oid> known) {
+        return !isImplicit
                 && level() == IsolationLevel.OPTIMISTIC
                 && !hasWrites
                 && !hasAllocated
                 && !hasQueried
                 && read.size() <= MAX_READ
                 && known.containsAll(read);
-        if (isReplaceable) {
-            end();
+    }
+
+    /**
+     * Makes an optimistic transaction one with locks, because the application asks for a lock. Only one that can be
+     * begun anew can become that: see {@link #restart}. Objects that it has read must be read again.
+     */
+    void beginLocks(Set<Oid> known) {
+        if (isImplicit || isLocking()) {
+            return;
         }
-        return isReplaceable;
+        if (isSnapshot()) {
+            throw new NucleusUserException("a transaction of a group snapshot locks no objects");
+        }
+        if (!isReplaceable(known)) {
+            throw new NucleusUserException("an optimistic transaction cannot lock an object after it has "
+                    + (hasWrites || hasAllocated
+                            ? "created or flushed objects"
+                            : hasQueried ? "run a query" : "read objects that are no longer in memory")
+                    + ": lock the object first, or use a datastore transaction (the property datanucleus.Optimistic or"
+                    + " javax.jdo.option.Optimistic is false)");
+        }
+        end();
+        isUpgraded = true;
     }
 
     /**
@@ -181,10 +215,28 @@ final class StoreSession {
                 return client.get(oid).map(StoredObject::record).orElse(null);
             }
             noteRead(List.of(oid));
-            Optional<StoredObject> object =
-                    forUpdate ? transaction().getForUpdate(oid) : transaction().get(oid);
+            Optional<StoredObject> object = forUpdate
+                    ? locked(oid, () -> transaction().getForUpdate(oid))
+                    : transaction().get(oid);
             return object.map(StoredObject::record).orElse(null);
         });
+    }
+
+    /** Runs a call that may wait for the lock of an object. A transaction that does not get it in time is aborted. */
+    private <T> T locked(Oid oid, Supplier<T> call) {
+        long limitMs = isLocking() ? TimeLimit.ofLocks(context) : -1;
+        if (limitMs < 0) {
+            return call.get();
+        }
+        // Begun by this thread, so that it is aborted if the time is over.
+        transaction();
+        try {
+            return TimeLimit.run(call, limitMs);
+        } catch (TimeoutException late) {
+            context.getTransaction().setRollbackOnly();
+            end();
+            throw StoreErrors.lockTimeout(context, oid, limitMs);
+        }
     }
 
     private void noteRead(List<Oid> oids) {
@@ -200,7 +252,7 @@ final class StoreSession {
         Map<Oid, StoredObject> read = missing.isEmpty()
                 ? Map.of()
                 : call(() -> forUpdate
-                        ? transaction().getAllForUpdate(missing)
+                        ? locked(missing.get(0), () -> transaction().getAllForUpdate(missing))
                         : transaction().getAll(missing));
         noteRead(missing);
         List<Record> records = new ArrayList<>(oids.size());
@@ -413,6 +465,7 @@ final class StoreSession {
         hasWrites = false;
         hasAllocated = false;
         hasQueried = false;
+        isUpgraded = false;
         epoch = EPOCHS.incrementAndGet();
         Transaction ended = transaction;
         transaction = null;

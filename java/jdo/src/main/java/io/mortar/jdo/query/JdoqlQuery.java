@@ -22,6 +22,11 @@ public final class JdoqlQuery extends AbstractJDOQLQuery {
     }
 
     @Override
+    protected boolean supportsTimeout() {
+        return true;
+    }
+
+    @Override
     protected boolean isCompiled() {
         return compilation != null;
     }

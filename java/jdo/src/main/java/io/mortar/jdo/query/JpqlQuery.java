@@ -51,6 +51,11 @@ public final class JpqlQuery extends AbstractJPQLQuery {
     }
 
     @Override
+    protected boolean supportsTimeout() {
+        return true;
+    }
+
+    @Override
     protected boolean isCompiled() {
         return compilation != null;
     }

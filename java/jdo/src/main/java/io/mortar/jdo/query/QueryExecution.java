@@ -18,6 +18,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.function.Function;
+import java.util.stream.Stream;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusUserException;
@@ -79,6 +80,25 @@ final class QueryExecution implements Evaluator.Source {
     }
 
     Object execute(Collection<?> candidates, boolean onlyInMemory, Query.QueryType type) {
+        if (query.getDatastoreReadTimeoutMillis() != null) {
+            queries.limit(query.getDatastoreReadTimeoutMillis());
+        }
+        boolean isLocking = Boolean.TRUE.equals(query.getSerializeRead())
+                && context.getTransaction().isActive();
+        if (!isLocking) {
+            return executeUnlocked(candidates, onlyInMemory, type);
+        }
+        queries.beginLocks();
+        Object result = executeUnlocked(candidates, onlyInMemory, type);
+        List<Object> rows = result instanceof Collection<?> ? drained(result) : Arrays.asList(result);
+        queries.lock(rows.stream()
+                .flatMap(row -> row instanceof Object[] values ? Arrays.stream(values) : Stream.of(row))
+                .filter(context.getApiAdapter()::isPersistable)
+                .toList());
+        return result instanceof StreamedResult<?> ? rows : result;
+    }
+
+    private Object executeUnlocked(Collection<?> candidates, boolean onlyInMemory, Query.QueryType type) {
         if (candidates != null) {
             nativeQuery = new NativeQuery("", Map.of(), List.of("the candidates are a collection"));
             return finish(inMemory(new ArrayList<>(candidates)), type);

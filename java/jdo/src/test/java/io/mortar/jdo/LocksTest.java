@@ -1,0 +1,201 @@
+package io.mortar.jdo;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.mortar.jdo.entities.Artist;
+import io.mortar.jdo.model.Person;
+import jakarta.persistence.EntityManager;
+import jakarta.persistence.EntityManagerFactory;
+import jakarta.persistence.LockModeType;
+import jakarta.persistence.OptimisticLockException;
+import jakarta.persistence.Persistence;
+import jakarta.persistence.PersistenceException;
+import jakarta.persistence.PessimisticLockException;
+import jakarta.persistence.QueryTimeoutException;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BiConsumer;
+import javax.jdo.PersistenceManager;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** Pessimistic locks of Jakarta Persistence 3.1, section 3.4.4, and of JDO 3.2, in optimistic transactions. */
+class LocksTest {
+    private static final Map<String, Object> SOON = Map.of("jakarta.persistence.lock.timeout", "200");
+
+    private final EntityManagerFactory factory = Persistence.createEntityManagerFactory(
+            "music", Map.of("jakarta.persistence.jdbc.url", "mortar:memory:" + UUID.randomUUID()));
+    private Long id;
+
+    /** The ways to lock an entity. */
+    enum Way {
+        FIND((manager, id) -> manager.find(Artist.class, id, LockModeType.PESSIMISTIC_WRITE)),
+        FIND_FORCE((manager, id) -> manager.find(Artist.class, id, LockModeType.PESSIMISTIC_FORCE_INCREMENT)),
+        LOCK((manager, id) -> manager.lock(manager.find(Artist.class, id), LockModeType.PESSIMISTIC_WRITE)),
+        REFRESH((manager, id) -> manager.refresh(manager.find(Artist.class, id), LockModeType.PESSIMISTIC_WRITE)),
+        QUERY((manager, id) -> manager.createQuery("SELECT a FROM Artist a WHERE a.id = :id", Artist.class)
+                .setParameter("id", id)
+                .setLockMode(LockModeType.PESSIMISTIC_WRITE)
+                .getSingleResult());
+
+        private final BiConsumer<EntityManager, Long> lock;
+
+        Way(BiConsumer<EntityManager, Long> lock) {
+            this.lock = lock;
+        }
+    }
+
+    @BeforeEach
+    void store() {
+        EntityManager manager = factory.createEntityManager();
+        manager.getTransaction().begin();
+        Artist artist = new Artist("Miles");
+        manager.persist(artist);
+        manager.getTransaction().commit();
+        manager.close();
+        id = artist.getId();
+    }
+
+    @AfterEach
+    void close() {
+        factory.close();
+    }
+
+    private EntityManager begin() {
+        EntityManager manager = factory.createEntityManager();
+        manager.getTransaction().begin();
+        return manager;
+    }
+
+    @ParameterizedTest
+    @EnumSource(Way.class)
+    void another_transaction_waits_for_the_lock(Way way) throws Exception {
+        EntityManager first = begin();
+        way.lock.accept(first, id);
+        CountDownLatch started = new CountDownLatch(1);
+        CountDownLatch locked = new CountDownLatch(1);
+        Thread other = new Thread(() -> {
+            EntityManager second = begin();
+            started.countDown();
+            Artist artist = second.find(Artist.class, id, LockModeType.PESSIMISTIC_WRITE);
+            locked.countDown();
+            artist.setName(artist.getName() + "!");
+            second.getTransaction().commit();
+            second.close();
+        });
+        other.start();
+        assertTrue(started.await(20, TimeUnit.SECONDS));
+        assertFalse(locked.await(100, TimeUnit.MILLISECONDS));
+        Artist artist = first.find(Artist.class, id);
+        artist.setName(artist.getName() + "?");
+        first.getTransaction().commit();
+        first.close();
+        other.join();
+        EntityManager last = factory.createEntityManager();
+        assertEquals("Miles?!", last.find(Artist.class, id).getName());
+        last.close();
+    }
+
+    @Test
+    void a_lock_that_is_not_obtained_in_time_is_an_error() {
+        EntityManager first = begin();
+        first.find(Artist.class, id, LockModeType.PESSIMISTIC_WRITE);
+        EntityManager second = begin();
+        assertThrows(
+                PessimisticLockException.class,
+                () -> second.find(Artist.class, id, LockModeType.PESSIMISTIC_WRITE, SOON));
+        assertTrue(second.getTransaction().getRollbackOnly());
+        second.getTransaction().rollback();
+        second.close();
+        first.find(Artist.class, id).setName("Davis");
+        first.getTransaction().commit();
+        first.close();
+        EntityManager third = begin();
+        assertEquals(
+                "Davis",
+                third.find(Artist.class, id, LockModeType.PESSIMISTIC_WRITE, SOON)
+                        .getName());
+        third.getTransaction().commit();
+        third.close();
+    }
+
+    @Test
+    void an_entity_that_is_out_of_date_cannot_be_locked() {
+        EntityManager manager = factory.createEntityManager();
+        Artist stale = manager.find(Artist.class, id);
+        EntityManager other = begin();
+        other.find(Artist.class, id).setName("Davis");
+        other.getTransaction().commit();
+        other.close();
+        manager.getTransaction().begin();
+        assertThrows(OptimisticLockException.class, () -> manager.lock(stale, LockModeType.PESSIMISTIC_WRITE));
+        manager.getTransaction().rollback();
+        manager.getTransaction().begin();
+        manager.refresh(stale, LockModeType.PESSIMISTIC_WRITE);
+        assertEquals("Davis", stale.getName());
+        manager.getTransaction().commit();
+        manager.close();
+    }
+
+    @Test
+    void a_lock_after_a_query_is_refused_in_an_optimistic_transaction() {
+        EntityManager manager = begin();
+        Artist artist =
+                manager.createQuery("SELECT a FROM Artist a", Artist.class).getSingleResult();
+        PersistenceException error =
+                assertThrows(PersistenceException.class, () -> manager.lock(artist, LockModeType.PESSIMISTIC_WRITE));
+        assertTrue(error.getMessage().contains("datanucleus.Optimistic"), error.getMessage());
+        manager.getTransaction().rollback();
+        manager.close();
+    }
+
+    @Test
+    void a_query_that_takes_too_long_is_an_error() {
+        EntityManager first = begin();
+        first.find(Artist.class, id, LockModeType.PESSIMISTIC_WRITE).setName("Davis");
+        EntityManager second = begin();
+        assertThrows(
+                QueryTimeoutException.class,
+                () -> second.createQuery("SELECT a FROM Artist a", Artist.class)
+                        .setLockMode(LockModeType.PESSIMISTIC_WRITE)
+                        .setHint("jakarta.persistence.query.timeout", 200)
+                        .getResultList());
+        first.getTransaction().commit();
+        first.close();
+        second.getTransaction().rollback();
+        second.close();
+    }
+
+    @Test
+    void serialized_reads_of_jdo_lock() throws Exception {
+        try (Store store = Store.inMemory()) {
+            Object person = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 50))));
+            CountDownLatch locked = new CountDownLatch(1);
+            Thread other = new Thread(() -> store.run(manager -> {
+                manager.currentTransaction().setSerializeRead(true);
+                Person ann = (Person) manager.getObjectById(person);
+                ann.setAge(ann.getAge() + 1);
+                locked.countDown();
+            }));
+            try (PersistenceManager manager = store.manager()) {
+                manager.currentTransaction().setSerializeRead(true);
+                manager.currentTransaction().begin();
+                Person ann = (Person) manager.getObjectById(person);
+                other.start();
+                assertFalse(locked.await(100, TimeUnit.MILLISECONDS));
+                ann.setAge(ann.getAge() + 1);
+                manager.currentTransaction().commit();
+            }
+            other.join();
+            store.run(manager -> assertEquals(52, ((Person) manager.getObjectById(person)).getAge()));
+        }
+    }
+}
