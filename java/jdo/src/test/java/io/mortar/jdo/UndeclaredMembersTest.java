@@ -13,9 +13,15 @@ import io.mortar.jdo.model.Undeclared;
 import jakarta.persistence.EntityManager;
 import jakarta.persistence.EntityManagerFactory;
 import jakarta.persistence.Persistence;
+import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.Consumer;
+import java.util.logging.Handler;
+import java.util.logging.Level;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import javax.jdo.JDOException;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
@@ -23,7 +29,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** No member is lost silently: it is stored, or its class is refused. */
+/** No member is lost silently: it is stored, its class is refused, or a warning names it. */
 class UndeclaredMembersTest {
     private static final Store STORE = Store.inMemory();
 
@@ -64,13 +70,51 @@ class UndeclaredMembersTest {
         }
     }
 
+    /** What is logged as a warning about metadata while an action runs. */
+    private static List<String> warnings(Runnable action) {
+        List<String> messages = new CopyOnWriteArrayList<>();
+        Handler handler = new Handler() {
+            @Override
+            public void publish(LogRecord entry) {
+                if (entry.getLevel() == Level.WARNING) {
+                    messages.add(entry.getMessage());
+                }
+            }
+
+            @Override
+            public void flush() {
+                // Nothing is buffered.
+            }
+
+            @Override
+            public void close() {
+                // Nothing is open.
+            }
+        };
+        Logger logger = Logger.getLogger("DataNucleus.MetaData");
+        logger.addHandler(handler);
+        try {
+            action.run();
+        } finally {
+            logger.removeHandler(handler);
+        }
+        return messages;
+    }
+
+    /** JDO 3.2: such members are not persistent by default. Programs have loggers, locks and caches in them. */
     @ParameterizedTest
     @ValueSource(classes = {Undeclared.AnyValue.class, Undeclared.SerializableValue.class, Undeclared.FinalList.class})
-    void a_class_of_jdo_with_a_member_that_would_not_be_stored_is_refused(Class<?> type) throws Exception {
+    void a_member_of_jdo_that_is_not_stored_is_named_in_one_warning(Class<?> type) throws Exception {
         Object object = type.getDeclaredConstructor().newInstance();
-        JDOException error =
-                assertThrows(JDOException.class, () -> STORE.run(manager -> manager.makePersistent(object)));
-        assertSays(error, type.getName() + ".value", "@NotPersistent");
+        Object next = type.getDeclaredConstructor().newInstance();
+        List<String> warnings = warnings(() -> {
+            STORE.run(manager -> manager.makePersistent(object));
+            STORE.run(manager -> manager.makePersistent(next));
+        });
+        warnings.removeIf(each -> !each.contains(type.getName() + ".value"));
+        assertEquals(1, warnings.size(), warnings.toString());
+        assertTrue(warnings.get(0).contains("@Persistent"), warnings.toString());
+        assertTrue(warnings.get(0).contains("@NotPersistent"), warnings.toString());
     }
 
     @Test
@@ -88,7 +132,13 @@ class UndeclaredMembersTest {
     }
 
     @Test
-    void a_member_that_a_file_excludes_is_not_refused() {
+    void a_member_that_is_declared_not_to_be_stored_causes_no_warning() {
+        List<String> warnings = warnings(() -> STORE.run(manager -> {
+            manager.makePersistent(new Undeclared.InFile());
+            manager.makePersistent(new Undeclared.Declared("text"));
+        }));
+        warnings.removeIf(each -> !each.contains("is not stored"));
+        assertEquals(List.of(), warnings);
         Object id = STORE.call(manager -> manager.getObjectId(manager.makePersistent(new Undeclared.InFile())));
         STORE.run(manager -> assertEquals(3, ((Undeclared.InFile) manager.getObjectById(id)).getNumber()));
     }

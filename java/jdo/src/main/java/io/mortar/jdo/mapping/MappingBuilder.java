@@ -62,7 +62,7 @@ final class MappingBuilder {
 
     /** The mapping of a class whose superclass has the mapping `parent`. */
     ClassMapping build(AbstractClassMetaData type, ClassMapping parent) {
-        UnstoredMembers.refuse(type, StoreSchema.isJakarta(nucleus));
+        UnstoredMembers.report(type, StoreSchema.isJakarta(nucleus));
         Set<String> taken = new HashSet<>();
         for (ClassMapping above = parent; above != null; above = above.parent()) {
             above.ownColumns().forEach(column -> taken.add(column.name()));
@@ -296,7 +296,7 @@ final class MappingBuilder {
 
     private MemberMappings embedded(
             AbstractClassMetaData type, List<MemberMapping> inherited, String owner, String prefix, int depth) {
-        UnstoredMembers.refuse(type, StoreSchema.isJakarta(nucleus));
+        UnstoredMembers.report(type, StoreSchema.isJakarta(nucleus));
         List<MemberMapping> mappings = new ArrayList<>(inherited);
         for (int position = inherited.size(); position < type.getMemberCount(); position++) {
             AbstractMemberMetaData member = type.getMetaDataForManagedMemberAtAbsolutePosition(position);

@@ -20,16 +20,20 @@ import org.datanucleus.metadata.ClassMetaData;
 import org.datanucleus.metadata.FieldPersistenceModifier;
 import org.datanucleus.metadata.FileMetaData;
 import org.datanucleus.metadata.MetaDataFileType;
+import org.datanucleus.util.NucleusLogger;
 import org.w3c.dom.Element;
 import org.w3c.dom.NodeList;
 import org.xml.sax.InputSource;
 import org.xml.sax.SAXException;
 
 /**
- * Refuses members that DataNucleus does not store although neither the program nor the metadata says so.
+ * Finds members that DataNucleus does not store although neither the program nor the metadata says so.
  *
  * <p>DataNucleus decides by the type of a member without annotations whether it is persistent, and the enhancer has
  * given the others no code that the store could use. Their values would be lost without a word.
+ *
+ * <p>JDO 3.2 says that such members are not persistent, and programs have loggers, locks and caches in them: a warning
+ * names them. Jakarta Persistence 3.1 stores all that is not declared transient, so its classes are refused.
  */
 final class UnstoredMembers {
     private static final Set<String> NOT_STORED = Set.of("none", "transactional");
@@ -40,24 +44,24 @@ final class UnstoredMembers {
 
     private UnstoredMembers() {}
 
-    /** Fails if a class has a member that would silently not be stored. */
-    static void refuse(AbstractClassMetaData type, boolean isJakarta) {
+    /** Fails, or logs a warning in JDO, if a class has a member that would silently not be stored. */
+    static void report(AbstractClassMetaData type, boolean isJakarta) {
         if (type.isImplementationOfPersistentDefinition()) {
             return;
         }
         AbstractMemberMetaData member;
         for (int position = 0; (member = type.getMetaDataForMemberAtRelativePosition(position)) != null; position++) {
             if (isForgotten(type, member)) {
-                throw error(member, isJakarta);
+                report(member, isJakarta);
             }
         }
         if (hasInstances(type)) {
-            refuseUnboundVariables(type, isJakarta);
+            reportUnboundVariables(type, isJakarta);
         }
     }
 
     /** Members of superclasses whose types are type variables must have got a type that is stored. */
-    private static void refuseUnboundVariables(AbstractClassMetaData type, boolean isJakarta) {
+    private static void reportUnboundVariables(AbstractClassMetaData type, boolean isJakarta) {
         AbstractClassMetaData above = type.getSuperAbstractClassMetaData();
         for (; above != null; above = above.getSuperAbstractClassMetaData()) {
             AbstractMemberMetaData open;
@@ -66,7 +70,7 @@ final class UnstoredMembers {
                     position++) {
                 boolean isBound = type.getMetaDataForMember(open.getName()).isFieldToBePersisted();
                 if (MappingBuilder.hasOpenType(open) && !isBound && isUndeclared(above, open)) {
-                    throw error(open, isJakarta);
+                    report(open, isJakarta);
                 }
             }
         }
@@ -146,17 +150,20 @@ final class UnstoredMembers {
         }
     }
 
-    private static NucleusUserException error(AbstractMemberMetaData member, boolean isJakarta) {
-        String what = member.getFullFieldName() + " of type " + member.getTypeName() + " would not be stored: ";
-        if (member.isFinal()) {
-            return new NucleusUserException(what + "it is final; remove that, or annotate the member with "
-                    + (isJakarta ? "@Transient" : "@NotPersistent"));
+    private static void report(AbstractMemberMetaData member, boolean isJakarta) {
+        String what = member.getFullFieldName() + " of type " + member.getTypeName();
+        if (!isJakarta) {
+            String store = member.isFinal()
+                    ? "; to store it, remove final and annotate it with @Persistent"
+                    : "; to store it, annotate it with @Persistent";
+            NucleusLogger.METADATA.warn(what + " is not persistent by default and is not stored" + store
+                    + "; to silence this warning, annotate it with @NotPersistent");
+            return;
         }
-        return new NucleusUserException(what + "annotate it with "
-                + (isJakarta
-                        ? "@Basic, which stores it in serialized form, @ManyToOne or @OneToOne if it is an entity,"
-                                + " or @Transient"
-                        : "@Persistent, which stores it in serialized form, or as a reference if it names types of"
-                                + " persistent objects, or @NotPersistent"));
+        throw new NucleusUserException(what + " would not be stored: "
+                + (member.isFinal()
+                        ? "it is final; remove that, or annotate the member with @Transient"
+                        : "annotate it with @Basic, which stores it in serialized form, @ManyToOne or @OneToOne if it is"
+                                + " an entity, or @Transient"));
     }
 }
