@@ -7,7 +7,7 @@ final class JakartaErrors {
     private JakartaErrors() {}
 
     /** A lock that was not obtained in time. The transaction has ended with it. */
-    static RuntimeException lockTimeout(String message) {
-        return new PessimisticLockException(message);
+    static RuntimeException lockTimeout(String message, Throwable cause) {
+        return new PessimisticLockException(message, cause);
     }
 }

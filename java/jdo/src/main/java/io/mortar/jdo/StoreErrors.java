@@ -3,6 +3,7 @@ package io.mortar.jdo;
 import io.mortar.ConflictException;
 import io.mortar.MortarException;
 import io.mortar.Oid;
+import io.mortar.UnavailableException;
 import io.mortar.UnsupportedException;
 import io.mortar.jdo.mapping.StoreSchema;
 import java.util.ArrayList;
@@ -10,9 +11,10 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Optional;
 import java.util.function.Supplier;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusDataStoreException;
-import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.identity.IdentityUtils;
@@ -20,6 +22,9 @@ import org.datanucleus.state.DNStateManager;
 
 /** Converts errors of Mortar to those of DataNucleus, which each API converts to its own. */
 final class StoreErrors {
+    /** How the client says that it has waited for the lock of an object as long as for any call. */
+    private static final Pattern UNGRANTED_LOCK = Pattern.compile("^no lock of (\\S+)");
+
     private StoreErrors() {}
 
     /** Runs a call of Mortar for a context. */
@@ -31,12 +36,16 @@ final class StoreErrors {
         }
     }
 
-    static NucleusException translate(ExecutionContext context, MortarException error) {
+    static RuntimeException translate(ExecutionContext context, MortarException error) {
         if (error instanceof ConflictException conflict) {
             return conflict(context, conflict.getMessage(), conflict.object());
         }
         if (error instanceof UnsupportedException) {
             return new NucleusUserException(error.getMessage(), error);
+        }
+        Matcher lock = UNGRANTED_LOCK.matcher(String.valueOf(error.getMessage()));
+        if (error instanceof UnavailableException && lock.find()) {
+            return lockTimeout(context, Oid.parse(lock.group(1)), error);
         }
         String advice = error.isRetryable() ? " (the transaction can be run again)" : "";
         return new NucleusDataStoreException(error.getMessage() + advice, error);
@@ -92,9 +101,24 @@ final class StoreErrors {
         String message = "another transaction has locked "
                 + ((MortarStoreManager) context.getStoreManager()).describe(oid) + " for longer than " + limitMs
                 + " ms; this transaction was rolled back";
+        return lockTimeout(context, message, null);
+    }
+
+    /** The error of a lock that was not obtained within the time limit of calls. */
+    private static RuntimeException lockTimeout(ExecutionContext context, Oid oid, MortarException error) {
+        if (context.getTransaction().isActive()) {
+            context.getTransaction().setRollbackOnly();
+        }
+        String message = "another transaction has locked "
+                + ((MortarStoreManager) context.getStoreManager()).describe(oid)
+                + "; this transaction must be rolled back, and can be run again: " + error.getMessage();
+        return lockTimeout(context, message, error);
+    }
+
+    private static RuntimeException lockTimeout(ExecutionContext context, String message, MortarException cause) {
         return StoreSchema.isJakarta(context.getNucleusContext())
-                ? JakartaErrors.lockTimeout(message)
-                : new NucleusDataStoreException(message);
+                ? JakartaErrors.lockTimeout(message, cause)
+                : new NucleusDataStoreException(message, cause);
     }
 
     /** The error of a commit of a transaction that has read objects which have changed since. */

@@ -127,6 +127,36 @@ class LocksTest {
         third.close();
     }
 
+    @ParameterizedTest
+    @EnumSource(names = {"FIND", "REFRESH", "QUERY"})
+    void a_lock_that_is_not_obtained_within_the_limit_of_a_call_is_an_error(Way way) {
+        try (EntityManagerFactory impatient = Persistence.createEntityManagerFactory(
+                "music",
+                Map.of(
+                        "jakarta.persistence.jdbc.url",
+                        "mortar:memory:" + UUID.randomUUID(),
+                        "datanucleus.datastoreWriteTimeout",
+                        "1000"))) {
+            EntityManager first = impatient.createEntityManager();
+            first.getTransaction().begin();
+            Artist artist = new Artist("Miles");
+            first.persist(artist);
+            first.getTransaction().commit();
+            first.getTransaction().begin();
+            first.lock(artist, LockModeType.PESSIMISTIC_WRITE);
+            EntityManager second = impatient.createEntityManager();
+            second.getTransaction().begin();
+            PessimisticLockException error =
+                    assertThrows(PessimisticLockException.class, () -> way.lock.accept(second, artist.getId()));
+            assertTrue(error.getMessage().contains("Artist"), error.getMessage());
+            assertTrue(second.getTransaction().getRollbackOnly());
+            second.getTransaction().rollback();
+            second.close();
+            first.getTransaction().rollback();
+            first.close();
+        }
+    }
+
     @Test
     void an_entity_that_is_out_of_date_cannot_be_locked() {
         EntityManager manager = factory.createEntityManager();
