@@ -4,6 +4,7 @@ import java.util.Map;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.store.StoreManager;
 import org.datanucleus.store.query.AbstractJPQLQuery;
+import org.datanucleus.store.query.compiler.QueryCompilation;
 
 /** A query of JPQL: a string, or built by the criteria API. */
 public final class JpqlQuery extends AbstractJPQLQuery {
@@ -48,6 +49,13 @@ public final class JpqlQuery extends AbstractJPQLQuery {
                     .values()
                     .forEach(each -> ((JpqlQuery) each.getQuery()).repair());
         }
+    }
+
+    /** Takes the compilation of a query of the criteria API. */
+    @Override
+    public void setCompilation(QueryCompilation criteria) {
+        CriteriaCheck.check(criteria);
+        super.setCompilation(criteria);
     }
 
     @Override
