@@ -159,6 +159,7 @@ const DIRECTED: &[Bug] = &[
     Bug::EmptyBeforeDurable,
     Bug::ContentWorkUnbounded,
     Bug::EntriesUnbounded,
+    Bug::LackingNotEntered,
     Bug::LostContentChanged,
     Bug::DamageEndsNode,
     Bug::GuardsReadLate,

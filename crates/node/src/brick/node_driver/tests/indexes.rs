@@ -1,5 +1,7 @@
 //! Scans of indexes, and indexes that are built and dropped.
 
+use model::planted_bug::assert_noticed;
+
 use super::*;
 
 #[test]
@@ -169,6 +171,23 @@ fn class_that_is_new_below_an_indexed_one_is_in_the_index() {
     world.set_indexes(&[by_age(BY_AGE)]);
     world.settle();
     assert_eq!(world.ages(BY_AGE, false, 10), [(20, 1)]);
+}
+
+/// A field that was added later is missing in older objects.
+#[test]
+fn object_that_lacks_a_field_is_in_an_index_of_it() {
+    assert_noticed(&[Bug::LackingNotEntered], || {
+        let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+        let mut record = RecordBuilder::new();
+        record.set(NAME, "Ada").unwrap();
+        let older = Object::record(PERSON, record.build().unwrap());
+        let answer = world.commit(&[], oid(PERSON, 1), ObjectState::Value(older));
+        assert!(matches!(answer, Answer::Ended { .. }), "{answer:?}");
+        world.put(PERSON, 2, 20);
+        world.set_indexes(&[by_age(BY_AGE)]);
+        world.settle();
+        assert_eq!(world.entries(BY_AGE).len(), 2);
+    });
 }
 
 #[test]
