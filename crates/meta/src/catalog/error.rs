@@ -98,10 +98,10 @@ pub enum CatalogError {
         difference: String,
     },
     /// No brick that could serve new logical nodes is alive.
-    #[error("no brick that keeps objects {storage} is alive: start one, then try again")]
+    #[error("no brick{needed} is alive: start one, then try again")]
     NoBricks {
-        /// The kind of storage: "durably" or "in memory".
-        storage: &'static str,
+        /// What the brick needs, with a space before it; nothing if no brick of any kind is alive.
+        needed: String,
     },
     /// A newer process has taken over.
     #[error("{what} {id} was started again as number {newer}; this is number {start}: end this process")]

@@ -217,11 +217,17 @@ async fn serving_bricks(draft: &CatalogDraft<'_>, storage: Option<Storage>) -> R
             .filter(|brick| serving.contains(&brick.id) && (!brick.leaving || planted(Bug::DrainingBrickAssigned)))
     };
     let has_durable = candidates().any(|brick| brick.storage == Storage::Durable);
+    let (requested, is_any_alive) = (storage, alive.iter().any(|(path, _)| brick_of(path).is_some()));
     let storage = storage.unwrap_or(if has_durable { Storage::Durable } else { Storage::Memory });
     let chosen: BTreeSet<BrickId> =
         candidates().filter(|brick| brick.storage == storage).map(|brick| brick.id).collect();
     if chosen.is_empty() {
-        return Err(CatalogError::NoBricks { storage: storage.adverb() });
+        let needed = match requested {
+            _ if !is_any_alive => String::new(),
+            Some(storage) => format!(" that keeps objects {}", storage.adverb()),
+            None => " that can get logical nodes".to_owned(),
+        };
+        return Err(CatalogError::NoBricks { needed });
     }
     Ok((chosen, storage))
 }

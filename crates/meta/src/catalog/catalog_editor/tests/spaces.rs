@@ -80,11 +80,16 @@ async fn space_needs_a_unique_name_and_a_brick_with_its_storage() {
         let editor = editor.clone();
         async move { editor.create_space(name, SpaceOptions { storage, ..SpaceOptions::default() }).await }
     };
-    assert!(matches!(create("main", None).await, Err(CatalogError::NoBricks { .. })));
+    for storage in [None, Some(Storage::Durable)] {
+        let refused = create("main", storage).await.unwrap_err();
+        assert_eq!(refused.to_string(), "no brick is alive: start one, then try again");
+    }
     brick(&editor, Storage::Memory).await;
     assert_eq!(create("main", None).await.unwrap().value.storage, Storage::Memory);
     assert!(matches!(create("main", None).await, Err(CatalogError::Exists { .. })));
-    assert_eq!(kind(create("other", Some(Storage::Durable)).await), ErrorKind::Unavailable);
+    let refused = create("other", Some(Storage::Durable)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    assert_eq!(refused.to_string(), "no brick that keeps objects durably is alive: start one, then try again");
     assert_eq!(kind(create("a/b", None).await), ErrorKind::Invalid);
     let too_many = SpaceOptions { nodes: Some(5000), ..SpaceOptions::default() };
     assert_eq!(kind(editor.create_space("large", too_many).await), ErrorKind::Invalid);
