@@ -61,7 +61,7 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, value_name = "URL", env = "MORTAR_URL", help_heading = "Common options")]
     pub(crate) server: Option<String>,
     /// The object space, in place of the URL's
-    #[arg(long, global = true, value_name = "NAME", help_heading = "Common options")]
+    #[arg(long, global = true, value_name = "NAME", value_parser = space_name, help_heading = "Common options")]
     pub(crate) space: Option<String>,
     #[command(flatten)]
     pub(crate) identity: Identity,
@@ -115,6 +115,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     let duration = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
     if duration.is_zero() { Err("it must be above 0 seconds".to_owned()) } else { Ok(duration) }
+}
+
+/// The name of a space. An empty one would mean the space of the URL to those who take it from there.
+pub(crate) fn space_name(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("the name of a space is not empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 /// The commands, in the order in which a new user needs them.

@@ -34,6 +34,9 @@ fn wrong_usage_ends_with_2_and_a_suggestion() {
         (&["node", "--role", "peer", "--data", "x"][..], "keeps nothing"),
         (&["node", "--role", "brick", "--listen", "0.0.0.0:0"][..], "--advertise"),
         (&["object", "put", "cat.jpg", "-"][..], "did you mean /cat.jpg"),
+        (&["ls", "--space", ""][..], "the name of a space is not empty"),
+        (&["space", "show", ""][..], "the name of a space is not empty"),
+        (&["space", "clone", "main", ""][..], "the name of a space is not empty"),
     ] {
         let output = mortar(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -18,6 +18,7 @@ use tokio::time;
 use super::events;
 use super::job::{self, JobLine, Rate, parse_rate};
 use super::user::{self, Grantee, Permission};
+use crate::args::space_name;
 use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{HumanBytes, HumanCount, Printable, RemovalEnd, Report};
@@ -70,6 +71,7 @@ enum Action {
     #[command(after_help = EXAMPLES)]
     Create {
         /// Its name
+        #[arg(value_parser = space_name)]
         name: String,
         /// In a cluster: the number of logical nodes [default: enough for many more bricks]
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -82,10 +84,10 @@ enum Action {
     #[command(after_help = CLONE_HELP)]
     Clone {
         /// The space
-        #[arg(value_name = "SPACE")]
+        #[arg(value_name = "SPACE", value_parser = space_name)]
         name: String,
         /// The name of the copy
-        #[arg(value_name = "CLONE")]
+        #[arg(value_name = "CLONE", value_parser = space_name)]
         clone: String,
         /// Do not wait for the end
         #[arg(long)]
@@ -101,14 +103,14 @@ enum Action {
     #[command(after_help = EXAMPLES)]
     Show {
         /// The space; without it that of the URL
-        #[arg(value_name = "SPACE")]
+        #[arg(value_name = "SPACE", value_parser = space_name)]
         name: Option<String>,
     },
     /// Change the policy or the quota of a space, or whether it accepts changes, while it serves
     #[command(after_help = EXAMPLES, group = ArgGroup::new("change").required(true).multiple(true))]
     Set {
         /// The space
-        #[arg(value_name = "SPACE")]
+        #[arg(value_name = "SPACE", value_parser = space_name)]
         name: String,
         /// What happens while a brick of the space is unreachable
         #[arg(long, group = "change")]
@@ -127,7 +129,7 @@ enum Action {
     #[command(alias = "remove", after_help = EXAMPLES)]
     Rm {
         /// The space
-        #[arg(value_name = "SPACE")]
+        #[arg(value_name = "SPACE", value_parser = space_name)]
         name: String,
         /// Remove what is in it, too
         #[arg(long)]
@@ -140,7 +142,7 @@ enum Action {
     #[command(after_help = EXAMPLES)]
     Grant {
         /// The space
-        #[arg(value_name = "SPACE")]
+        #[arg(value_name = "SPACE", value_parser = space_name)]
         name: String,
         /// The permission; each includes the ones before it
         permission: Permission,
@@ -151,7 +153,7 @@ enum Action {
     #[command(after_help = EXAMPLES)]
     Revoke {
         /// The space
-        #[arg(value_name = "SPACE")]
+        #[arg(value_name = "SPACE", value_parser = space_name)]
         name: String,
         #[command(flatten)]
         to: Grantee,
@@ -160,7 +162,7 @@ enum Action {
     #[command(after_help = EXAMPLES)]
     Grants {
         /// The space
-        #[arg(value_name = "SPACE")]
+        #[arg(value_name = "SPACE", value_parser = space_name)]
         name: String,
     },
 }
