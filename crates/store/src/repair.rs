@@ -63,7 +63,7 @@ pub struct RepairReport {
     pub installed: u64,
     /// Transactions up to this position can be kept: they are in the B-tree or readable in the log.
     pub kept: u64,
-    /// The last position that a readable part of the log mentions. A missing segment is not counted.
+    /// The last position that a readable part of the log mentions, or the record of its end.
     pub seen: u64,
     /// The number of the next transaction after a repair of the log.
     pub next: Option<u64>,
@@ -137,7 +137,7 @@ impl fmt::Display for RepairReport {
                 let kept = self.kept;
                 write!(
                     f,
-                    "transactions up to {kept} {verb} kept; what can be read of the log mentions no later one, but if its \
+                    "transactions up to {kept} {verb} kept; what can be read of the log and the record of its end mention no later one, but if its \
                      damaged part has some, these {verb} lost"
                 )?;
             }

@@ -141,7 +141,7 @@ pub(crate) struct RecoveredLog {
 pub(crate) struct Salvaged {
     /// The last position up to which nothing is lost.
     pub(crate) kept: Seq,
-    /// The last position that any frame mentions.
+    /// The last position that any frame or the tail record mentions.
     pub(crate) seen: Seq,
 }
 
@@ -358,7 +358,7 @@ pub(crate) fn store_of(disk: &dyn Disk) -> io::Result<Option<StoreId>> {
     Ok(found)
 }
 
-/// Determines which part of a damaged log can be kept, and the last position that it mentions.
+/// Determines which part of a damaged log can be kept, and the last position that it or the tail record mentions.
 ///
 /// `replay` is called with every frame after the installed ones, up to the first that is missing or cannot be replayed.
 pub(crate) fn find_salvageable(
@@ -367,7 +367,9 @@ pub(crate) fn find_salvageable(
     installed: LogPosition,
     replay: &mut ReplayFrame<'_>,
 ) -> Result<Salvaged, LogError> {
-    let (mut kept, mut seen, mut stopped) = (installed, installed.seq, false);
+    // Frames only tell what was forced before them, so only the record knows of the last ones.
+    let recorded = tail_record::read(disk, store)?.map_or(0, |record| record.position.seq);
+    let (mut kept, mut seen, mut stopped) = (installed, installed.seq.max(recorded), false);
     for segment in list_segments(disk, store)? {
         let bytes = read_segment(disk, &segment)?;
         let mut position = SEGMENT_HEADER as usize;

@@ -221,7 +221,7 @@ fn damage_to_installed_frames_loses_nothing() {
     assert_eq!(Store::open(dir, options()).err().unwrap().kind(), ErrorKind::Corrupt);
     let report = Store::repair(dir, true, &[], options(), &()).unwrap();
     assert!(report.repaired && report.lost_txns().is_none(), "{report:?}");
-    assert!(report.to_string().contains("mentions no later one"), "{report}");
+    assert!(report.to_string().contains("mention no later one"), "{report}");
     check(&Store::open(dir, options()).unwrap(), &acknowledged, u64::MAX);
 }
 
@@ -618,6 +618,40 @@ fn a_missing_log_is_refused_and_what_is_installed_can_be_kept() {
     let report = Store::repair(dir, true, &[], options(), &()).unwrap();
     assert_eq!((report.kept, report.lost_txns()), (report.installed, None));
     check(&Store::open(dir, options()).unwrap(), &acknowledged, report.installed);
+}
+
+#[test]
+fn the_record_of_the_end_tells_what_is_lost_with_the_last_segments() {
+    let (dir, acknowledged) = real_store();
+    let dir = dir.path();
+    for segment in segments(&RealDisk::new(dir)) {
+        fs::remove_file(dir.join(segment)).unwrap();
+    }
+    let report = Store::repair(dir, false, &[], options(), &()).unwrap();
+    let last = report.installed + u64::try_from(acknowledged.range(report.installed + 1..).count()).unwrap();
+    assert!(last >= report.installed + 40);
+    let lost = report.lost_txns().unwrap();
+    assert!(lost.0 == report.installed + 1 && lost.1 >= *acknowledged.keys().last().unwrap(), "{lost:?} {report:?}");
+    assert!(report.to_string().contains(&format!("transactions {} to {} would be lost", lost.0, lost.1)), "{report}");
+    Store::repair(dir, true, &[], options(), &()).unwrap();
+    let report = Store::repair(dir, false, &[], options(), &()).unwrap();
+    assert!(report.is_sound() && report.lost_txns().is_none(), "{report:?}");
+    check(&Store::open(dir, options()).unwrap(), &acknowledged, lost.0 - 1);
+}
+
+#[test]
+fn the_record_of_the_end_tells_that_the_last_frame_is_lost() {
+    let (dir, acknowledged) = real_store();
+    let dir = dir.path();
+    let sound = Store::repair(dir, false, &[], options(), &()).unwrap();
+    let last = dir.join(segments(&RealDisk::new(dir)).pop().unwrap());
+    let mut bytes = fs::read(&last).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[end] ^= 1;
+    fs::write(&last, bytes).unwrap();
+    let report = Store::repair(dir, false, &[], options(), &()).unwrap();
+    assert_eq!(report.lost_txns(), Some((sound.kept, sound.kept)), "{report:?}");
+    assert!(acknowledged.range(..=sound.kept).count() > 0);
 }
 
 #[test]
