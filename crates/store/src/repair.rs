@@ -75,6 +75,9 @@ pub struct RepairReport {
     pub lost_rows: Vec<String>,
     /// The number of damaged parts of the B-tree with rows, listed or not.
     pub lost_row_ranges: u64,
+    /// Damaged pages of the B-tree without rows: its other header, or the map of used pages. A repair writes them again; nothing is lost
+    /// with them.
+    pub damaged_structure: Vec<String>,
     /// Whether what was given up, now or earlier, has not been accepted yet: see [`Store::loss`].
     pub needs_acceptance: bool,
     /// The result of the scrub after the repair.
@@ -113,6 +116,11 @@ impl fmt::Display for RepairReport {
             writeln!(f, "{} bytes of the B-tree to which nothing refers are free again", self.reclaimed)?;
         }
         let verb = if self.repaired { "are" } else { "would be" };
+        if !self.damaged_structure.is_empty() {
+            let done = if self.repaired { "were" } else { "can be" };
+            writeln!(f, "damaged pages of the B-tree that have no rows {done} written again, without loss:")?;
+            self.damaged_structure.iter().try_for_each(|damage| writeln!(f, "  {damage}"))?;
+        }
         if self.lost_row_ranges > 0 {
             let (parts, pages) = (self.lost_row_ranges, if self.lost_row_ranges == 1 { "part" } else { "parts" });
             writeln!(f, "{parts} {pages} of the B-tree cannot be read; all rows there {verb} given up:")?;
@@ -200,6 +208,7 @@ impl Store {
             RepairReport { identity_lost, ..inspect(&disk, &lost.without_them(&engine), id, &mut changed)? };
         lost.check_not_changed(&engine, &changed)?;
         (report.lost_row_ranges, report.lost_rows) = (lost.count(), lost.descriptions());
+        report.damaged_structure = lost.damaged_structure();
         report.needs_acceptance = loss::loss_in(&lost.without_them(&engine))?.is_some();
         if !accept_loss {
             return Ok(report);
@@ -217,14 +226,15 @@ impl Store {
         drop(engine);
         let store = Store::start(open::open_locked(dir, lock, options, on_damage)?)?;
         report.next = report.damage.is_some().then(|| store.position() + 1);
-        report.repaired = report.identity_lost || report.is_loss();
+        report.repaired = report.identity_lost || report.is_loss() || !report.damaged_structure.is_empty();
         report.needs_acceptance = store.loss()?.is_some();
-        report.scrub = Some(store.scrub(progress)?);
+        // Before the scrub: it writes the map of used pages, of which a part may be damaged, and a header.
         match store.core().state.engine.reclaim_space().into_model_result() {
             Ok(bytes) => report.reclaimed = bytes,
             // The store is repaired; its file is only larger than it needs to be.
             Err(error) => tracing::warn!(%error, "cannot free the space of the B-tree to which nothing refers"),
         }
+        report.scrub = Some(store.scrub(progress)?);
         store.close()?;
         Ok(report)
     }

@@ -67,6 +67,8 @@ struct RepairSummary {
     lost_rows: Vec<String>,
     /// The number of damaged parts of the B-tree.
     lost_row_ranges: u64,
+    /// Damaged pages of the B-tree without rows, which a repair writes again without loss; the first thousand.
+    damaged_structure: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
     /// Rows and contents that are also damaged, as the scrub after the repair has found.
@@ -106,6 +108,7 @@ impl RepairSummary {
             lost: report.lost_txns().map(|(first, last)| LostTransactions { first, last }),
             lost_rows: report.lost_rows.clone(),
             lost_row_ranges: report.lost_row_ranges,
+            damaged_structure: report.damaged_structure.clone(),
             set_aside: report.set_aside.as_ref().map(|path| path.display().to_string()),
             damaged: damaged.collect(),
             text: report.to_string(),
@@ -128,6 +131,7 @@ impl RepairSummary {
             lost: None,
             lost_rows: Vec::new(),
             lost_row_ranges: 0,
+            damaged_structure: Vec::new(),
             set_aside: None,
             damaged: Vec::new(),
             text: format!("{}\nit cannot be repaired", failure.message()),
@@ -244,6 +248,15 @@ fn check(reports: &[RepairSummary], accepts: bool) -> Result {
         let what = format!("{} of the B-tree in {} cannot be read; nothing was changed", parts, damaged.data);
         return Err(Failure::corrupt(what).hint(remedy(&[damaged], damaged)));
     }
+    let is_incomplete = |report: &&RepairSummary| !report.damaged_structure.is_empty() && !report.repaired;
+    if let Some(damaged) = reports.iter().find(is_incomplete) {
+        let pages = pluralize(damaged.damaged_structure.len() as u64, "page", "pages");
+        let what = format!("the B-tree in {} is damaged in {pages} without rows; nothing was changed", damaged.data);
+        return Err(Failure::corrupt(what).hint(format!(
+            "`mortar repair --data {} --accept-loss` writes them again. Nothing is lost with them; until then the store can be used.",
+            damaged.data
+        )));
+    }
     if let Some(lost) = reports.iter().find(|report| report.needs_acceptance && !accepts) {
         let what = format!("what a repair gave up in {} was not accepted: the brick is not served", lost.data);
         return Err(Failure::corrupt(what).hint(format!(
@@ -268,4 +281,20 @@ fn remedy(unusable: &[&RepairSummary], first: &RepairSummary) -> String {
     let given_up = if first.lost.is_some() { "the transactions named above" } else { "what is named above" };
     let which = if first.is_one_of_several { format!("--data {} ", first.data) } else { String::new() };
     format!("Restore a backup, or give up {given_up} with {which}--accept-loss; copy the directory first.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_pages_without_rows_are_damage_until_they_are_repaired() {
+        let map = "the map of used pages of tree/rows: damaged".to_owned();
+        let mut report = RepairReport { damaged_structure: vec![map], ..RepairReport::default() };
+        let summary = RepairSummary::new(Path::new("data"), &report);
+        let failure = check(&[summary], false).unwrap_err();
+        assert!(failure.exit() == Exit::Corrupt && failure.message().contains("1 page without rows"), "{failure:?}");
+        report.repaired = true;
+        assert!(check(&[RepairSummary::new(Path::new("data"), &report)], true).is_ok());
+    }
 }

@@ -26,6 +26,8 @@ pub(super) struct LostRows {
     /// Rows of these parts that can be read, apart from those of the store's user.
     kept: BTreeMap<Key, Bytes>,
     listed: Vec<String>,
+    /// Damaged pages without rows, which the writer replaces.
+    structure: Vec<String>,
 }
 
 impl LostRows {
@@ -63,8 +65,12 @@ impl LostRows {
     }
 
     fn add(&mut self, damage: &TreeDamage) {
-        // The writer replaces a page without rows.
-        let Some(range) = &damage.range else { return };
+        let Some(range) = &damage.range else {
+            if self.structure.len() < MAX_LISTED {
+                self.structure.push(damage.to_string());
+            }
+            return;
+        };
         self.ranges.add(range.clone());
         self.parts.push((Key::from(&range.from[..]), damage.page));
         if self.listed.len() < MAX_LISTED {
@@ -78,6 +84,10 @@ impl LostRows {
 
     pub(super) fn descriptions(&self) -> Vec<String> {
         self.listed.clone()
+    }
+
+    pub(super) fn damaged_structure(&self) -> Vec<String> {
+        self.structure.clone()
     }
 
     /// The B-tree as it is once they are given up.

@@ -324,7 +324,12 @@ fn a_repair_frees_space_of_the_tree_to_which_nothing_refers() {
     fs::write(&data, bytes).unwrap();
     let report = Store::repair(dir.path(), false, &[], options(), &()).unwrap();
     assert_eq!(report.reclaimed, 0, "nothing is changed without leave");
+    assert!(report.damaged_structure.iter().any(|damage| damage.contains("map of used pages")), "{report:?}");
+    assert!(!report.repaired && !report.is_loss() && report.to_string().contains("map of used pages"), "{report}");
     let report = Store::repair(dir.path(), true, &[], options(), &()).unwrap();
+    assert!(report.repaired && report.scrub.as_ref().unwrap().is_clean(), "{report:?}");
+    let again = Store::repair(dir.path(), false, &[], options(), &()).unwrap();
+    assert!(again.damaged_structure.is_empty(), "{again:?}");
     assert!(report.reclaimed > 0 && report.to_string().contains("bytes of the B-tree"), "{report}");
     assert_eq!(Store::repair(dir.path(), true, &[], options(), &()).unwrap().reclaimed, 0);
     check(&Store::open(dir.path(), options()).unwrap(), &acknowledged, u64::MAX);
