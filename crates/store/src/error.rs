@@ -35,6 +35,12 @@ pub(crate) fn corrupt(id: ContentId, row: RowError) -> Error {
     Error::new(ErrorKind::Corrupt, message).with_source(DamagedContent { id, row })
 }
 
+/// The error for a content that something in the same state of the store names, and that the store does not have: it is damage.
+#[must_use]
+pub fn lost_content(id: ContentId) -> Error {
+    corrupt(id, RowError::Gone)
+}
+
 /// The error for another stored row that cannot be read.
 pub(crate) fn corrupt_row(what: &str, row: RowError) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what} is damaged: {row}; run `mortar scrub`")).with_source(row)

@@ -59,7 +59,7 @@ pub use commit::force_scope::ForceScope;
 pub use commit::row_changes::{RowChanges, RowReply, RowSequence};
 pub use directory::{DirectoryContents, lock_owner, prepare_directory};
 pub use disk::{begin_write_back, rename_new};
-pub use error::{damaged_content, is_unreadable_part};
+pub use error::{damaged_content, is_unreadable_part, lost_content};
 pub use open::check_log_payload;
 pub use options::{Options, machine_memory, share_of_memory};
 pub use progress::{Amount, Progress};

@@ -1,7 +1,7 @@
 //! Jobs that may take hours, each on its own thread: backup and scrub.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use model::checksum::crc32c;
-use model::{Error, ErrorKind, Result};
+use model::{Error, ErrorKind, NodeId, Result};
 use protocol::cut::CutNumber;
 use store::{Amount, ArchiveSink};
 use tokio::sync::Semaphore;
@@ -22,6 +22,7 @@ use wire::proto::response::Response;
 use super::background_scrub::BackgroundScrub;
 use super::backup_base::ReceivedBase;
 use super::consistency::Remedy;
+use super::content_reads::check_all_contents;
 use super::cuts::{Cuts, TakenPart};
 use super::nodes::Nodes;
 use super::scrub::{NamedProblem, ScrubReport, name_damaged_object};
@@ -68,9 +69,17 @@ fn run(
     }
 }
 
-/// Streams an archive of the part of a cut, or of another snapshot; with the index of a base, of what has changed since.
-pub(crate) fn backup(part: TakenPart, base: Option<ReceivedBase>, places: &Arc<Semaphore>, reply: Responder<'_>) {
+/// Streams an archive of the part of a cut, or of another snapshot; with the index of a base, of what has changed since. The contents of
+/// `served`, the logical nodes that are served, must all exist.
+pub(crate) fn backup(
+    part: TakenPart,
+    served: BTreeSet<NodeId>,
+    base: Option<ReceivedBase>,
+    places: &Arc<Semaphore>,
+    reply: Responder<'_>,
+) {
     run("backup", places, reply, move |deferred| {
+        check_all_contents(&part.snapshot, &served).map_err(|error| name_damaged_object(&part.snapshot, error))?;
         let mut pieces = Pieces::new(deferred);
         let written = match base {
             None => {

@@ -161,7 +161,8 @@ impl BrickConnection {
                     true => Some(backup_base::channel()).unzip(),
                     false => (None, None),
                 };
-                long_job::backup(part, received, &role.long_jobs, reply);
+                let served = self.nodes().served_epochs().into_iter().map(|(node, _)| node).collect();
+                long_job::backup(part, served, received, &role.long_jobs, reply);
                 self.base = base;
             }
             Err(error) => reply.fail(&error),

@@ -20,6 +20,7 @@ use model::{Error, ErrorKind, Result, SpaceMap};
 use store::RowChanges;
 use wire::cluster::CloneRows;
 
+use super::content_reads::{OBJECTS, check_contents, content_of};
 use super::content_rows::{self, Contents};
 use super::node_manager::MoveLimits;
 use super::page_rows::{self, Key, Rows};
@@ -44,7 +45,7 @@ pub(crate) struct Portion {
 /// Makes as many rows of a clone as fit.
 ///
 /// # Errors
-/// Those of the snapshot; [`ErrorKind::Corrupt`] if a row is damaged: nothing of the portion may be written then.
+/// Those of the snapshot; [`ErrorKind::Corrupt`] if a row is damaged, or an object's content is lost: nothing of the portion may be written then.
 pub(crate) fn make_portion(
     snapshot: &(impl Rows + Contents),
     asked: &CloneRows,
@@ -64,16 +65,18 @@ pub(crate) fn make_portion(
             continue;
         }
         let start = if from > &start[..] { from } else { &start[..] };
-        let mut failed = Ok(());
+        let (mut failed, mut contents) = (Ok(()), Vec::new());
         snapshot.each(start, &end, |key, row| {
             if portion.is_full(asked, limits) {
                 portion.next = Some(Key::from_slice(key));
                 return ControlFlow::Break(());
             }
             failed = mapper.map_row(key, row, &mut portion);
+            contents.extend(content_of(key, row).filter(|_| key[0] == OBJECTS));
             if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         failed?;
+        check_contents(snapshot, &contents)?;
         if portion.next.is_some() {
             return Ok(portion);
         }

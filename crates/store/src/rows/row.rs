@@ -40,6 +40,8 @@ pub(crate) enum RowError {
     File,
     #[error("its blob file {0:08x}.blob is missing")]
     NoFile(u32),
+    #[error("the store does not have it any more")]
+    Gone,
 }
 
 /// The head of a content's row, before its first chunk.
