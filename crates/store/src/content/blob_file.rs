@@ -464,6 +464,17 @@ impl BlobFiles {
         }
         Ok(())
     }
+
+    /// Files that are open here and have no name any more, although this store has not removed them; and whether each may still grow. Such a file is
+    /// gone with the process.
+    pub(crate) fn unlinked(&self) -> io::Result<Vec<(u32, bool)>> {
+        // While this is locked, the store removes no file. A file has a name before it is among the open ones.
+        let _names = self.names_lock.lock();
+        let open: Vec<u32> = self.open.read().keys().copied().collect();
+        let (listed, next) = (numbers(&*self.disk)?, self.append_state.lock().next);
+        let gone = open.into_iter().filter(|number| listed.binary_search(number).is_err());
+        Ok(gone.map(|number| (number, number + 1 >= next)).collect())
+    }
 }
 
 /// Checks the blocks of an extent from block `first` on. `at` is where the extent begins in its content.

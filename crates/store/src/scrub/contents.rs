@@ -169,15 +169,25 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Blob files with chunks have valid headers. A file without chunks may have lost its header in a power failure.
+    /// Blob files with chunks have names and valid headers. A file without chunks may have lost its header in a power failure.
     pub(super) fn blob_files(&mut self) -> Result<()> {
         let Some(files) = self.layers.files else { return Ok(()) };
         let mut faults = Vec::new();
-        if let Err(error) = files.check_headers(&mut |number, what| faults.push((number, what))) {
+        let listed = files.check_headers(&mut |number, what| faults.push((number, false, what)));
+        let unlinked = listed.and_then(|()| files.unlinked());
+        let unlinked = unlinked.unwrap_or_else(|error| {
             self.report_damage(None, format!("the blob files cannot be listed: {error}"));
-        }
-        for (number, what) in faults {
-            let mut is_used = false;
+            Vec::new()
+        });
+        faults.extend(unlinked.into_iter().map(|(number, may_grow)| {
+            let name = blob_file::file_name(number);
+            (
+                number,
+                may_grow,
+                format!("{name} was removed: what is in it can be read until this process ends, and not afterwards"),
+            )
+        }));
+        for (number, mut is_used, what) in faults {
             self.scan_table(&Key::extents_of(number), "extents", |_, _, _| {
                 is_used = true;
                 Ok(())

@@ -11,7 +11,7 @@ use crate::rows::key::{DataId, Key};
 use crate::rows::row;
 use crate::tests::world::{SimulatedStore, memory_store, on_every_store, real_store};
 use crate::tests::{commit, content, create, delete, new_id, of_contents, pattern, take, truncate, upload, write};
-use crate::{Amount, RowChanges, ScrubReport, Store};
+use crate::{Amount, Options, RowChanges, ScrubReport, Store};
 
 const CHUNK: usize = 64 << 10;
 
@@ -125,6 +125,23 @@ fn a_missing_blob_file_is_reported_for_each_chunk() {
     let report = scrub(&store);
     assert_eq!(report.damaged, 5);
     assert!(report.damage.iter().all(|d| d.what == "its blob file 00000001.blob is missing"), "{report:?}");
+}
+
+#[test]
+fn a_blob_file_that_is_removed_while_it_is_open_is_reported_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("store"), Options::default()).unwrap();
+    content(&store, pattern(3 * CHUNK, 1));
+    store.install().unwrap();
+    assert_eq!(scrub(&store).damage, []);
+    let file = dir.path().join("store").join(blob_file::file_name(1));
+    let kept = dir.path().join("kept");
+    std::fs::rename(&file, &kept).unwrap();
+    let report = scrub(&store);
+    assert_eq!((report.damaged, report.damage.len()), (1, 1), "{report:?}");
+    assert!(report.damage[0].what.contains("blobs/00000001.blob was removed"), "{report:?}");
+    std::fs::rename(&kept, &file).unwrap();
+    assert_eq!(scrub(&store).damage, []);
 }
 
 #[test]
