@@ -247,6 +247,14 @@ impl Snapshot {
         self.pin.seq
     }
 
+    /// Whether the rows of a content can be read: its head, and those that say where its chunks are. Chunks in blob files are not read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if a part of the B-tree with some of them cannot be read.
+    pub fn check_content_rows(&self, id: ContentId) -> Result<()> {
+        contents::check_rows(self, id)
+    }
+
     /// Writes an archive of the snapshot, with which [`Store::restore`] makes a new store.
     ///
     /// # Errors

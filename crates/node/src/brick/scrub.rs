@@ -183,6 +183,7 @@ pub(crate) fn check_objects(
     let (mut found_usage, mut damaged) = (BTreeMap::<NodeId, NodeUsage>::new(), Vec::new());
     let (mut is_stopped, mut bytes) = (false, 0);
     let mut unreadable = Vec::new();
+    let mut contents_of_objects = Vec::new();
     let visit = |oid: Oid, row_bytes: usize, found: Result<page_rows::Summary>| {
         report.objects += 1;
         bytes += row_bytes as u64;
@@ -194,6 +195,9 @@ pub(crate) fn check_objects(
                 for at in places.into_iter().flatten() {
                     report.damage[*at].object = Some(oid);
                 }
+                // Damage of the B-tree is reported by keys, and these do not say whose content it is.
+                let content = object.content.filter(|content| has_unreadable_parts && !contents.contains_key(content));
+                contents_of_objects.extend(content.map(|content| (oid, content)));
             }
             Err(error) => damaged.push((oid, error.message().to_owned())),
         }
@@ -207,6 +211,17 @@ pub(crate) fn check_objects(
     }
     for oid in lost_objects(&state, &unreadable)? {
         damaged.push((oid, "it is on a part of the B-tree that cannot be read".to_owned()));
+    }
+    for (oid, content) in contents_of_objects {
+        match state.check_content_rows(content) {
+            Err(error) if is_damage(&error) => {
+                damaged.push((
+                    oid,
+                    format!("a part of its content {content} is on a part of the B-tree that cannot be read"),
+                ));
+            }
+            checked => checked?,
+        }
     }
     report.damaged += damaged.len() as u64;
     let room = MAX_LISTED.saturating_sub(report.damage.len());
@@ -509,6 +524,46 @@ mod tests {
         assert!(error.kind() == ErrorKind::Corrupt && error.message().starts_with(&expected), "{error}");
         let other = name_damaged_object(&state, Error::new(ErrorKind::Io, "another error"));
         assert_eq!(other.message(), "another error");
+    }
+
+    /// Each page of the B-tree in turn has a wrong byte. If a row of the content is there, its object is named although its own row is whole.
+    #[test]
+    fn the_object_of_a_content_whose_rows_are_on_a_damaged_page_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let store = Store::open(&path, Options::default()).unwrap();
+        let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NODE, number: 1 }, 0);
+        let id = ContentId::new(SpaceId(1), NODE, 0, ContentOrigin::Record, 1);
+        let mut rows = RowChanges::new();
+        rows.content(ContentChange::Create { id, data: vec![7; 300_000].into() });
+        let object = Object::blob_with_content(ContentRef { id, size: 300_000, generation: 0 });
+        rows.put(&page_rows::object_key(oid.page(), 0), page_rows::encode_object(&object));
+        let entry = Entry { collection: root_directory(SpaceId(1), NODE), key: EntryKey::name("file").unwrap() };
+        rows.put(&entry_rows::reverse_key(oid, &entry), Bytes::new());
+        store.commit_rows(rows).unwrap();
+        store.install().unwrap();
+        store.close().unwrap();
+        let file = path.join("tree/rows");
+        let whole = std::fs::read(&file).unwrap();
+        let serving = Serving { served: &BTreeSet::new, is_unique: &|_, _| false, mixed_outcomes: &|_| Vec::new() };
+        let mut named = 0;
+        for page in 17..whole.len() / 4096 {
+            let mut bytes = whole.clone();
+            bytes[page * 4096 + 100] ^= 1;
+            std::fs::write(&file, &bytes).unwrap();
+            let Ok(store) = Store::open(&path, Options::default()) else { continue };
+            let state = store.snapshot().unwrap();
+            let is_row_whole = state.row(&page_rows::object_key(oid.page(), 0)).is_ok();
+            if !is_row_whole || state.check_content_rows(id).is_ok() {
+                continue;
+            }
+            let report = scrub(&store, &serving, &()).unwrap();
+            let found = report.damage.iter().find(|damage| damage.object == Some(oid));
+            let found = found.unwrap_or_else(|| panic!("page {page}: {:?}", report.damage));
+            assert!(found.what.contains(&format!("content {id}")), "{found}");
+            named += 1;
+        }
+        assert!(named > 0);
     }
 
     #[test]

@@ -93,6 +93,14 @@ pub(crate) fn read(this: &impl Readable, id: ContentId, offset: u64, len: u64) -
     })
 }
 
+/// Checks that the rows of a content can be read.
+pub(crate) fn check_rows(this: &impl Readable, id: ContentId) -> Result<()> {
+    this.read_state(|layers| match layers.content(id)? {
+        Some(content) => layers.for_each_row(&Key::chunks_of(content.head.data), |_, _| Ok(())),
+        None => Ok(()),
+    })
+}
+
 /// Whether a range of a content can probably be read without waiting for a disk.
 ///
 /// # Errors
