@@ -14,6 +14,7 @@ pub(crate) mod call_timeout;
 mod codec;
 mod meta_connection;
 mod remote_meta_store;
+mod store_probe;
 mod write_deduplicator;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use crate::process_clock::ProcessClock;
 use crate::server::{self, AdmittedConnection, Config, Metric, ServerCounters, Thread, server_handle};
 use meta_connection::MetaConnection;
 pub use remote_meta_store::RemoteMetaStore;
+use store_probe::StoreProbe;
 use write_deduplicator::WriteDeduplicator;
 
 server_handle! {
@@ -54,7 +56,8 @@ impl MetaServer {
         follower.wait_for_revision(opened.revision).await?;
         let ended = watch::Sender::new(None);
         let clock = ProcessClock::of_catalogue();
-        let role = MetaRole { store, editor, follower, ended, deduplicator: WriteDeduplicator::new(), clock };
+        let probe = StoreProbe::start(store.clone())?;
+        let role = MetaRole { store, editor, follower, ended, deduplicator: WriteDeduplicator::new(), clock, probe };
         Ok(Self { server: Self::start_server(role, config).await? })
     }
 
@@ -85,6 +88,7 @@ pub(crate) struct MetaRole {
     ended: watch::Sender<Option<String>>,
     deduplicator: Arc<WriteDeduplicator>,
     clock: Arc<ProcessClock>,
+    probe: StoreProbe,
 }
 
 impl MetaRole {
@@ -181,7 +185,7 @@ impl server::ServerRole for MetaRole {
         if let Some(why) = &*self.ended.borrow() {
             return Some(why.clone());
         }
-        if let Some(why) = self.clock.refusal() {
+        if let Some(why) = self.clock.refusal().or_else(|| self.probe.problem()) {
             return Some(why);
         }
         let catalog = self.follower.load();

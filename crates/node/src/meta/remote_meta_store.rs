@@ -355,7 +355,10 @@ impl Inner {
                     // This meta-server does not respond; another one may.
                     connection.caller.hang_up();
                 }
-                let what = format!("it has been silent for {:.1} s", took.as_secs_f64());
+                let what = format!(
+                    "the one that is connected has not answered this request within {:.1} s: its catalogue's store may hang, as `mortar -s META status` says",
+                    took.as_secs_f64()
+                );
                 Err(AttemptError::Lost(connection.run, Error::new(ErrorKind::Unavailable, what)))
             }
         }

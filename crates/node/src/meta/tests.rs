@@ -30,7 +30,8 @@ fn config() -> Config {
 async fn serve(store: Arc<dyn MetaStore>, config: Config) -> MetaServer {
     let (editor, follower) = (CatalogEditor::new(store.clone()), Follower::start(store.clone()).await.unwrap());
     let (ended, clock) = (watch::Sender::new(None), ProcessClock::of_catalogue());
-    let role = MetaRole { store, editor, follower, ended, deduplicator: WriteDeduplicator::new(), clock };
+    let probe = StoreProbe::start(store.clone()).unwrap();
+    let role = MetaRole { store, editor, follower, ended, deduplicator: WriteDeduplicator::new(), clock, probe };
     MetaServer { server: Server::start(role, config).await.unwrap() }
 }
 
