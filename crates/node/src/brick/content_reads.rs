@@ -77,19 +77,20 @@ fn name_object(oid: Oid, content: ContentId, error: Error) -> Error {
 /// Checks that the store has the contents of these objects, which a state of it names.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] for the first that it has not; those of reading.
+/// [`ErrorKind::Corrupt`], which names the object, for the first that it has not; those of reading.
 pub(crate) fn check_contents(state: &impl Contents, named: &[(Oid, ContentId)]) -> Result<()> {
-    named.iter().try_for_each(|(oid, content)| match state.content_size(*content) {
-        Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(name_object(*oid, *content, store::lost_content(*content))),
-        Err(error) => Err(name_object(*oid, *content, error)),
-    })
+    named.iter().try_for_each(|(oid, id)| check_content(state, *id).map_err(|error| name_object(*oid, *id, error)))
+}
+
+/// Checks that the store has a content.
+fn check_content(state: &impl Contents, id: ContentId) -> Result<()> {
+    state.content_size(id)?.map(drop).ok_or_else(|| store::lost_content(id))
 }
 
 /// Checks that the store has the contents of all objects of some logical nodes: an archive without them would seem complete.
 ///
 /// # Errors
-/// As [`check_contents`].
+/// [`ErrorKind::Corrupt`], which names the content, for the first that does not exist; those of reading.
 pub(crate) fn check_all_contents(state: &Snapshot, nodes: &BTreeSet<NodeId>) -> Result<()> {
     for node in nodes {
         // The rows of an incomplete copy come before its contents.
@@ -107,7 +108,7 @@ pub(crate) fn check_all_contents(state: &Snapshot, nodes: &BTreeSet<NodeId>) -> 
                 named.extend(content_of(key, row));
                 ControlFlow::Continue(())
             })?;
-            check_contents(state, &named)?;
+            named.into_iter().try_for_each(|(_, id)| check_content(state, id))?;
             let Some(next) = next else { break };
             from = next;
         }

@@ -22,6 +22,8 @@ use crate::settings::ProcessRole;
 
 /// Timeout of a status request.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+/// The name of processes without files in the directory.
+const OUTSIDE: &str = "outside";
 
 /// The running processes, as `up` records them.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -208,6 +210,23 @@ pub(super) async fn cluster_status(layout: &Layout) -> Vec<ProcessStatus> {
     shown
 }
 
+/// Bricks without files in the directory that cannot be reached, if nothing else keeps the cluster from being healthy: its own processes are
+/// healthy, except for peer servers, which report such bricks.
+pub(super) fn absent_outside_bricks(shown: &[ProcessStatus]) -> Option<Vec<String>> {
+    let (outside, own): (Vec<_>, Vec<_>) = shown.iter().partition(|one| one.name == OUTSIDE);
+    let is_fine = |one: &&ProcessStatus| match one.state {
+        ProcessState::Healthy | ProcessState::Removed => true,
+        ProcessState::Unhealthy => one.role == ProcessRole::Peer,
+        ProcessState::Unresponsive | ProcessState::Down => false,
+    };
+    let absent = outside.iter().filter(|one| {
+        one.role == ProcessRole::Brick && matches!(one.state, ProcessState::Down | ProcessState::Unresponsive)
+    });
+    let absent: Vec<String> =
+        absent.map(|one| format!("brick {} at {}", one.number.unwrap_or_default(), one.address)).collect();
+    (!absent.is_empty() && own.iter().all(is_fine)).then_some(absent)
+}
+
 /// The process of the directory with this number, by the record of `up` and by the lock of its data.
 fn name_of_pid(pid: u32, layout: &Layout, running: &RunningProcesses) -> Option<String> {
     let mut started = running.processes.iter();
@@ -350,7 +369,7 @@ impl CatalogMember {
         if alive && how.state == ProcessState::Down {
             how.state = ProcessState::Unresponsive;
         }
-        ProcessStatus { number: Some(number), ..how.into_status("outside".to_owned(), role, address) }
+        ProcessStatus { number: Some(number), ..how.into_status(OUTSIDE.to_owned(), role, address) }
     }
 }
 
@@ -496,4 +515,38 @@ fn remove_running_file(layout: &Layout) {
 
 fn not_running() -> Failure {
     Failure::with(Exit::Unavailable, "unavailable", "the cluster is not running")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(name: &str, role: ProcessRole, state: ProcessState) -> ProcessStatus {
+        let found = ProbeResult { state, pid: None, health_problem: None, metrics: Map::new() };
+        ProcessStatus { number: Some(3), ..found.into_status(name.to_owned(), role, "host:1".to_owned()) }
+    }
+
+    #[test]
+    fn only_a_brick_of_another_directory_may_be_missing() {
+        use ProcessState::{Down, Healthy, Unhealthy, Unresponsive};
+        let cluster = |brick, peer, outside| {
+            let processes = [("brick-1", ProcessRole::Brick, brick), ("peer-1", ProcessRole::Peer, peer)];
+            let shown = processes.map(|(name, role, state)| status(name, role, state));
+            let mut shown = Vec::from(shown);
+            shown.push(status(OUTSIDE, ProcessRole::Brick, outside));
+            absent_outside_bricks(&shown)
+        };
+        let absent = Some(vec!["brick 3 at host:1".to_owned()]);
+        assert_eq!(cluster(Healthy, Unhealthy, Down), absent);
+        assert_eq!(cluster(Healthy, Unhealthy, Unresponsive), absent);
+        for (brick, peer, outside) in [
+            (Healthy, Healthy, Healthy),
+            (Healthy, Unhealthy, Healthy),
+            (Unhealthy, Unhealthy, Down),
+            (Down, Unhealthy, Down),
+            (Healthy, Unresponsive, Down),
+        ] {
+            assert_eq!(cluster(brick, peer, outside), None, "{brick:?} {peer:?} {outside:?}");
+        }
+    }
 }

@@ -26,6 +26,10 @@ use crate::settings::ProcessRole;
 
 /// Time limit until all processes are healthy.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// After this time without all of them healthy, the command says what it waits for.
+const SILENCE: Duration = Duration::from_secs(3);
+/// How long bricks of other directories are waited for.
+const OUTSIDE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often that is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The space of a new cluster.
@@ -146,7 +150,7 @@ impl RunningCluster {
                 self.make_space().await?;
             }
         }
-        self.wait_healthy(until).await?;
+        self.wait_healthy(until, output.json()).await?;
         let place = |name: &str| self.layout.processes.iter().position(|part| part.name == name);
         started.sort_by_key(|one| place(&one.name));
         let ready = Ready {
@@ -271,16 +275,34 @@ impl RunningCluster {
         }
     }
 
-    async fn wait_healthy(&self, until: Instant) -> Result {
+    /// Waits until all processes are healthy; for bricks of other directories only a short time.
+    async fn wait_healthy(&self, until: Instant, json: bool) -> Result {
+        let begun = Instant::now();
+        let mut is_told = false;
         loop {
             let shown = overview::cluster_status(&self.layout).await;
+            let absent = overview::absent_outside_bricks(&shown);
+            if let Some(absent) = absent.filter(|_| begun.elapsed() >= OUTSIDE_TIMEOUT) {
+                let message = format!(
+                    "{} cannot be reached, and has no files in {}: the other processes serve without it. What it keeps is unavailable, and \
+                     spaces of it with the policy fail_stop are stopped, until it is started",
+                    absent.join(" and "),
+                    self.layout.dir.display()
+                );
+                output::warn(json, "unreachable", &message);
+                return Ok(());
+            }
             let Some(ill) =
                 shown.iter().zip(&self.layout.processes).find(|(one, _)| one.state != ProcessState::Healthy)
             else {
                 return Ok(());
             };
+            let what = ill.0.health_problem.clone().unwrap_or_else(|| "it does not answer".to_owned());
+            if !is_told && begun.elapsed() >= SILENCE {
+                is_told = true;
+                output::warn(json, "waits", &format!("waiting for {}: {what}", ill.1.name));
+            }
             if Instant::now() > until || ill.0.state == ProcessState::Down {
-                let what = ill.0.health_problem.clone().unwrap_or_else(|| "it does not answer".to_owned());
                 return Err(Failure::new(format!("{} is not healthy: {what}", ill.1.name))
                     .hint(format!("Its log is {}.", ill.1.log.display())));
             }
