@@ -27,6 +27,19 @@ pub(crate) fn parse_bytes(text: &str) -> Result<QuotaLimit, String> {
     })
 }
 
+/// A size in bytes: a whole number, perhaps with a unit.
+///
+/// # Errors
+/// What is wrong with the text.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    match parse_bytes(text) {
+        Ok(QuotaLimit::AtMost(bytes)) => Ok(bytes),
+        _ => Err(format!(
+            "{text:?} is no size: give whole bytes, or a whole number of kB, MB, GB, TB, KiB, MiB, GiB or TiB"
+        )),
+    }
+}
+
 /// A limit of a number: a whole number, or `none`.
 ///
 /// # Errors
@@ -54,6 +67,8 @@ mod tests {
             assert_eq!(parse_bytes(text), Ok(QuotaLimit::AtMost(bytes)), "{text}");
         }
         assert_eq!(parse_bytes("none"), Ok(QuotaLimit::Unlimited));
+        assert_eq!((parse_size("10MiB"), parse_size("500000000")), (Ok(10 << 20), Ok(500_000_000)));
+        assert!(parse_size("none").is_err() && parse_size("1.5GB").is_err());
         for text in ["", "GiB", "-1", "1.5GB", "10 gb", "99999999999TiB", "noneB"] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use meta::catalog::NODE_CERTIFICATE_NAME;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -33,10 +34,10 @@ pub(crate) struct Cert {
     /// Where the files go; made if it does not exist
     dir: PathBuf,
     /// A name or an address by which the servers are dialled, beside those of this machine; may be repeated
-    #[arg(long = "host", value_name = "HOST")]
+    #[arg(long = "host", value_name = "HOST", value_parser = NonEmptyStringValueParser::new())]
     hosts: Vec<String>,
     /// Make a certificate for this user; may be repeated
-    #[arg(long = "for-user", value_name = "NAME")]
+    #[arg(long = "for-user", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     users: Vec<String>,
 }
 

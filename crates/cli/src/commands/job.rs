@@ -31,8 +31,8 @@ Examples:
   mortar job set 12 --rate none        as fast as possible
   mortar job cancel 12                 what is done stays; an index that is being built is removed
 
-Jobs are begun by `mortar evolve`, `mortar index create` and `mortar scrub`. They go on when the command, or a process of the
-cluster, ends. Jobs that have ended are shown for 14 days, the last 100 of them. Users who may begin a job in a space may see
+Jobs are begun by `mortar evolve`, `mortar index create`, `mortar space clone` and `mortar scrub`. They go on when the command,
+or a process of the cluster, ends. Jobs that have ended are shown for 14 days, the last 100 of them. Users who may begin a job in a space may see
 and change the jobs there; a scrub is for administrators.";
 
 /// List, pause, slow down and cancel what the cluster does in the background

@@ -14,6 +14,7 @@ use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::{HumanBytes, Report, pluralize};
 use crate::progress::{HumanDuration, Progress, rate};
+use crate::quota_limit;
 use crate::tree::plan::TreePlan;
 use crate::tree::walk::Prefix;
 use crate::tree::{export, import, verify};
@@ -22,7 +23,7 @@ const IMPORT: &str = "\
 Examples:
   mortar import /usr/share/doc                    names begin with /doc
   mortar import ~/photos --prefix /ann/photos
-  mortar import /data --max-bytes 500000000       at most 500 MB of files
+  mortar import /data --max-bytes 500MB           at most 500 MB of files
 
 Files become blobs, directories become directories, symbolic links become blobs with their target, marked by the \
 attribute posix.type=symlink. Attributes: posix.mode, posix.mtime, content-type. Sockets, pipes and devices are \
@@ -86,8 +87,8 @@ struct Tree {
     /// Prefix of the names [default: / and the directory's name]
     #[arg(long, value_name = "NAME")]
     prefix: Option<String>,
-    /// Maximum bytes of files, in the order of the tree; files that do not fit are left out
-    #[arg(long, value_name = "BYTES")]
+    /// Maximum bytes of files (`10GiB`, `500MB`), in the order of the tree; files that do not fit are left out
+    #[arg(long, value_name = "SIZE", value_parser = quota_limit::parse_size)]
     max_bytes: Option<u64>,
 }
 
