@@ -26,7 +26,8 @@ final class RelatedContainers {
 
     /**
      * Changes the containers of former and new owners of an object, if they are stored: a list has its elements in its
-     * own record.
+     * own record. Relations need not be managed for that: the references decide what the list contains, as they do for
+     * containers that are not stored.
      *
      * @param positions the members of the object that were written
      * @param before the record of the object before; null if it is new
@@ -39,9 +40,6 @@ final class RelatedContainers {
             Record before,
             Record now) {
         ExecutionContext context = element.getExecutionContext();
-        if (!context.getManageRelations()) {
-            return;
-        }
         for (int position : positions) {
             if (!(mapping.members().at(position) instanceof ReferenceMapping reference)) {
                 continue;

@@ -123,6 +123,18 @@ class InverseContainersTest {
 
     @ParameterizedTest
     @ValueSource(booleans = {true, false})
+    void elements_that_become_persistent_with_an_indexed_list_refer_to_its_owner(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+        Object id = library("Emma", "Ulysses");
+        store.run(manager -> {
+            Library library = (Library) manager.getObjectById(id);
+            assertSame(library, book(manager, "Emma").getWindow());
+            assertSame(library, book(manager, "Ulysses").getWindow());
+        });
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
     void an_element_leaves_its_former_owner(boolean isOptimistic) {
         restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
         Object first = library("Emma");

@@ -4,6 +4,7 @@ import io.mortar.Oid;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -124,11 +125,12 @@ public final class ContainerMapping extends ColumnMapping {
     @Override
     void write(RecordWriter to, Object value) {
         Object before = to.before(column());
-        Object stored = value == null ? null : encode(to, value, values(before));
+        Map<Object, Object> written = new HashMap<>();
+        Object stored = value == null ? null : encode(to, value, values(before), written);
         to.set(column(), stored);
         if (element.isReference()) {
             to.references().written(to.owner(), member());
-            change(to, values(before), values(stored), OwnerMember.of(to.context(), member()), isDependent());
+            change(to, values(before), values(stored), written, OwnerMember.of(to.context(), member()), isDependent());
         }
         if (value != null
                 && member().getOrderMetaData() != null
@@ -137,7 +139,7 @@ public final class ContainerMapping extends ColumnMapping {
                     to, Containers.elements(value), member().getOrderMetaData().getMappedBy());
         }
         if (key != null && key.isReference() && Dependents.keys(member()) && Dependents.removed(member())) {
-            change(to, keys(before), keys(stored), null, true);
+            change(to, keys(before), keys(stored), written, null, true);
         }
     }
 
@@ -165,14 +167,26 @@ public final class ContainerMapping extends ColumnMapping {
                 && (shape == Shape.MAP ? Dependents.values(member()) : Dependents.elements(member()));
     }
 
-    /** Changes the objects that were added to the container and removed from it. */
+    /**
+     * Changes the objects that were added to the container and removed from it.
+     *
+     * @param written objects that the container has now, by their identifiers. They may not be stored yet
+     */
     private void change(
-            RecordWriter to, Collection<?> before, Collection<?> after, OwnerMember ownerMember, boolean isDependent) {
+            RecordWriter to,
+            Collection<?> before,
+            Collection<?> after,
+            Map<Object, Object> written,
+            OwnerMember ownerMember,
+            boolean isDependent) {
         if (ownerMember != null || isDependent) {
             Set<Object> kept = new HashSet<>(before);
             kept.retainAll(after);
-            ContainerChange.of(objects(to, before, kept), objects(to, after, kept))
-                    .apply(to, member(), ownerMember, isDependent);
+            List<Object> added = after.stream()
+                    .filter(oid -> oid != null && !kept.contains(oid))
+                    .map(written::get)
+                    .toList();
+            ContainerChange.of(objects(to, before, kept), added).apply(to, member(), ownerMember, isDependent);
         }
     }
 
@@ -196,25 +210,38 @@ public final class ContainerMapping extends ColumnMapping {
         return stored == null ? List.of() : ((Map<?, ?>) stored).keySet();
     }
 
-    private Object encode(RecordWriter to, Object value, Collection<?> before) {
+    /** @param written receives the objects that are stored, by their identifiers */
+    private Object encode(RecordWriter to, Object value, Collection<?> before, Map<Object, Object> written) {
         if (value instanceof Map<?, ?> map) {
             Map<Object, Object> stored = new LinkedHashMap<>();
             // A copy: an object that becomes persistent may change its hash code.
             for (Map.Entry<?, ?> entry : new ArrayList<>(map.entrySet())) {
-                stored.put(key.encode(to, member(), entry.getKey()), element.encode(to, member(), entry.getValue()));
+                stored.put(encode(to, key, entry.getKey(), written), encode(to, element, entry.getValue(), written));
             }
             return stored;
         }
         Collection<Object> stored = shape == Shape.SET ? new LinkedHashSet<>() : new ArrayList<>();
         for (Object each : Containers.elements(value)) {
             if (!element.isReference() || !OwnerMember.isDeleted(to.context(), each)) {
-                stored.add(element.encode(to, member(), each));
+                stored.add(encode(to, element, each, written));
             } else if (!before.contains(to.references().identifier(each))) {
-                stored.add(to.references().identifier(to.references().restored(each, member())));
+                stored.add(identifier(to, to.references().restored(each, member()), written));
             } else if (mayHaveNull()) {
                 stored.add(null);
             }
         }
         return stored;
+    }
+
+    private Object encode(RecordWriter to, Element form, Object value, Map<Object, Object> written) {
+        return form.isReference() && value != null
+                ? identifier(to, to.references().persistent(value, member()), written)
+                : form.encode(to, member(), value);
+    }
+
+    private static Object identifier(RecordWriter to, Object persistent, Map<Object, Object> written) {
+        Object oid = to.references().identifier(persistent);
+        written.put(oid, persistent);
+        return oid;
     }
 }

@@ -54,7 +54,9 @@ public final class OwnerMember {
             return;
         }
         boolean isAssigned = holder.getDirtyFields()[position];
-        boolean isChosen = current == null ? isAssigned && !isUnsaved(holder) : isAssigned || isUnsaved(holder);
+        // All members of a new object are dirty until it was inserted, perhaps for the sake of this container.
+        boolean isNew = holder.getLifecycleState().isNew();
+        boolean isChosen = current == null ? isAssigned && !isNew : isAssigned || isUnsaved(holder);
         if (current != owner.getObject() && !isChosen) {
             replace(
                     holder,
