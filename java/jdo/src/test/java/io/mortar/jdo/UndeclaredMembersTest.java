@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.mortar.jdo.entities.Crate;
 import io.mortar.jdo.entities.Owner;
 import io.mortar.jdo.entities.Room;
+import io.mortar.jdo.entities.Weather;
 import io.mortar.jdo.model.Undeclared;
 import jakarta.persistence.EntityManager;
 import jakarta.persistence.EntityManagerFactory;
@@ -182,6 +183,20 @@ class UndeclaredMembersTest {
             assertEquals("text", declared.getValue());
             assertEquals(size, declared.getSize());
         });
+    }
+
+    @Test
+    void a_member_with_a_converter_needs_no_other_annotation() {
+        run(manager -> manager.persist(new Weather("Rome", new Weather.Temperature(31.5))));
+        run(manager -> assertEquals(
+                new Weather.Temperature(31.5),
+                manager.find(Weather.class, "Rome").getTemperature()));
+        run(manager -> assertEquals(
+                1,
+                manager.createQuery("SELECT w FROM Weather w WHERE w.temperature = :t")
+                        .setParameter("t", new Weather.Temperature(31.5))
+                        .getResultList()
+                        .size()));
     }
 
     @Test
