@@ -73,12 +73,12 @@ public final class LargeObject implements Serializable {
      *     the commit
      */
     public static LargeObject of(InputStream bytes) {
-        return new LargeObject(new StreamSource(Objects.requireNonNull(bytes)), null, null);
+        return new LargeObject(new StreamSource(Objects.requireNonNull(bytes, "the bytes are null")), null, null);
     }
 
     /** A large object with the bytes of a file, which is read when the member is flushed. */
     public static LargeObject of(Path file) {
-        Objects.requireNonNull(file);
+        Objects.requireNonNull(file, "the file is null");
         return new LargeObject(
                 new Source() {
                     @Override
@@ -97,7 +97,7 @@ public final class LargeObject implements Serializable {
 
     /** A large object with these bytes. */
     public static LargeObject of(byte[] bytes) {
-        byte[] copy = bytes.clone();
+        byte[] copy = Objects.requireNonNull(bytes, "the bytes are null").clone();
         return new LargeObject(
                 new Source() {
                     @Override

@@ -6,6 +6,7 @@ import io.mortar.Record;
 import io.mortar.Row;
 import io.mortar.Rows;
 import io.mortar.jdo.mapping.ClassMapping;
+import io.mortar.jdo.mapping.Containers;
 import io.mortar.jdo.mapping.InverseMapping;
 import io.mortar.jdo.mapping.OwnerMember;
 import io.mortar.jdo.mapping.ReferenceMapping;
@@ -259,10 +260,10 @@ final class ObjectReferences implements References {
     }
 
     private static void addOrder(QueryText text, ClassMapping elements, OrderMetaData order) {
-        if (order == null || order.getFieldOrders() == null) {
+        if (order == null) {
             return;
         }
-        for (OrderMetaData.FieldOrder key : order.getFieldOrders()) {
+        for (OrderMetaData.FieldOrder key : Containers.orderKeys(order, elements.metadata())) {
             for (String path : MemberPath.orderKeys(elements, key.getFieldName())) {
                 text.order(path + (key.isForward() ? "" : " desc"));
             }

@@ -1,5 +1,6 @@
 package io.mortar.jdo;
 
+import io.mortar.AlreadyExistsException;
 import io.mortar.ConflictException;
 import io.mortar.MortarException;
 import io.mortar.Oid;
@@ -25,6 +26,9 @@ final class StoreErrors {
     /** How the client says that it has waited for the lock of an object as long as for any call. */
     private static final Pattern UNGRANTED_LOCK = Pattern.compile("^no lock of (\\S+)");
 
+    /** How the client names the index that forbids an object. */
+    private static final Pattern UNIQUE_INDEX = Pattern.compile("index \"([^\"]+)\" is unique");
+
     private StoreErrors() {}
 
     /** Runs a call of Mortar for a context. */
@@ -47,8 +51,21 @@ final class StoreErrors {
         if (error instanceof UnavailableException && lock.find()) {
             return lockTimeout(context, Oid.parse(lock.group(1)), error);
         }
+        if (error instanceof AlreadyExistsException && isOfIdentity(context, error.getMessage())) {
+            String message = "an object with this identity exists already: " + error.getMessage();
+            return StoreSchema.isJakarta(context.getNucleusContext())
+                    ? JakartaErrors.exists(message, error)
+                    : new NucleusDataStoreException(message, error);
+        }
         String advice = error.isRetryable() ? " (the transaction can be run again)" : "";
         return new NucleusDataStoreException(error.getMessage() + advice, error);
+    }
+
+    /** Whether the unique index that an error names is that of an application identity. */
+    private static boolean isOfIdentity(ExecutionContext context, String message) {
+        Matcher index = UNIQUE_INDEX.matcher(String.valueOf(message));
+        return index.find()
+                && ((MortarStoreManager) context.getStoreManager()).schema().isIdentityIndex(index.group(1));
     }
 
     /**

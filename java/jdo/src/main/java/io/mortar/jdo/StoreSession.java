@@ -33,6 +33,7 @@ import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusDataStoreException;
+import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.state.DNStateManager;
@@ -399,6 +400,11 @@ final class StoreSession {
             }
         } catch (NucleusOptimisticException conflict) {
             throw withAllObjects(conflict);
+        } catch (NucleusException error) {
+            throw error;
+        } catch (RuntimeException ofApi) {
+            // DataNucleus rolls a transaction back for errors of its own only.
+            throw new NucleusDataStoreException(ofApi.getMessage(), ofApi);
         } finally {
             end();
             outdated.clear();

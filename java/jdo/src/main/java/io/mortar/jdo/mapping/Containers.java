@@ -13,10 +13,14 @@ import java.util.SortedMap;
 import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.stream.IntStream;
+import org.datanucleus.ClassLoaderResolver;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
+import org.datanucleus.exceptions.NucleusUserException;
+import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.OrderMetaData;
 import org.datanucleus.metadata.PropertyMetaData;
@@ -150,11 +154,17 @@ public final class Containers {
     /** Sorts persistent objects as the metadata of a member says, if it gives an order by their members. */
     static void sort(ExecutionContext context, AbstractMemberMetaData member, List<Object> elements) {
         OrderMetaData order = member.getOrderMetaData();
-        if (order == null || order.isIndexedList() || order.getFieldOrders() == null) {
+        if (order == null || order.isIndexedList()) {
             return;
         }
+        ClassLoaderResolver loaders = context.getClassLoaderResolver();
+        List<OrderMetaData.FieldOrder> keys = orderKeys(
+                order,
+                member.hasArray()
+                        ? member.getArray().getElementClassMetaData(loaders)
+                        : member.getCollection().getElementClassMetaData(loaders));
         elements.sort((left, right) -> {
-            for (OrderMetaData.FieldOrder key : order.getFieldOrders()) {
+            for (OrderMetaData.FieldOrder key : keys) {
                 Comparable<Object> first = (Comparable<Object>) value(context, left, key.getFieldName());
                 Object second = value(context, right, key.getFieldName());
                 int result = first == null || second == null
@@ -168,11 +178,36 @@ public final class Containers {
         });
     }
 
+    /**
+     * The members by which objects of a class are ordered: those of their primary key if the order names none, as
+     * {@code @OrderBy} alone.
+     */
+    public static List<OrderMetaData.FieldOrder> orderKeys(OrderMetaData order, AbstractClassMetaData type) {
+        OrderMetaData.FieldOrder[] named = order.getFieldOrders();
+        if (named != null && named.length > 0) {
+            return List.of(named);
+        }
+        if (type == null || order.getOrdering() == null || !order.getOrdering().isBlank()) {
+            return List.of();
+        }
+        int[] positions = type.getPKMemberPositions();
+        return IntStream.of(positions == null ? new int[0] : positions)
+                .mapToObj(type::getMetaDataForManagedMemberAtAbsolutePosition)
+                .map(key -> new OrderMetaData.FieldOrder(key.getName()))
+                .toList();
+    }
+
     private static Object value(ExecutionContext context, Object element, String name) {
         DNStateManager manager = context.findStateManager(element);
         int position = manager.getClassMetaData().getAbsolutePositionOfMember(name);
         manager.loadField(position);
-        return manager.provideField(position);
+        Object value = manager.provideField(position);
+        if (value != null && !(value instanceof Comparable)) {
+            throw new NucleusUserException(manager.getClassMetaData().getFullClassName() + '.' + name
+                    + " cannot be the order of a list: values of "
+                    + value.getClass().getName() + " have none");
+        }
+        return value;
     }
 
     private static Comparator<Object> comparator(ExecutionContext context, AbstractMemberMetaData member) {

@@ -8,6 +8,7 @@ import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.UUID;
 import org.datanucleus.ClassLoaderResolver;
 import org.datanucleus.metadata.AbstractClassMetaData;
@@ -32,6 +33,8 @@ final class IndexPlan {
     private final ClassMapping type;
     private final ClassLoaderResolver loaders;
     private final Map<String, IndexDefinition> byName = new LinkedHashMap<>();
+    /** The name of the index of the application identity; null if there is none. */
+    private String identity;
 
     IndexPlan(ClassMapping type, ClassLoaderResolver loaders) {
         this.type = type;
@@ -50,6 +53,10 @@ final class IndexPlan {
         return byName.values();
     }
 
+    Optional<String> identity() {
+        return Optional.ofNullable(identity);
+    }
+
     private boolean isOwn(MemberMapping mapping) {
         return mapping != null && mapping.position() >= type.membersIndexedAbove();
     }
@@ -64,6 +71,7 @@ final class IndexPlan {
             columns.addAll(valueColumns(type.members().at(position)));
         }
         add(columns, true);
+        identity = byName.keySet().stream().findFirst().orElse(null);
     }
 
     private void addDeclared() {

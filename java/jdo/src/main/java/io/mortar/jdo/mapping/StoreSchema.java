@@ -63,6 +63,9 @@ public final class StoreSchema {
     private final Permissions permissions;
     private final Map<String, ClassMapping> mappings = new ConcurrentHashMap<>();
     private final Map<Integer, ClassMapping> byNumber = new ConcurrentHashMap<>();
+    /** The names of the unique indexes of application identities. */
+    private final Set<String> identityIndexes = ConcurrentHashMap.newKeySet();
+
     private volatile Map<Integer, String> classNames = Map.of();
 
     public StoreSchema(Client client, PersistenceNucleusContext nucleus, Permissions permissions) {
@@ -83,6 +86,11 @@ public final class StoreSchema {
             throw new NucleusUserException(metadata.getFullClassName() + " is not a persistent class of its own");
         }
         return mapping;
+    }
+
+    /** Whether an index is that of an application identity. */
+    public boolean isIdentityIndex(String index) {
+        return identityIndexes.contains(index);
     }
 
     public boolean has(String className) {
@@ -351,9 +359,11 @@ public final class StoreSchema {
     }
 
     private void createIndexes(Collection<ClassMapping> added, ClassLoaderResolver loaders) {
-        List<IndexDefinition> indexes = added.stream()
-                .flatMap(mapping -> new IndexPlan(mapping, loaders).indexes().stream())
-                .toList();
+        List<IndexPlan> plans =
+                added.stream().map(mapping -> new IndexPlan(mapping, loaders)).toList();
+        plans.forEach(plan -> plan.identity().ifPresent(identityIndexes::add));
+        List<IndexDefinition> indexes =
+                plans.stream().flatMap(plan -> plan.indexes().stream()).toList();
         if (!permissions.indexes() || indexes.isEmpty()) {
             return;
         }

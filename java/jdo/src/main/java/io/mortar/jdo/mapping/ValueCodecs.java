@@ -208,8 +208,19 @@ final class ValueCodecs {
                     Object stored = EnumConversionHelper.getStoredValueFromEnum(member, role, constant);
                     return stored instanceof Number number ? (Object) number.longValue() : stored.toString();
                 },
-                v -> EnumConversionHelper.getEnumForStoredValue(
-                        member, role, v instanceof Long number ? (Object) number.intValue() : v, loaders));
+                v -> storedConstant(type, member, role, v));
+    }
+
+    private Object storedConstant(Class<?> type, AbstractMemberMetaData member, FieldRole role, Object stored) {
+        try {
+            return EnumConversionHelper.getEnumForStoredValue(
+                    member, role, stored instanceof Long number ? (Object) number.intValue() : stored, loaders);
+        } catch (IllegalArgumentException | IndexOutOfBoundsException unknown) {
+            throw new NucleusUserException(
+                    "an object has the value " + stored + " in " + member.getFullFieldName() + ", and " + type.getName()
+                            + " has no such constant: was it removed or renamed?",
+                    unknown);
+        }
     }
 
     private static Enum constant(Class<?> type, String name) {

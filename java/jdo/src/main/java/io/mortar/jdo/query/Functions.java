@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.InvokeExpression;
@@ -19,6 +20,21 @@ import org.datanucleus.store.query.inmemory.InvocationEvaluator;
 
 /** Calls functions in memory whose receiver and arguments are known. */
 final class Functions {
+    /** The functions without a receiver of this class, of the evaluator, and of the translation. */
+    private static final Set<String> WITHOUT_RECEIVER = Set.of(
+            "COALESCE",
+            "NULLIF",
+            "JDOHELPER.GETVERSION",
+            "JAVAX.JDO.JDOHELPER.GETVERSION",
+            "SQL_FUNCTION",
+            "SQRT",
+            "MATH.SQRT",
+            "ABS",
+            "MATH.ABS",
+            "INDEX");
+    /** Functions of all values, which texts have too. */
+    private static final Set<String> OF_TEXTS_TOO = Set.of("toString", "orElse", "get", "isPresent");
+
     /** The names of the function that returns the identity of an object. */
     static final Set<String> GET_OBJECT_ID = Set.of("JDOHelper.getObjectId", "javax.jdo.JDOHelper.getObjectId");
 
@@ -43,6 +59,25 @@ final class Functions {
         return GET_OBJECT_ID.contains(name)
                 || name.endsWith("JDOHelper.getVersion")
                 || context.getStoreManager().getQueryManager().getInMemoryEvaluatorForMethod(null, name) != null;
+    }
+
+    /** Whether there is a function without a receiver. */
+    static boolean isKnownWithoutReceiver(String name, ExecutionContext context) {
+        String upper = name.toUpperCase(Locale.ROOT);
+        return WITHOUT_RECEIVER.contains(upper)
+                || ResultColumns.isAggregate(new InvokeExpression(null, name, List.of()))
+                || ValueFunctions.has(name, 1)
+                || ValueFunctions.has(name, 2)
+                || isKnown(name, context);
+    }
+
+    /** Whether there is a function of texts. */
+    static boolean isKnownOfText(String name, ExecutionContext context) {
+        return OF_TEXTS_TOO.contains(name)
+                || TextFunctions.has(name, 0)
+                || TextFunctions.has(name, 1)
+                || context.getStoreManager().getQueryManager().getInMemoryEvaluatorForMethod(String.class, name)
+                        != null;
     }
 
     /** The result of a function of a value that is not null. */
@@ -110,7 +145,9 @@ final class Functions {
                 .getQueryManager()
                 .getInMemoryEvaluatorForMethod(receiver == null ? null : receiver.getClass(), invoke.getOperation());
         if (function == null) {
-            throw Evaluator.unsupported(invoke);
+            throw new NucleusUserException("the query contains " + invoke.getOperation()
+                    + ", which is not a function"
+                    + (receiver == null ? "" : " of " + receiver.getClass().getName()) + ": " + invoke);
         }
         List<Expression> literals = new ArrayList<>();
         arguments.forEach(argument -> literals.add(new Literal(Values.plain(argument))));

@@ -2,6 +2,7 @@ package io.mortar.jdo.query;
 
 import java.util.Map;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.store.StoreManager;
 import org.datanucleus.store.query.AbstractJDOQLQuery;
 
@@ -33,8 +34,16 @@ public final class JdoqlQuery extends AbstractJDOQLQuery {
 
     @Override
     public void compileGeneric(Map parameterValues) {
+        if (candidateClass == null && candidateClassName == null) {
+            throw new NucleusUserException("the query has no class of candidates: " + this);
+        }
+        if (candidateClass == null) {
+            // It fails for an unknown class, before the members of that are looked for.
+            resolveClassDeclaration(candidateClassName);
+        }
         super.compileGeneric(parameterValues);
         QueryCheck.check(this, compilation);
+        QueryCheck.checkNames(this, compilation);
     }
 
     @Override

@@ -28,6 +28,7 @@ public final class JpqlQuery extends AbstractJPQLQuery {
             repair();
         }
         super.compileGeneric(parameterValues);
+        QueryCheck.checkNames(this, compilation);
     }
 
     @Override

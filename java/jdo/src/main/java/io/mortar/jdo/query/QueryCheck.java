@@ -1,6 +1,7 @@
 package io.mortar.jdo.query;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Locale;
@@ -64,6 +65,66 @@ final class QueryCheck {
         if (query.getResultClass() != null) {
             check.checkResultClass(result);
         }
+    }
+
+    /**
+     * Refuses functions that neither language nor DataNucleus has, and members in the order and the groups that there
+     * are not. Without rows nothing else would notice them.
+     */
+    static void checkNames(Query<?> query, QueryCompilation compilation) {
+        QueryCheck check = new QueryCheck(query, compilation);
+        ExpressionTree.forEach(compilation.getExprFilter(), check::checkKnown);
+        ExpressionTree.forEach(compilation.getExprResult(), check::checkKnown);
+        ExpressionTree.forEach(compilation.getExprHaving(), check::checkKnown);
+        ExpressionTree.forEach(compilation.getExprGrouping(), check::checkKnown);
+        ExpressionTree.forEach(compilation.getExprOrdering(), check::checkKnown);
+        ExpressionTree.forEach(compilation.getExprGrouping(), check::checkMember);
+        ExpressionTree.forEach(compilation.getExprOrdering(), check::checkMember);
+        String[] subqueries = compilation.getSubqueryAliases();
+        for (String name : subqueries == null ? new String[0] : subqueries) {
+            checkNames(query, compilation.getCompilationForSubquery(name));
+        }
+    }
+
+    private void checkKnown(Expression expression) {
+        if (!(expression instanceof InvokeExpression invoke)) {
+            return;
+        }
+        String name = invoke.getOperation();
+        boolean isNamedByArgument = invoke.getLeft() == null
+                && name.equalsIgnoreCase("SQL_function")
+                && invoke.getArguments().get(0) instanceof Literal;
+        if (isNamedByArgument) {
+            name = String.valueOf(((Literal) invoke.getArguments().get(0)).getLiteral());
+        }
+        boolean isOfText = invoke.getLeft() instanceof PrimaryExpression path && memberType(path) == String.class;
+        if (invoke.getLeft() == null && !Functions.isKnownWithoutReceiver(name, context)
+                || isOfText && !Functions.isKnownOfText(name, context)) {
+            throw new NucleusUserException("the query contains " + name + ", which is not a function"
+                    + (isOfText ? " of texts" : "") + ": " + query);
+        }
+    }
+
+    /** Refuses a path from the candidate or a variable that leads to no member. */
+    private void checkMember(Expression expression) {
+        if (!(expression instanceof PrimaryExpression path)
+                || path.getLeft() != null
+                || path.getId().contains("#")) {
+            return;
+        }
+        List<String> names = path.getTuples();
+        boolean isJdoql = "this".equals(compilation.getCandidateAlias());
+        if (isCandidate(names.get(0)) || isJdoql && !isResult(names.get(0))) {
+            type(path);
+        } else if (!isJdoql) {
+            type(Variables.type(compilation, names.get(0)), names.subList(1, names.size()));
+        }
+    }
+
+    /** Whether a part of the result has a name. */
+    private boolean isResult(String name) {
+        return compilation.getExprResult() != null
+                && Arrays.stream(compilation.getExprResult()).anyMatch(each -> name.equals(each.getAlias()));
     }
 
     /** Refuses null for a parameter of a primitive type. */
@@ -266,7 +327,7 @@ final class QueryCheck {
             AbstractMemberMetaData member = metadata == null ? null : metadata.getMetaDataForMember(name);
             if (metadata != null && member == null && ClassUtils.getFieldForClass(type, name) == null) {
                 throw new NucleusUserException(
-                        type.getName() + " has no member " + name + ", which the result contains");
+                        type.getName() + " has no member " + name + ", which the query contains");
             }
             type = member == null || member.getType() == Optional.class ? null : member.getType();
         }
