@@ -35,7 +35,7 @@ fn expect_denied<T: std::fmt::Debug>(result: client::Result<T>) -> String {
 fn expect_denied_write<T: std::fmt::Debug>(result: client::Result<T>) {
     let error = result.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unknown), "{error}");
-    assert!(error.message().contains("permission"), "{error}");
+    assert!(["permission", "password"].iter().any(|why| error.message().contains(why)), "{error}");
 }
 
 /// Creates an object with this text, which is also its name.
