@@ -59,17 +59,6 @@ impl ContentOp {
         }
     }
 
-    /// The bytes that it changes, as offset and length, of a blob with `size` bytes.
-    #[must_use]
-    pub fn range(&self, size: u64) -> (u64, u64) {
-        match self {
-            Self::Write { offset, data } => (*offset, data.len() as u64),
-            Self::Append { data } => (size, data.len() as u64),
-            Self::Truncate { size: after } => (*after.min(&size), after.abs_diff(size)),
-            Self::Zero { offset, len } => (*offset, *len),
-        }
-    }
-
     /// Changes bytes in memory.
     ///
     /// # Panics

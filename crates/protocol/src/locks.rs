@@ -198,11 +198,12 @@ impl Locks {
     pub fn request(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: LockMode) -> LockResult {
         let asked = oid;
         let oid = slot_key(oid);
-        // Its requests agree; one that does not would leave a waiter behind that no release finds.
-        let first = if planted(Bug::AgeChanged) { first } else { *self.ages.entry(txn).or_insert(first) };
+        // The first request counts: `release` finds the waiters of a transaction by its age.
+        let age = self.ages.entry(txn).or_insert(first);
         if planted(Bug::AgeChanged) {
-            self.ages.insert(txn, first);
+            *age = first;
         }
+        let first = *age;
         self.by_txn.entry(txn).or_default().insert(oid);
         let lock = self.locks.entry(oid).or_default();
         let held = lock.holders.get(&txn).copied();

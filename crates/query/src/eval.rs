@@ -128,7 +128,7 @@ impl<'a> EvalValue<'a> {
         }
     }
 
-    /// Bytes that whoever reads the value reads, about.
+    /// About how many bytes a function or comparison reads of the value.
     fn size(&self) -> usize {
         match self {
             Self::Borrowed(value) => match value {

@@ -247,7 +247,7 @@ fn age_of_a_transaction_is_that_of_its_first_request() {
         }
         assert_eq!(locks.release(txn(5)), []);
         locks.check_invariants().unwrap();
-        assert_eq!(locks.release(txn(9)), [], "nobody waits any more");
+        assert_eq!(locks.release(txn(9)), [], "the released request is not granted");
         assert_eq!(ask(&mut locks, 6, 1, Exclusive), LockResult::Granted);
     });
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use model::{ContentId, ContentPatch, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
+use model::{ContentId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
 use protocol::commit::{AppendOffsets, EntryChanges, Part};
 use protocol::entries::{collection_guard, entry_guard};
 use protocol::ident::{TxnId, Version};
@@ -78,6 +78,8 @@ pub(super) struct CheckedContents {
     pub(super) offsets: AppendOffsets,
     /// What its changes of them do in the store.
     pub(super) work: ContentWork,
+    /// Why one of them cannot be changed: it is lost or damaged.
+    pub(super) unreadable: Option<Error>,
 }
 
 /// What a transaction does to contents in the store, which takes a bounded number of changes together.
@@ -325,8 +327,11 @@ impl<C: Clone> NodeDriver<C> {
             return Err(self.reject(txn, rejection));
         }
         let checked = self.check_contents(txn, part, |oid| replaced.replaced_object(oid));
-        let CheckedContents { growth, offsets, work } = checked.map_err(|rejection| reject_content(part, rejection))?;
-        self.check_changed_contents(part, &replaced).map_err(|error| self.handle_unread(error))?;
+        let checked = checked.map_err(|rejection| reject_content(part, rejection))?;
+        let CheckedContents { growth, offsets, work, unreadable } = checked;
+        if let Some(error) = unreadable {
+            return Err(self.handle_unread(error));
+        }
         self.check_removed_collections(&replaced, part)?;
         let (of_indexes, key_bytes) = replaced.entries();
         let (of_collections, row_bytes) = rows_of_entries(&part.entries);
@@ -432,7 +437,7 @@ impl<C: Clone> NodeDriver<C> {
         replaced: impl Fn(Oid) -> Option<&'a Replaced>,
     ) -> std::result::Result<CheckedContents, ContentRejection> {
         let (mut taken, mut growth, mut offsets) = (BTreeSet::new(), Growth::default(), AppendOffsets::new());
-        let mut work = ContentWork::default();
+        let (mut work, mut unreadable) = (ContentWork::default(), None);
         for (oid, written) in &part.writes {
             let concerns_content = match written {
                 ObjectState::Value(object) => object.content().is_some(),
@@ -453,34 +458,34 @@ impl<C: Clone> NodeDriver<C> {
                 offsets.extend(plan.append_offset.map(|offset| (*oid, offset)));
                 growth.take_staged(plan.staged.and_then(size).unwrap_or(0));
                 work.add(&plan.changes);
+                unreadable = unreadable.or_else(|| self.check_changeable(*oid, &plan.changes).err());
                 plan.object.map(|object| object.total_size())
             } else {
                 if let ObjectState::Value(object) = written { Some(object.total_size()) } else { None }
             };
             growth.replace(size_before, size_after);
         }
-        Ok(CheckedContents { growth, offsets, work })
+        Ok(CheckedContents { growth, offsets, work, unreadable })
     }
 
-    /// Checks that the contents can be changed of which a transaction changes parts. What changes in flight have made of a blob is not in
-    /// the store yet, and they have been checked.
+    /// Checks that the content of a blob can be changed so. What changes in flight have made of a blob is not in the store yet, and they
+    /// have been checked.
     ///
     /// # Errors
-    /// If a content is lost or damaged: what is taken in has to be stored.
-    fn check_changed_contents(&self, part: &Part<Object>, replaced: &ReplacedObjects) -> Result<()> {
-        let changed = part.writes.iter().filter_map(|(oid, written)| match written {
-            ObjectState::Changed(patch) if !self.recent.is_changing(oid.page(), oid.slot()) => Some((*oid, patch)),
-            _ => None,
-        });
-        for (oid, patch) in changed.filter(|_| !planted(Bug::LostContentChanged)) {
-            let before = replaced.replaced_object(oid).and_then(|replaced| replaced.blob.as_ref());
-            let Some(content) = before.and_then(Object::content) else { continue };
-            for op in ContentPatch::decode(patch)?.ops() {
-                let (offset, len) = op.range(content.size);
-                self.reader.check_changeable(oid, content.id, offset, len)?;
-            }
+    /// If the content is lost or damaged: what is taken in has to be stored.
+    fn check_changeable(&self, oid: Oid, changes: &[ContentChange]) -> Result<()> {
+        let is_new = matches!(changes.first(), Some(ContentChange::Create { .. }));
+        if is_new || self.recent.is_changing(oid.page(), oid.slot()) || planted(Bug::LostContentChanged) {
+            return Ok(());
         }
-        Ok(())
+        changes.iter().try_for_each(|change| match change {
+            ContentChange::Write { id, offset, data } => {
+                self.reader.check_changeable(oid, *id, *offset, data.len() as u64)
+            }
+            ContentChange::Truncate { id, size } => self.reader.check_changeable(oid, *id, *size, 0),
+            ContentChange::Zero { id, offset, len } => self.reader.check_changeable(oid, *id, *offset, *len),
+            _ => Ok(()),
+        })
     }
 
     /// The durable state of a blob, which is no ground to plan a change on: for a [planted bug](Bug::DurableAppendOffset).
