@@ -70,17 +70,7 @@ class CascadesTest {
     }
 
     private static void run(boolean isOptimistic, Consumer<EntityManager> body) {
-        EntityManager manager = FACTORIES.get(isOptimistic).createEntityManager();
-        try {
-            manager.getTransaction().begin();
-            body.accept(manager);
-            manager.getTransaction().commit();
-        } finally {
-            if (manager.getTransaction().isActive()) {
-                manager.getTransaction().rollback();
-            }
-            manager.close();
-        }
+        Store.inTransaction(FACTORIES.get(isOptimistic), body);
     }
 
     private static void store(boolean isOptimistic, Container container) {

@@ -102,17 +102,7 @@ class IndexedListsTest {
     }
 
     private void run(Consumer<EntityManager> body) {
-        EntityManager manager = factory.createEntityManager();
-        try {
-            manager.getTransaction().begin();
-            body.accept(manager);
-            manager.getTransaction().commit();
-        } finally {
-            if (manager.getTransaction().isActive()) {
-                manager.getTransaction().rollback();
-            }
-            manager.close();
-        }
+        Store.inTransaction(factory, body);
     }
 
     @AfterEach

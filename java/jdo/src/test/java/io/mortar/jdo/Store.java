@@ -1,6 +1,8 @@
 package io.mortar.jdo;
 
 import io.mortar.Client;
+import jakarta.persistence.EntityManager;
+import jakarta.persistence.EntityManagerFactory;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.UUID;
@@ -33,6 +35,21 @@ final class Store implements AutoCloseable {
         properties.put("javax.jdo.option.Optimistic", "true");
         properties.putAll(more);
         return new Store(properties);
+    }
+
+    /** Runs the body in a transaction of a new entity manager, which is rolled back if the body fails. */
+    static void inTransaction(EntityManagerFactory factory, Consumer<EntityManager> body) {
+        EntityManager manager = factory.createEntityManager();
+        try {
+            manager.getTransaction().begin();
+            body.accept(manager);
+            manager.getTransaction().commit();
+        } finally {
+            if (manager.getTransaction().isActive()) {
+                manager.getTransaction().rollback();
+            }
+            manager.close();
+        }
     }
 
     PersistenceManagerFactory factory() {

@@ -48,17 +48,7 @@ class UndeclaredMembersTest {
     }
 
     private void run(Consumer<EntityManager> body) {
-        EntityManager manager = factory.createEntityManager();
-        try {
-            manager.getTransaction().begin();
-            body.accept(manager);
-            manager.getTransaction().commit();
-        } finally {
-            if (manager.getTransaction().isActive()) {
-                manager.getTransaction().rollback();
-            }
-            manager.close();
-        }
+        Store.inTransaction(factory, body);
     }
 
     private static void assertSays(Throwable error, String... parts) {
