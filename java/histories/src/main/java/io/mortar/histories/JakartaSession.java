@@ -6,6 +6,7 @@ import jakarta.persistence.EntityManagerFactory;
 import jakarta.persistence.LockModeType;
 import jakarta.persistence.OptimisticLockException;
 import jakarta.persistence.PersistenceException;
+import jakarta.persistence.QueryTimeoutException;
 import java.util.List;
 import java.util.Set;
 import java.util.stream.Stream;
@@ -82,7 +83,8 @@ final class JakartaSession implements Session {
             return new Failure(Failure.Kind.UNKNOWN, Set.of(), text);
         }
         // The API has no class of exceptions for what may be tried again.
-        boolean isRetryable = error instanceof PersistenceException && Failure.isRetryable(chain);
+        boolean isRetryable = error instanceof QueryTimeoutException
+                || error instanceof PersistenceException && Failure.isRetryable(chain);
         return new Failure(isRetryable ? Failure.Kind.RETRYABLE : Failure.Kind.ERROR, Set.of(), text);
     }
 

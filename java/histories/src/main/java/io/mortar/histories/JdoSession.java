@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.stream.Stream;
 import javax.jdo.JDOCanRetryException;
+import javax.jdo.JDODataStoreException;
 import javax.jdo.JDOException;
 import javax.jdo.JDOHelper;
 import javax.jdo.JDOOptimisticVerificationException;
@@ -79,8 +80,15 @@ final class JdoSession implements Session {
         if (Failure.isUnknown(chain)) {
             return new Failure(Failure.Kind.UNKNOWN, Set.of(), text);
         }
-        boolean isRetryable = error instanceof JDOCanRetryException && Failure.isRetryable(chain);
+        boolean isRetryable =
+                error instanceof JDOCanRetryException && Failure.isRetryable(chain) || isTimedOutQuery(error);
         return new Failure(isRetryable ? Failure.Kind.RETRYABLE : Failure.Kind.ERROR, Set.of(), text);
+    }
+
+    /** The API has no class of exceptions for a query that takes longer than its limit, and this one has no cause. */
+    private static boolean isTimedOutQuery(RuntimeException error) {
+        return error instanceof JDODataStoreException
+                && String.valueOf(error.getMessage()).startsWith("Query has timed out");
     }
 
     private static Collection<Throwable> nested(Throwable error) {

@@ -22,7 +22,7 @@
  * <tr><td>{@code committed}</td><td></td></tr>
  * <tr><td>{@code conflict OIDS MESSAGE}</td><td>the exception of the API for conflicts; the objects that it names are separated by
  * commas, and {@code -} is none</td></tr>
- * <tr><td>{@code retryable MESSAGE}</td><td>an exception that the API defines as retryable</td></tr>
+ * <tr><td>{@code retryable MESSAGE}</td><td>an exception that the API defines as retryable, or a query that took too long</td></tr>
  * <tr><td>{@code unknown MESSAGE}</td><td>it is not known whether the transaction was committed</td></tr>
  * <tr><td>{@code error MESSAGE}</td><td>another exception, which no client should get</td></tr>
  * </table>
