@@ -3,9 +3,14 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
 
 use mortar_tests::{Server, TEST_TIMEOUT, mortar, run, run_with_input, send, spawn, wait};
 use rustix::process::Signal;
+use tokio::io::AsyncWriteExt;
+use wire::frame::{Flags, Header};
+use wire::handshake::{self, Introduction};
+use wire::transport::Stream;
 
 #[test]
 fn acknowledged_commits_survive_a_kill() {
@@ -165,4 +170,50 @@ fn status_shows_metrics_and_its_exit_code_tells_whether_the_server_runs() {
     let url = server.url();
     let stopped = run(&mut mortar(&["status", "--quiet", "--timeout", "1", "--server", &url]));
     assert_eq!(stopped.code, 5);
+}
+
+/// Anonymous memory of a process, in MiB.
+fn anonymous_mib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+/// Bytes of an unfinished frame.
+const SENT: usize = 126 << 20;
+
+/// A connection that has sent a frame but for its last two MiB.
+async fn begin_frame(server: &Server) -> std::io::Result<Stream> {
+    let address = format!("unix:{}", server.socket().display()).parse().unwrap();
+    let mut stream = Stream::dial(&address, None).await.unwrap();
+    handshake::introduce(&mut stream, &Introduction::new("main", "test")).await.unwrap();
+    let header = Header { flags: Flags::REQUEST, id: 1, message: 0, raw: SENT + (2 << 20), raw_checksum: 0 };
+    stream.write_all(&header.encode()).await?;
+    stream.write_all(&vec![0; SENT]).await?;
+    Ok(stream)
+}
+
+#[test]
+fn memory_of_unfinished_frames_is_bounded_and_given_back() {
+    /// The default of `unfinished_input_mib`.
+    const BUDGET_MIB: u64 = 512;
+    let server = Server::start(&[]);
+    let pid = server.pid().unwrap();
+    let before = anonymous_mib(pid);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (mut connections, mut most) = (Vec::new(), 0);
+    for _ in 0..12 {
+        // One whose frame is refused is ended while it sends.
+        connections.extend(runtime.block_on(begin_frame(&server)));
+        most = most.max(anonymous_mib(pid));
+    }
+    assert!(most < before + BUDGET_MIB + 64, "{most} MiB, {before} MiB before");
+    assert!(most > before + BUDGET_MIB / 2, "the frames are not kept: {most} MiB, {before} MiB before");
+    server.run(&["status"]).ok();
+    drop(connections);
+    let until = Instant::now() + TEST_TIMEOUT;
+    while anonymous_mib(pid) > before + 64 {
+        assert!(Instant::now() < until, "{} MiB are kept, {before} MiB before", anonymous_mib(pid));
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }

@@ -162,6 +162,9 @@ fn invalidate(message: proto::Invalidate, page: PageId, data: &mut Data<'_>) -> 
     }
     let slots = message.slots.into_iter().map(ids::slot).collect::<Result<_>>()?;
     let (previous, version): (Version, Version) = (ids::version(message.previous)?, ids::version(message.version)?);
+    if previous >= version {
+        return Err(invalid("an invalidation does not lead to a later version"));
+    }
     let timestamp = ids::timestamp(message.timestamp)?;
     let txn = ids::txn(message.txn)?;
     let message_contents = message.contents.map(|list| states::contents(list, data)).transpose()?;

@@ -295,6 +295,8 @@ impl<S: Service> Link<S> {
 
     /// Waits until the last bytes arrive: closing a socket with unread bytes discards what it was sending.
     async fn linger(&mut self) -> std::io::Result<()> {
+        // What has arrived of a frame is not waited for: its memory may be the reason for the end.
+        self.inbox = Inbox::new(0);
         poll_fn(|context| self.outbox.poll_flush(context, &mut self.stream)).await?;
         self.stream.shutdown().await?;
         let mut ignored = [0; 4096];

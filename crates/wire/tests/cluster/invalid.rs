@@ -213,3 +213,27 @@ fn small_messages_are_small() {
     let length = proto::Request { request: Some(request) }.encoded_len();
     assert!(length <= 24, "a fetch has {length} bytes");
 }
+
+#[test]
+fn invalidations_that_lead_to_no_later_version_are_refused() {
+    let version = |position| Some(proto::Version { moves: 0, position });
+    let invalidate = |previous, next| {
+        let invalidate = cluster::Invalidate {
+            page: Some(some_page(2)),
+            slots: vec![1],
+            previous: version(previous),
+            version: version(next),
+            timestamp: 9,
+            txn: some_txn(),
+            contents: None,
+            digest: Bytes::new(),
+        };
+        let down = Some(cluster::down::Down::Invalidate(invalidate));
+        Envelope::Down(Box::new(cluster::Down { node: 2, holder: 1, down }))
+    };
+    for (previous, next) in [(7, 7), (8, 7)] {
+        let why = "an invalidation does not lead to a later version";
+        assert_eq!(decode_error(invalidate(previous, next), b""), (ErrorKind::Invalid, why.to_owned()));
+    }
+    assert!(Message::decode(invalidate(6, 7), Raw::Borrowed(b"")).is_ok());
+}

@@ -233,8 +233,12 @@ pub(crate) fn up(node: NodeId) -> BoxedStrategy<Up<Object>> {
 pub(crate) fn down(node: NodeId) -> BoxedStrategy<Down<Object>> {
     let page = move || page(node);
     let slots = btree_set(any::<u16>(), 0..6);
-    let message = (page(), slots, version(), version(), time(), txn(), option::of(any::<[u8; 32]>()));
-    let message = message.prop_map(|(page, slots, previous, version, timestamp, txn, digest)| {
+    let versions = (version(), version()).prop_map(|(one, other)| {
+        let (first, last) = (one.min(other), one.max(other));
+        (first, if first == last { Version { moves: last.moves, position: last.position + 1 } } else { last })
+    });
+    let message = (page(), slots, versions, time(), txn(), option::of(any::<[u8; 32]>()));
+    let message = message.prop_map(|(page, slots, (previous, version), timestamp, txn, digest)| {
         let slots: BTreeSet<u16> = slots;
         let digest = digest.map(UpdateDigest);
         Invalidation { page, slots, previous, version, timestamp, txn, digest }
