@@ -292,6 +292,10 @@ impl Directory {
             let Some(Upward { acknowledged, newest }) = self.upward.get(&page).copied() else { continue };
             let settled = self.settled_version(page).map_or(newest, |settled| settled.min(newest));
             let settled = if planted(Bug::AcknowledgedAtOnce) { newest } else { settled };
+            assert!(
+                acknowledged < newest,
+                "D2: {page:?} is acknowledged at {acknowledged:?}, and at {newest:?} awaited"
+            );
             if settled > acknowledged {
                 ripe.push((page, settled));
             }

@@ -118,6 +118,7 @@ impl<K: Copy + Eq + Hash> EvictionPolicy<K> {
 
     fn subtract(&mut self, resident: CacheEntry) {
         let total = if resident.is_main { &mut self.main_bytes } else { &mut self.small_bytes };
+        assert!(*total >= resident.bytes, "a queue of copies has {total} bytes, one of them {}", resident.bytes);
         *total -= resident.bytes;
     }
 

@@ -234,10 +234,14 @@ impl Locks {
     }
 
     /// Marks a prepared transaction as logged: its patches do not bar later ones.
+    ///
+    /// # Panics
+    /// If it is not prepared.
     pub fn set_logged(&mut self, txn: TxnId) {
-        if let Some(is_logged) = self.prepared.get_mut(&txn) {
-            *is_logged = true;
-        }
+        let Some(is_logged) = self.prepared.get_mut(&txn) else {
+            panic!("V2: {txn:?} is committed, and does not hold what it changes");
+        };
+        *is_logged = true;
     }
 
     /// Transactions whose prepared records are being forced, or that wait for an outcome.

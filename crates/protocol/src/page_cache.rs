@@ -371,7 +371,8 @@ impl<T: Clone + MemorySize> PageCache<T> {
             page.writes.insert(oid.slot(), content.clone());
             page.reads.extend(running.reads.get(*oid).map(|read| (oid.slot(), read.seen)));
         }
-        self.committing.insert(txn, committing);
+        let before = self.committing.insert(txn, committing);
+        assert!(before.is_none(), "C3: {txn:?} commits twice");
         let seen = running.reads.latest_from().unwrap_or_default();
         let mut reads = ReadList::with_capacity(running.reads.len());
         running.reads.for_each(|oid, read| reads.push(Read { oid, seen: read.seen }));

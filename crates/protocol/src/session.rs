@@ -639,6 +639,7 @@ impl<T: Clone + MemorySize> Session<T> {
         {
             return;
         }
+        assert!(self.running.contains_key(&txn), "C3: a call about {txn:?}, which is not running");
         self.repeating.set(txn, Some(repeat_at(&call, now)));
         self.out.push(Output::Call(txn, call.clone()));
         self.calls.insert(txn, call);

@@ -111,6 +111,8 @@ struct PageWindow {
     /// Every holder has acknowledged the changes up to this version. Those above the floor are retained.
     acknowledged: Version,
     window: BTreeMap<u16, WindowEntry>,
+    /// Changes of slots since then, those of guards apart.
+    unacknowledged: usize,
 }
 
 /// The changes of a page that validation knows.
@@ -337,7 +339,7 @@ impl Validator {
     ) -> Version {
         let entry = self.pages.entry(page).or_insert_with(|| {
             let version = versions.version(page);
-            PageWindow { version, floor: version, acknowledged: version, window: BTreeMap::new() }
+            PageWindow { version, floor: version, acknowledged: version, window: BTreeMap::new(), unacknowledged: 0 }
         });
         let before = entry.version;
         assert!(before < version, "L1: {page:?} is at {before:?}, but {version:?} is applied later");
@@ -345,6 +347,7 @@ impl Validator {
         self.locks.note_change(page, before);
         for slot in slots {
             entry.window.insert(slot, WindowEntry { version, writer, is_guard: false });
+            entry.unacknowledged += 1;
         }
         while entry.window.len() > self.limits.page {
             let oldest = entry.window.values().map(|change| change.version).min().unwrap_or(version);
@@ -364,8 +367,10 @@ impl Validator {
     pub fn keep_in_window(&mut self, page: PageId, slots: impl IntoIterator<Item = u16>) {
         let Some(entry) = self.pages.get_mut(&page) else { return };
         for slot in slots {
-            if let Some(change) = entry.window.get_mut(&slot) {
-                change.is_guard = true;
+            if let Some(change) = entry.window.get_mut(&slot)
+                && !std::mem::replace(&mut change.is_guard, true)
+            {
+                entry.unacknowledged = entry.unacknowledged.saturating_sub(1);
             }
         }
     }
@@ -384,6 +389,12 @@ impl Validator {
         }
         while self.retained_entries > self.limits.retained {
             let Some(oldest) = self.retained.pop_front() else { break };
+            assert!(
+                self.retained_entries >= oldest.entries,
+                "V3: {} entries are retained, of one page {}",
+                self.retained_entries,
+                oldest.entries
+            );
             self.retained_entries -= oldest.entries;
             self.retire(oldest.page, oldest.version);
         }
@@ -444,12 +455,17 @@ impl Validator {
 
 impl PageWindow {
     /// Notes that every holder has acknowledged the changes up to `version`. Returns how many entries it is the first to
-    /// acknowledge.
+    /// acknowledge, or a few more: some may have been replaced.
     fn acknowledge(&mut self, version: Version) -> usize {
         let before = self.acknowledged;
         self.acknowledged = before.max(version);
+        if version >= self.version {
+            return std::mem::take(&mut self.unacknowledged).min(self.window.len());
+        }
         let is_new = |change: &&WindowEntry| !change.is_guard && (before < change.version && change.version <= version);
-        self.window.values().filter(is_new).count()
+        let acknowledged = self.window.values().filter(is_new).count();
+        self.unacknowledged = self.unacknowledged.saturating_sub(acknowledged);
+        acknowledged
     }
 
     /// Retires the entries up to `version`, except guards if `keep` is set; the floor rises to the last of them.

@@ -244,7 +244,8 @@ impl<T: DriverObject> ClientDriver<T> {
         }
         if waiting.is_empty() {
             if !planted(Bug::OutcomeNotKept) {
-                self.outcomes.insert(txn, ended);
+                let before = self.outcomes.insert(txn, ended);
+                assert!(before.is_none(), "C3: {txn:?} has ended twice, first as {before:?}");
             }
             if self.outcomes.len() > MAX_OUTCOMES {
                 self.outcomes.pop_first();

@@ -197,11 +197,10 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
     /// Takes the messages for the cache node.
     pub(super) fn outputs(&mut self) -> Vec<(NodeId, HolderId, Up<T>)> {
         let up = |output| match output {
-            Output::Up(node, holder, message) => Some((node, holder, message)),
-            // The session begins no transactions and writes nothing.
-            _ => None,
+            Output::Up(node, holder, message) => (node, holder, message),
+            _ => unreachable!("D1: the object cache has no transactions and writes nothing"),
         };
-        self.session.outputs().filter_map(up).collect()
+        self.session.outputs().map(up).collect()
     }
 
     /// Does what is due.

@@ -76,7 +76,9 @@ impl ClientMarks {
 
     /// Replaces the mark of a client; its record is at `position`.
     pub(super) fn insert(&mut self, client: ClientId, mark: ClientMark, position: u64) {
-        self.marks.insert(client, (mark, position));
+        let below = mark.below;
+        let before = self.marks.insert(client, (mark, position)).map(|(before, _)| before.below);
+        assert!(before <= Some(below), "C3: the mark of {client:?} goes back from {before:?} to {below:?}");
     }
 
     /// The position of the record by which the outcome of a transaction was heard, if it was.

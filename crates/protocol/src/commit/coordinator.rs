@@ -297,7 +297,6 @@ impl<T: Clone> Coordinator<T> {
         if self.stages.values().all(|stage| *stage == ParticipantStage::TooOld) {
             // The outcome is lost.
             self.stages.values_mut().for_each(|stage| *stage = ParticipantStage::Done);
-            assert!(self.reply.is_none(), "C3: the client of {:?} is answered twice", self.txn);
             return self.reply_with(CommitReply::Refused(Refusal::TooOld), out);
         }
         self.ask(now, out);
@@ -330,6 +329,7 @@ impl<T: Clone> Coordinator<T> {
     }
 
     fn reply_with(&mut self, reply: CommitReply, out: &mut Vec<Output<T>>) {
+        assert!(self.reply.is_none(), "C3: the client of {:?} is answered twice", self.txn);
         self.reply = Some(reply.clone());
         out.push(Output::Reply(reply));
     }

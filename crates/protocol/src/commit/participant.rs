@@ -93,6 +93,15 @@ impl<T> TxnState<T> {
         }
     }
 
+    /// The outcome, if it is decided.
+    fn outcome(&self) -> Option<Outcome> {
+        match self {
+            Self::Prepared { .. } => None,
+            Self::Ended { outcome, .. } => Some(*outcome),
+            Self::Marked { .. } => Some(Outcome::Aborted),
+        }
+    }
+
     /// Whether no further message about it is necessary.
     fn is_over(&self) -> bool {
         match self {
@@ -370,6 +379,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             // No action waits for an earlier record, so this one overtakes none.
             return self.run_action(then);
         }
+        assert!(position <= self.last, "L1: an action waits for record {position}, but {} is the last one", self.last);
         let at = self.waiting.partition_point(|(other, _)| *other <= position);
         self.waiting.insert(at, (position, then));
     }

@@ -108,6 +108,8 @@ impl<S: Copy + Ord> CutCoordinator<S> {
     /// What had to be done at the moment of the cut is done: the stores go on.
     pub fn release(&mut self) {
         if self.outcome.is_none() && !self.is_released {
+            let all_hold = self.stores.values().all(|state| matches!(state, StoreState::Holds(_)));
+            assert!(all_hold, "K1: cut {} is released before all stores hold", self.number.0);
             self.is_released = true;
             self.out.extend(self.stores.keys().map(|store| CutOutput::Release(*store)));
         }
@@ -170,7 +172,8 @@ impl<S: Copy + Ord> CutCoordinator<S> {
     }
 
     fn fail(&mut self, why: CutFailure<S>) {
-        self.outcome = Some(CutOutcome::Failed(why));
+        let before = self.outcome.replace(CutOutcome::Failed(why));
+        assert!(before.is_none(), "K1: cut {} has ended, and fails", self.number.0);
         // The stores go on at once.
         self.out.retain(|output| matches!(output, CutOutput::Release(_)));
         if !self.is_released {

@@ -82,7 +82,9 @@ impl Backlog {
     pub(super) fn update(&mut self, txn: TxnId, open: impl Iterator<Item = NodeId>, keeps: bool) {
         let Some(waiting) = self.by_txn.get_mut(&txn) else { return };
         if !keeps {
-            self.bytes -= waiting.bytes - TRANSACTION_OVERHEAD_BYTES;
+            let kept = waiting.bytes - TRANSACTION_OVERHEAD_BYTES;
+            assert!(self.bytes >= kept, "C3: {txn:?} keeps {kept} of {} bytes", self.bytes);
+            self.bytes -= kept;
             waiting.bytes = TRANSACTION_OVERHEAD_BYTES;
         }
         let open: BTreeSet<NodeId> = open.filter(|node| waiting.nodes.contains(node)).collect();

@@ -230,7 +230,6 @@ fn patches_bar_each_other_until_they_are_logged() {
     assert_eq!(locks.release(txn(1)), []);
     assert_eq!(locks.release(txn(2)), [(txn(4), oid(1))]);
     locks.release(txn(4));
-    locks.set_logged(txn(9));
     assert!(locks.is_empty() && locks.prepared.is_empty());
 }
 

@@ -84,7 +84,8 @@ impl<T: Clone> CachedPage<T> {
 
     /// Advances the copy by the message that follows it.
     pub(super) fn advance(&mut self, message: &Invalidation) {
-        self.version = message.version;
+        let before = std::mem::replace(&mut self.version, message.version);
+        assert!(before < message.version, "P2: a copy at {before:?} follows a message to {:?}", message.version);
         self.timestamp = self.timestamp.max(message.timestamp);
         self.vcache.retain(|_, newer| !matches!(newer.seen, ReadVersion::At(version) if version <= message.version));
     }

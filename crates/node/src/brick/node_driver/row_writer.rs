@@ -272,6 +272,13 @@ impl RowWriter {
                 let Some(submitted) = self.in_flight.pop_front() else { return WriteResult::Outdated };
                 self.full_error = None;
                 self.durable_count += 1;
+                assert!(
+                    self.durable_count <= self.flushed_count,
+                    "L1: rows of logical node {} are durable {} times, and were flushed {} times",
+                    self.node,
+                    self.durable_count,
+                    self.flushed_count
+                );
                 WriteResult::Durable(submitted)
             }
             Err(error) => self.handle_refused(error, now),

@@ -151,6 +151,7 @@ impl Staging {
         let Some(StagedUpload { stage: Stage::Finishing(size), .. }) = self.uploads.remove(&id) else {
             panic!("K3: upload {id} has finished and was not finishing");
         };
+        assert!(self.in_flight > 0, "K3: upload {id} has finished, and none was finishing");
         self.in_flight -= 1;
         if is_durable {
             let stage = Stage::Staged(size, None);

@@ -133,6 +133,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         let (txn, offsets) = (change.txn, std::mem::take(&mut change.offsets));
         let mut version = None;
         if let Outcome::Committed(timestamp) = outcome {
+            assert!(timestamp <= self.clock.last(), "V4: {txn:?} commits at {timestamp:?}, ahead of the clock");
             if !change.is_empty() {
                 version = Some(self.version_at(position, timestamp));
             }
@@ -171,6 +172,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// Marks a transaction as aborted for ever at this participant, and releases its locks.
     pub(super) fn mark(&mut self, txn: TxnId, why: Refusal) {
+        let is_prepared = matches!(self.transactions.get(&txn), Some(TxnState::Prepared { .. }));
+        assert!(!is_prepared, "C1: {txn:?} is prepared, and aborted without an outcome");
         let position = self.append(Record::Marked { txn });
         self.set_state(txn, TxnState::Marked { why, position });
         self.unlock(txn);
@@ -204,7 +207,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         if matches!(known, TxnState::Ended { .. }) && !known.is_over() {
             self.unacknowledged.insert(txn);
         }
-        self.transactions.insert(txn, known);
+        let outcome = known.outcome();
+        let before = self.transactions.insert(txn, known).and_then(|before| before.outcome());
+        assert!(before.is_none() || before == outcome, "C2: {txn:?} has ended as {before:?}, and is {outcome:?} now");
     }
 
     pub(super) fn set_finished(&mut self, txn: TxnId, is_finished: bool) {

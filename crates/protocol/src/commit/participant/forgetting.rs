@@ -72,6 +72,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         let between = self.transactions.range(first_txn_after(self.horizon)..first_txn_after(to.max(self.horizon)));
         let has_ended = between.into_iter().any(|(_, known)| !matches!(known, TxnState::Prepared { .. }));
         if has_ended || to > self.horizon && self.marks.has_old(to) {
+            assert!(to >= self.horizon, "C3: the horizon goes back from {:?} to {to:?}", self.horizon);
             self.horizon = to;
             self.horizon_position = self.append(Record::Horizon(to));
             self.remove_old_marks();
@@ -115,7 +116,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             return;
         }
         for txn in &dropped {
-            self.transactions.remove(txn);
+            let is_undecided = self.transactions.remove(txn).is_some_and(|known| known.outcome().is_none());
+            assert!(!is_undecided, "C3: {txn:?} is prepared, and forgotten");
             self.set_finished(*txn, false);
         }
         self.out.push(Output::RemoveRows(dropped));

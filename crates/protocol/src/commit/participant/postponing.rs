@@ -84,11 +84,12 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
         let ended = request.remove();
         for page in ended.pages {
-            if let Some(requests) = self.read_by_postponed.get_mut(&page) {
-                *requests -= 1;
-                if *requests == 0 {
-                    self.read_by_postponed.remove(&page);
-                }
+            let Entry::Occupied(mut requests) = self.read_by_postponed.entry(page) else {
+                unreachable!("V3: {txn:?} was postponed and has read {page:?}, which no postponed request has read");
+            };
+            *requests.get_mut() -= 1;
+            if *requests.get() == 0 {
+                requests.remove();
             }
         }
         true

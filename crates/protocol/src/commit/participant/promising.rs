@@ -44,7 +44,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 
     pub(super) fn raise_bound(&mut self, bound: HlcTimestamp) {
-        self.bound_appended = bound;
+        let before = std::mem::replace(&mut self.bound_appended, bound);
+        assert!(before <= bound, "V4: the bound goes back from {before:?} to {bound:?}");
         let position = self.append(Record::Bound(bound));
         self.bound_position = position;
         self.run_when_durable(position, DurableAction::Raise(bound));
