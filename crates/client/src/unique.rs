@@ -7,9 +7,9 @@
 //! transaction that does not say that it has done so; a client that does not know the index then fetches the classes and indexes, and
 //! begins again.
 //!
-//! Values that an optimistic transaction only gives are not looked up before: it *claims* them ([`protocol::entries::unbound_key`]), and the brick
+//! Values that a transaction only gives are not looked up before: it *claims* them ([`protocol::entries::unbound_key`]), and the brick
 //! that binds them looks them up. So they cost no message. If the commit is refused because of one, the client finds out whether
-//! another object has it, and looks it up first from then on.
+//! another object has it, and looks it up first from then on; a transaction with locks then waits for others that change it.
 //!
 //! 1. An entry tells who had the values last. Before it forbids anything, that object is read: it may have been changed or removed by
 //!    a client that did not know the index.
@@ -201,7 +201,9 @@ impl Transaction {
         self.changes()?.forget_unique_entries();
         let changed = self.changed_values(&known).await?;
         let (claimed, looked_up) = self.part_claims(&changed);
-        for some in looked_up.chunks(LOOK_UPS_AT_ONCE) {
+        // A transaction asks for one lock at a time.
+        let at_once = if self.inner.level == IsolationLevel::Locks { 1 } else { LOOK_UPS_AT_ONCE };
+        for some in looked_up.chunks(at_once) {
             let mut looking = Vec::new();
             for one in some {
                 looking.push(self.look_up_change(one));
@@ -228,8 +230,7 @@ impl Transaction {
         let lost: BTreeSet<&Entry> = changed.iter().filter_map(|one| one.before.as_ref()).collect();
         let is_claimed = |one: &&ChangedValues<'_>| {
             let after = one.after.as_ref().filter(|_| one.before.is_none() && !one.has_temporary);
-            self.inner.level == IsolationLevel::Optimistic
-                && after.is_some_and(|after| !lost.contains(after) && !self.core().contested.contains(after))
+            after.is_some_and(|after| !lost.contains(after) && !self.core().contested.contains(after))
         };
         changed.iter().partition(is_claimed)
     }

@@ -99,6 +99,21 @@ async fn value_of_unique_index_is_refused_for_second_object() {
     world.end().await;
 }
 
+#[tokio::test]
+async fn transaction_with_locks_commits_many_objects_with_unique_values() {
+    let world = World::start(1).await;
+    let client = world.client().await;
+    client.define::<User>().await.unwrap();
+    for round in 0..3 {
+        let t = client.begin(IsolationLevel::Locks);
+        for number in 0..2_000 {
+            t.create(user(None, 10_000 * round + number)).await.unwrap();
+        }
+        assert!(matches!(t.commit().await, Ok(CommitOutcome::Committed(_))), "round {round}");
+    }
+    world.end().await;
+}
+
 /// Bricks learn before peer servers, or after them, that queries may use the index.
 #[tokio::test]
 async fn transaction_right_after_the_creation_of_a_unique_index_commits() {
