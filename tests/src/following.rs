@@ -19,14 +19,23 @@ pub struct FollowingBackup {
 }
 
 impl FollowingBackup {
-    /// Begins to follow the cluster of a server with this URL. The archives go to `dir`, the output and the log beside it.
+    /// Begins to follow the cluster of a server with this URL, with a moment each 50 ms. The archives go to `dir`, the output and the log
+    /// beside it.
     ///
     /// # Panics
     /// If it cannot be started.
     #[must_use]
     pub fn start(url: &str, dir: &Path, options: &[&str]) -> Self {
-        let mut command =
-            mortar(&["--server", url, "--json", "--timeout", "3", "backup", "--every", "50ms", "--follow"]);
+        Self::start_by_default(url, dir, &[&["--every", "50ms"], options].concat())
+    }
+
+    /// The same with the default interval.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start_by_default(url: &str, dir: &Path, options: &[&str]) -> Self {
+        let mut command = mortar(&["--server", url, "--json", "--timeout", "3", "backup", "--follow"]);
         command.arg(dir).args(options);
         let beside = |extension| {
             let path = dir.with_extension(extension);
@@ -47,6 +56,20 @@ impl FollowingBackup {
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.with_extension("log")).unwrap_or_default()
+    }
+
+    /// What the backup has reported: each archive, and a summary when it has been stopped.
+    ///
+    /// # Panics
+    /// If that is not JSON.
+    #[must_use]
+    pub fn reports(&self) -> Vec<serde_json::Value> {
+        json_lines(&fs::read_to_string(self.dir.with_extension("out")).unwrap_or_default())
+    }
+
+    /// Sends a signal to it.
+    pub fn signal(&self, signal: Signal) {
+        send(&self.child, signal);
     }
 
     /// How many moments there are, and the time of the last one.
@@ -84,6 +107,12 @@ impl FollowingBackup {
     #[must_use]
     pub fn moment(&self) -> String {
         self.next_moment(TEST_TIMEOUT).unwrap_or_else(|| panic!("no moment comes: {}", self.log()))
+    }
+
+    /// Restores the last moment into a directory.
+    #[must_use]
+    pub fn restore_last(&self, target: &Path) -> CommandOutput {
+        run(mortar(&["restore", "--json", "--data"]).arg(target).arg(&self.dir).args(&self.read_options))
     }
 
     /// Restores a moment into a directory.

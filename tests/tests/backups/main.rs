@@ -5,6 +5,7 @@
 mod clones;
 mod damage;
 mod following;
+mod losses;
 
 use std::fs;
 use std::path::{Path, PathBuf};

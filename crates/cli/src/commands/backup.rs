@@ -6,6 +6,7 @@ mod directory;
 mod encryption;
 mod follow;
 mod journal;
+mod lag;
 mod verification;
 mod write_behind;
 

@@ -20,11 +20,12 @@ use super::cluster::{self, ArchiveContents, Bricks, Follower, TakenArchive};
 use super::directory::{FollowDirectory, StateFile, StateKind, header_of, len_of};
 use super::encryption::wrap_archive_output;
 use super::journal::JournalWriter;
+use super::lag::Lag;
 use super::{Backup, open_archive, open_base};
 use crate::commands::member;
 use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{HumanBytes, Report, pluralize, warn};
+use crate::output::{HumanBytes, Report, pluralize};
 use crate::progress::{HumanDuration, Progress};
 use crate::serving::Signals;
 
@@ -52,17 +53,20 @@ struct FollowReport {
     archives: u64,
     bytes: u64,
     seconds: f64,
+    /// The longest time that a loss of the cluster would have cost.
+    most_behind_s: f64,
 }
 
 impl Report for FollowReport {
     fn write_text(&self, out: &mut dyn io::Write) -> io::Result<()> {
         writeln!(
             out,
-            "followed for {}: {}, {}, {}",
+            "followed for {}: {}, {}, {}, at most {} behind",
             HumanDuration(Duration::from_secs_f64(self.seconds)),
             pluralize(self.archives, "archive", "archives"),
             pluralize(self.moments, "moment", "moments"),
-            HumanBytes(self.bytes)
+            HumanBytes(self.bytes),
+            HumanDuration(Duration::from_secs_f64(self.most_behind_s))
         )
     }
 }
@@ -73,12 +77,21 @@ struct StateReport {
     archive: String,
     bytes: u64,
     seconds: f64,
+    /// How old the moment before it was when it was complete, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    behind_s: Option<f64>,
 }
 
 impl Report for StateReport {
     fn write_text(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let took = HumanDuration(Duration::from_secs_f64(self.seconds));
-        writeln!(out, "{}: {} in {took}; its changes follow", self.archive, HumanBytes(self.bytes))
+        write!(out, "{}: {} in {took}; its changes follow", self.archive, HumanBytes(self.bytes))?;
+        match self.behind_s {
+            Some(behind) => {
+                writeln!(out, "; the moment before is {} older", HumanDuration(Duration::from_secs_f64(behind)))
+            }
+            None => writeln!(out),
+        }
     }
 }
 
@@ -114,6 +127,7 @@ struct Following<'a> {
     /// The last full archive, if it can be read.
     full: Option<FullArchive>,
     report: FollowReport,
+    lag: Lag,
 }
 
 /// Follows a cluster until Ctrl-C or SIGTERM.
@@ -123,6 +137,7 @@ pub(super) async fn follow(args: &Backup, directory: FollowDirectory, session: &
     let follower = directory.follower()?;
     let mut signals = Signals::listen()?;
     let progress = Progress::start_with_unit("following", "moments", &session.output);
+    let json = session.output.json();
     let mut following = Following {
         args,
         directory,
@@ -132,8 +147,10 @@ pub(super) async fn follow(args: &Backup, directory: FollowDirectory, session: &
         connections: None,
         open: None,
         full: None,
-        report: FollowReport { moments: 0, archives: 0, bytes: 0, seconds: 0.0 },
+        report: FollowReport { moments: 0, archives: 0, bytes: 0, seconds: 0.0, most_behind_s: 0.0 },
+        lag: Lag::new(args.every, progress.clone(), json),
     };
+    following.begin_after_last_moment()?;
     let done = following.run(&mut signals).await;
     progress.end();
     following.report.seconds = progress.elapsed().as_secs_f64();
@@ -178,10 +195,17 @@ impl Following<'_> {
             let begun = Instant::now();
             let is_moment = self.connections.is_some() && !self.is_state_due();
             let (done, is_stopped) = {
-                let step = self.step();
+                let mut lag = self.lag.clone();
+                let step = self.step(begun);
                 tokio::pin!(step);
+                let watched = async {
+                    tokio::select! {
+                        done = &mut step => done,
+                        never = lag.watch() => match never {},
+                    }
+                };
                 tokio::select! {
-                    done = &mut step => (done, false),
+                    done = watched => (done, false),
                     () = signals.next() => if is_moment {
                         tokio::select! {
                             done = &mut step => (done, true),
@@ -220,7 +244,9 @@ impl Following<'_> {
         match failure.exit() {
             Exit::Unavailable | Exit::Unknown => {
                 self.connections = None;
-                self.warn(&format!("{}; the backup tries again", failure.message()));
+                let age = self.lag.age().map(|age| format!("; the last moment is {} old", HumanDuration(age)));
+                let age = age.unwrap_or_default();
+                self.warn(&format!("{}; the backup tries again{age}", failure.message()));
                 Ok(())
             }
             _ => Err(failure),
@@ -228,16 +254,35 @@ impl Following<'_> {
     }
 
     fn warn(&self, message: &str) {
-        let json = self.session.output.json();
-        self.progress.suspend(|| warn(json, "backup", message));
+        self.lag.warn(message);
     }
 
-    async fn step(&mut self) -> Result {
+    /// Says how old the last moment of an earlier backup to this directory is.
+    fn begin_after_last_moment(&mut self) -> Result {
+        let Some(last) = self.directory.states()?.pop() else { return Ok(()) };
+        let of_journal = self.directory.journal_up_to(last.number, i64::MAX)?.last_us;
+        let time_us = match of_journal {
+            Some(time_us) => Some(time_us),
+            // Without the secret key the times of archives cannot be read; a damaged one is no moment.
+            None => header_of(&last.path, &self.args.decryption()).ok().map(|header| header.id.time_us),
+        };
+        time_us.into_iter().for_each(|time_us| self.lag.begin_at(time_us));
+        Ok(())
+    }
+
+    /// A moment that began at this time is complete. Returns how old the one before was, in seconds.
+    fn note_moment(&mut self, begun: Instant) -> Option<f64> {
+        let behind = self.lag.note_moment(begun)?.as_secs_f64();
+        self.report.most_behind_s = self.report.most_behind_s.max(behind);
+        Some(behind)
+    }
+
+    async fn step(&mut self, begun: Instant) -> Result {
         if self.connections.is_none() {
             let cluster = self.session.connect_to_cluster().await?;
             self.connections = Some(Connections { bricks: Bricks::connect(self.session).await?, cluster });
         }
-        if self.is_state_due() { self.begin_state().await } else { self.take_moment().await }
+        if self.is_state_due() { self.begin_state(begun).await } else { self.take_moment(begun).await }
     }
 
     /// Whether the archive of a state comes next, and not what has changed.
@@ -254,7 +299,7 @@ impl Following<'_> {
     }
 
     /// Writes the archive of a state, and begins its journal.
-    async fn begin_state(&mut self) -> Result {
+    async fn begin_state(&mut self, step_begun: Instant) -> Result {
         let encryptor = self.args.encryption.encryptor()?;
         let states = self.directory.states()?;
         let base = self.base(&states, encryptor.is_some())?;
@@ -290,6 +335,7 @@ impl Following<'_> {
             archive: state.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             bytes: taken.bytes,
             seconds: begun.elapsed().as_secs_f64(),
+            behind_s: self.note_moment(step_begun),
         };
         self.open = Some(OpenJournal { journal, last: taken });
         self.report.archives += 1;
@@ -354,7 +400,7 @@ impl Following<'_> {
         removed.map_err(|error| Failure::file("cannot remove an archive that is no longer needed", &error))
     }
 
-    async fn take_moment(&mut self) -> Result {
+    async fn take_moment(&mut self, begun: Instant) -> Result {
         let (Some(connections), Some(open)) = (&self.connections, &mut self.open) else { return Ok(()) };
         let archive = Box::new(io::BufWriter::with_capacity(1 << 18, open.journal.begin().map_err(cannot_write)?));
         let archive = wrap_archive_output(archive, self.args.encryption.encryptor()?).map_err(cannot_write)?;
@@ -373,6 +419,7 @@ impl Following<'_> {
         };
         open.journal.end(taken.id.time_us).map_err(cannot_write)?;
         open.last = taken;
+        self.note_moment(begun);
         self.report.moments += 1;
         self.count(taken.bytes);
         Ok(())
