@@ -77,6 +77,18 @@ fn a_damaged_journal_is_found_and_its_moments_before_are_restored() {
         assert_eq!(hinted_moment(&refused), state["last"], "byte {at}");
         run(mortar(&["restore", "--at", hinted_moment(&refused), "--data"]).arg(&target).arg(&dir)).ok();
         fs::remove_dir_all(&target).unwrap();
+        // What the list names gives up the damaged end, and nothing before it.
+        let listed = run(mortar(&["restore", "--list", "--verify"]).arg(&dir));
+        let (_, command) = listed.stderr.split_once("truncate -s ").unwrap_or_else(|| panic!("{}", listed.stderr));
+        let (len, rest) = command.split_once(' ').unwrap();
+        assert!(rest.starts_with(text(&journal)), "{}", listed.stderr);
+        fs::File::options().write(true).open(&journal).unwrap().set_len(len.parse().unwrap()).unwrap();
+        let whole_list = list(&dir, &["--verify"]);
+        whole_list.ok();
+        assert_eq!(whole_list.json()[0]["last"], state["last"], "byte {at}");
+        restore(&[&dir], &target).ok();
+        fs::remove_dir_all(&target).unwrap();
+        fs::write(&journal, flip(&whole, at)).unwrap();
         // The list alone reads the heads.
         assert_eq!(list(&dir, &[]).code, if at < FIRST_ARCHIVE { 6 } else { 0 }, "byte {at}");
     }
@@ -224,6 +236,7 @@ fn files_in_place_of_directories_are_refused_and_so_are_options_that_do_nothing(
     assert_refused(&run(mortar(&["backup", "--overwrite"]).arg(&tree)), 2, "is a directory");
     assert_refused(&list(&file, &[]), 2, "is no directory");
     assert_refused(&list(Path::new("-"), &[]), 2, "is no directory");
+    assert_refused(&run(mortar(&["backup", "--follow"]).arg(&file)), 2, "is no directory");
     assert_refused(&restore(&[&file], &file), 2, "is not a directory");
     for option in [["--keep", "3d"], ["--every", "1s"]] {
         assert_refused(&run(mortar(&["backup"]).args(option).arg(dir.path().join("new"))), 2, option[0]);

@@ -29,7 +29,7 @@ use store::{Amount, DirectoryContents, Options};
 
 use self::base::Base;
 use self::cluster::{ArchiveContents, Bricks};
-use self::directory::{FollowDirectory, JournalPosition, RestoreInputs, StateSummary, note_bases};
+use self::directory::{FollowDirectory, JournalPosition, JournalSummary, RestoreInputs, StateSummary, note_bases};
 use self::encryption::{DecryptArgs, EncryptArgs, wrap_archive_output};
 use self::write_behind::WriteBehind;
 use super::dev::explain_open;
@@ -462,21 +462,38 @@ fn list(args: &Restore, output: &mut Output) -> Result {
     }
     note_bases(&mut states);
     let mut damaged = 0;
+    let mut remedies = Vec::new();
     for state in states {
+        remedies.extend(remedy(&directory, &state));
         let line = StateLine::new(state);
         damaged += u64::from(line.damage.is_some());
         output.print(&line)?;
     }
     match damaged {
         0 => Ok(()),
-        damaged => Err(explain_damage(dir, damaged)),
+        damaged => Err(explain_damage(dir, damaged, &remedies)),
     }
 }
 
-fn explain_damage(dir: &Path, damaged: u64) -> Failure {
+/// The command that gives up the damaged end of a journal: what is left is whole, so it is not damaged any more.
+fn remedy(directory: &FollowDirectory, state: &StateSummary) -> Option<String> {
+    let JournalSummary { bytes, damage, .. } = &state.journal;
+    let is_only_damage = damage.is_some() && state.damage.is_none();
+    is_only_damage.then(|| format!("truncate -s {bytes} {}", directory.journal(state.file.number).display()))
+}
+
+fn explain_damage(dir: &Path, damaged: u64, remedies: &[String]) -> Failure {
     let what = format!("{} is damaged in {}", dir.display(), pluralize(damaged, "place", "places"));
-    Failure::with(Exit::Corrupt, "corrupt", what)
-        .hint("Moments before the damage of a journal can be restored with --at. A backup that is started again begins with another archive.")
+    let mut hint = "Moments before the damage of a journal can be restored with --at. A backup that is started again begins with another archive, and needs \
+                    nothing of a damaged journal."
+        .to_owned();
+    if !remedies.is_empty() {
+        let commands = remedies.join("; ");
+        hint.push_str(&format!(
+            " When it has, and what is left of the damaged journal cannot be had from elsewhere, give its end up: {commands}"
+        ));
+    }
+    Failure::with(Exit::Corrupt, "corrupt", what).hint(hint)
 }
 
 /// Lets this process open as many files as it may: each brick reads its parts of all increments at the same time.

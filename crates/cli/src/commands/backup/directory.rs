@@ -137,6 +137,11 @@ impl FollowDirectory {
             return Err(Failure::usage(format!("{} is the data directory of a server", dir.display()))
                 .hint("Choose a directory on another disk."));
         }
+        if fs::metadata(dir).is_ok_and(|found| !found.is_dir()) {
+            return Err(Failure::usage(format!("{} is no directory", dir.display())).hint(
+                "A backup with --follow writes several files: name a directory, which is made if it does not exist.",
+            ));
+        }
         if !dir.exists() {
             DirBuilder::new().mode(0o700).create(dir).map_err(cannot)?;
         }
@@ -604,5 +609,7 @@ mod tests {
             fs::remove_file(dir.join(other)).unwrap();
         }
         assert!(!dir.join(LOCK).exists());
+        let refused = FollowDirectory::lock(&dir.join("000001-full.mortar")).err().unwrap();
+        assert!(refused.exit() == Exit::Usage && refused.message().ends_with("is no directory"), "{refused:?}");
     }
 }
