@@ -213,6 +213,8 @@ fn scrub_names_damaged_objects_while_the_server_serves() {
     assert_eq!(server.run(&["get", "/large"]).code, 6, "damaged bytes are never returned");
     assert_eq!(server.run(&["get", "/small/7"]).stdout, b"7");
     assert_eq!(server.run(&["backup", "archive"]).code, 6, "a backup contains no damaged data");
+    let clone = server.run(&["space", "clone", "main", "copy"]);
+    assert!(clone.code == 6 && clone.stderr.contains("has failed"), "{} {}", clone.code, clone.stderr);
     assert!(!server.dir().join("archive").exists());
 }
 

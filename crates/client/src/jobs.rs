@@ -291,6 +291,7 @@ impl PartWork {
             Ok(WorkEnd::Recorded) => return Ok(()),
             Ok(WorkEnd::Complete) => PartReport::Complete,
             Ok(WorkEnd::Interrupted) => PartReport::Released,
+            Err(error) if error.kind() == ErrorKind::Corrupt => PartReport::Damaged(error.to_string()),
             Err(error) => PartReport::Failed(error.to_string()),
         };
         loop {

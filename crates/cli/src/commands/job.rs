@@ -415,7 +415,8 @@ pub(crate) fn check_end(view: &JobView) -> Result {
     match view.state {
         JobState::Failed => {
             let why = view.error.clone().unwrap_or_default();
-            Err(Failure::with(Exit::Failure, "job_failed", format!("job {id} has failed: {why}")))
+            let exit = if view.damaged { Exit::Corrupt } else { Exit::Failure };
+            Err(Failure::with(exit, "job_failed", format!("job {id} has failed: {why}")))
         }
         JobState::Cancelled => Err(Failure::with(Exit::Failure, "job_cancelled", format!("job {id} was cancelled"))),
         JobState::Running | JobState::Paused | JobState::Done => Ok(()),
@@ -472,6 +473,7 @@ mod tests {
             changed: 900,
             found: 0,
             error: None,
+            damaged: false,
             problems: Vec::new(),
             parts: Vec::new(),
             findings: Vec::new(),
@@ -500,6 +502,15 @@ mod tests {
         assert_eq!(standstill.duration(&view, at(10)), None);
         view.problems.clear();
         assert_eq!(standstill.duration(&view, at(11)), None);
+    }
+
+    #[test]
+    fn a_job_that_fails_because_of_damage_ends_with_the_code_of_damage() {
+        let mut view = JobView { state: JobState::Failed, error: Some("why".to_owned()), ..running() };
+        assert_eq!(check_end(&view).unwrap_err().exit(), Exit::Failure);
+        view.damaged = true;
+        let failure = check_end(&view).unwrap_err();
+        assert!(failure.exit() == Exit::Corrupt && failure.message().contains("why"), "{failure:?}");
     }
 
     #[test]

@@ -191,6 +191,9 @@ pub struct Job {
     /// Why it has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Whether it has failed because stored data is damaged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub damaged: bool,
 }
 
 /// A process that works on a part of a job.
@@ -230,6 +233,8 @@ pub enum PartReport {
     Complete,
     /// It cannot be completed, for this reason: the job fails.
     Failed(String),
+    /// It cannot be completed because stored data is damaged: the job fails.
+    Damaged(String),
 }
 
 /// What was done of a part of a job.
@@ -306,8 +311,8 @@ impl Job {
         parts: BTreeSet<u32>,
     ) -> Self {
         let (begun_by, begun_ms) = begun;
-        let (state, ended_ms, error) = (JobState::Running, None, None);
-        Self { id, kind, begun_by, begun_ms, state, rate, open_parts: parts, ended_ms, error }
+        let (state, ended_ms, error, damaged) = (JobState::Running, None, None, false);
+        Self { id, kind, begun_by, begun_ms, state, rate, open_parts: parts, ended_ms, error, damaged }
     }
 
     fn wrong_state(&self, remedy: &'static str) -> CatalogError {
@@ -412,6 +417,10 @@ impl Job {
                 self.drop_part(number, now_ms)
             }
             PartReport::Failed(why) => self.end(JobState::Failed, Some(why), now_ms),
+            PartReport::Damaged(why) => {
+                self.damaged = true;
+                self.end(JobState::Failed, Some(why), now_ms)
+            }
         }
     }
 

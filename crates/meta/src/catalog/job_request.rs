@@ -156,6 +156,8 @@ pub struct JobView {
     /// Why it has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Whether it has failed because stored data is damaged.
+    pub damaged: bool,
     /// Why it does not proceed now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
@@ -215,6 +217,7 @@ impl Catalog {
             changed: 0,
             found: 0,
             error: job.error.clone(),
+            damaged: job.damaged,
             problems: Vec::new(),
             parts: Vec::new(),
             findings: Vec::new(),

@@ -275,7 +275,11 @@ async fn work_on(nodes: &Arc<Nodes>, background: &Arc<BackgroundScrub>, id: JobI
             }
             (work.state(), PartReport::Released)
         }
-        Err(error) => (work.state(), PartReport::Failed(format!("brick {}: {error}", nodes.id.0))),
+        Err(error) => {
+            let is_damage = error.kind() == ErrorKind::Corrupt;
+            let report = if is_damage { PartReport::Damaged } else { PartReport::Failed };
+            (work.state(), report(format!("brick {}: {error}", nodes.id.0)))
+        }
     };
     let recorded = record_end(editor, part, worker, state, report).await?;
     view.wait_for_revision(recorded.revision).await.map(drop)

@@ -123,6 +123,7 @@ fn job_state() -> proto::jobs::Job {
         problems: vec!["brick 2 is not alive".to_owned()],
         parts: vec![part],
         findings: vec!["object 1 is damaged".to_owned()],
+        damaged: false,
     }
 }
 
