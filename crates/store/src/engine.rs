@@ -75,6 +75,8 @@ pub(crate) enum Checked<'a> {
     Damage(TreeDamage),
     /// A row that was written to a damaged part and can be read: its key and its value.
     Kept(&'a [u8], &'a [u8]),
+    /// All pages of the rows before this key were read; `None` at the end.
+    UpTo(Option<&'a [u8]>),
 }
 
 /// Called during a check; breaks to end it.
@@ -103,7 +105,13 @@ pub(crate) trait EngineRead {
 
     /// Reads everything from the disk until `observe` breaks. Reports each page and all damage, in the order of the keys. An engine without
     /// a disk has none.
-    fn check(&self, _observe: &mut CheckObserver<'_>) -> ControlFlow<()> {
+    fn check(&self, observe: &mut CheckObserver<'_>) -> ControlFlow<()> {
+        self.check_from(&[], observe)
+    }
+
+    /// As [`EngineRead::check`], but only the pages with rows at or behind a key, and those on the way to them. What has no rows comes first, and only if
+    /// there is no key.
+    fn check_from(&self, _from: &[u8], _observe: &mut CheckObserver<'_>) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 }

@@ -69,7 +69,7 @@ pub use repair::{EssentialRows, Loss, RepairReport};
 pub use roll_forward::{RollForward, check_changes};
 pub use rows::key_range::KeyRange;
 
-pub use scrub::{Damage, ScrubReport};
+pub use scrub::{Damage, ScrubReport, TreeCheck};
 pub use status::Status;
 pub use store::{Hold, Snapshot, Store};
 

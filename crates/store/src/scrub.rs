@@ -18,7 +18,8 @@ use model::{ContentId, Error, Result, limits};
 
 use crate::content::chunk_set::ChunkSet;
 use crate::engine::damaged_ranges::DamagedRanges;
-use crate::engine::{Checked, TreeDamage};
+use crate::engine::{Checked, Engine, EngineRead, TreeDamage};
+use crate::error::IntoModelResult;
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
 use crate::read::layers::{FoundRow, Layers};
@@ -78,6 +79,47 @@ impl ScrubReport {
     pub fn is_clean(&self) -> bool {
         self.damaged == 0
     }
+}
+
+/// What a check of a part of the B-tree has come to: see [`Store::check_tree`](crate::Store::check_tree).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TreeCheck {
+    /// Bytes of pages that were read.
+    pub bytes: u64,
+    /// The damaged pages, with their keys.
+    pub damage: Vec<String>,
+    /// Whether rows are on them.
+    pub has_unreadable_rows: bool,
+    /// Where the next part begins; `None` if this was the last one.
+    pub next: Option<Vec<u8>>,
+}
+
+/// Checks the pages of the B-tree from a key on, until this many bytes were read and the pages of a key are complete.
+pub(crate) fn check_tree(engine: &dyn Engine, from: &[u8], most_bytes: u64) -> Result<TreeCheck> {
+    let mut part = TreeCheck::default();
+    let mut observe = |checked: Checked<'_>| {
+        match checked {
+            Checked::Bytes(bytes) => part.bytes += bytes,
+            Checked::Damage(damage) => {
+                part.has_unreadable_rows |= damage.range.is_some();
+                part.damage.push(damage.to_string());
+            }
+            Checked::Kept(..) => {}
+            Checked::UpTo(key) => {
+                part.next = key.map(<[u8]>::to_vec);
+                if part.bytes >= most_bytes {
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    };
+    // Whether it was ended does not matter: the place of the next part says it.
+    let mut read = |state: &dyn EngineRead| {
+        let _ = state.check_from(from, &mut observe);
+    };
+    engine.read(&mut read).into_model_result()?;
+    Ok(part)
 }
 
 /// Verifies everything in a snapshot at position `version`.
@@ -149,7 +191,7 @@ impl Scrub<'_> {
             match checked {
                 Checked::Bytes(bytes) => self.page_bytes += bytes,
                 Checked::Damage(damage) => self.note_range(damage),
-                Checked::Kept(..) => {}
+                Checked::Kept(..) | Checked::UpTo(_) => {}
             }
             result = self.report_progress();
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

@@ -30,7 +30,7 @@ use crate::read::{Pieces, Readable, contents, rows};
 use crate::rows::key::Key;
 use crate::rows::key_range::KeyRange;
 use crate::rows::row::ContentHead;
-use crate::scrub::{self, ScrubReport};
+use crate::scrub::{self, ScrubReport, TreeCheck};
 use crate::status::Status;
 
 /// A durable, transactional store of rows and contents.
@@ -578,6 +578,16 @@ impl Store {
     pub fn scrub(&self, progress: &dyn Progress) -> Result<ScrubReport> {
         let snapshot = self.snapshot()?;
         scrub::run(&snapshot, snapshot.version(), progress)
+    }
+
+    /// Reads a part of the pages of the B-tree as they are now, and compares them with their checksums: a scrub of all pages in portions, which holds
+    /// nothing between two of them. It begins with no key, and goes on at [`TreeCheck::next`]. Pages without rows, the map of used pages and the
+    /// newest header, are read with the first part.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] if the B-tree cannot be read at all. Damage is not an error.
+    pub fn check_tree(&self, from: &[u8], most_bytes: u64) -> Result<TreeCheck> {
+        scrub::check_tree(&*self.state().engine, from, most_bytes)
     }
 
     /// Writes to the log that the store was opened, as the first change does.

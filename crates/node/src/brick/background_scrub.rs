@@ -5,7 +5,8 @@
 //!                                │ rests behind each portion
 //! ```
 //!
-//! 1. A round compares the rows of every logical node that is served [with each other](super::consistency), and reads the bytes of all
+//! 1. A round reads every page of the B-tree and compares it with its checksum: with rows, inner pages, values on pages of their own, the map of used
+//!    pages and the header. Then it compares the rows of every logical node that is served [with each other](super::consistency), and reads the bytes of all
 //!    contents. What is read is compared with its checksums.
 //! 2. Behind each portion it rests as long as the portion's bytes take at the rate that is set, and at least four times as long as the
 //!    portion took. So it takes a fifth of a processor and of a disk at most, and less when others use them.
@@ -30,7 +31,11 @@ use crate::server::Metric;
 
 /// The row that keeps the state.
 const ROW: &[u8] = b"scrub";
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// An earlier format, which has no place in the B-tree.
+const FORMAT_WITHOUT_TREE: u8 = 1;
+/// Bytes of pages of the B-tree in one portion, about.
+const TREE_PORTION: u64 = 1 << 20;
 /// How often the state is written while a round runs.
 const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 /// The longest pause before the thread looks again whether a round is due, and the pause after a failure.
@@ -73,6 +78,10 @@ struct Found {
 struct Round {
     /// When it began, in seconds since 1970.
     started_s: u64,
+    /// The key of the B-tree from which on its pages are checked; `None` when all were.
+    tree: Option<Vec<u8>>,
+    /// Whether pages with rows are damaged: reading such a row is no further damage.
+    has_unreadable_rows: bool,
     /// The logical node that is checked, and where.
     node: NodeId,
     place: Place,
@@ -125,7 +134,8 @@ impl Scrubber {
     /// Begins a round.
     pub(super) fn begin(&mut self, now_s: u64) {
         let (node, place) = (NodeId(0), Place::first());
-        self.kept.running = Some(Round { started_s: now_s, node, place, bytes: 0, found: Found::default() });
+        let (tree, has_unreadable_rows, found) = (Some(Vec::new()), false, Found::default());
+        self.kept.running = Some(Round { started_s: now_s, tree, has_unreadable_rows, node, place, bytes: 0, found });
         self.walk = None;
     }
 
@@ -135,6 +145,14 @@ impl Scrubber {
     /// If rows cannot be read for another reason than damage.
     pub(super) fn step(&mut self, nodes: &Nodes) -> Result<Option<u64>> {
         let Some(round) = &mut self.kept.running else { return Ok(None) };
+        if let Some(from) = &round.tree {
+            let part = nodes.store.check_tree(from, TREE_PORTION)?;
+            part.damage.iter().for_each(|what| round.found.add_damage("page_damaged", what));
+            round.has_unreadable_rows |= part.has_unreadable_rows;
+            round.bytes += part.bytes;
+            round.tree = part.next;
+            return Ok(Some(part.bytes));
+        }
         let served = nodes.served_epochs();
         let Some((node, epoch)) = served.iter().copied().find(|(node, _)| *node >= round.node) else {
             return Ok(None);
@@ -156,7 +174,10 @@ impl Scrubber {
         };
         round.bytes += portion.bytes;
         for problem in &portion.problems {
-            round.found.add(problem, &check);
+            let is_known = matches!(problem, Problem::RowDamaged { is_unreadable_part: true, .. });
+            if !(is_known && round.has_unreadable_rows) {
+                round.found.add(problem, &check);
+            }
         }
         match portion.next {
             Some(next) => round.place = next,
@@ -182,6 +203,13 @@ impl Scrubber {
         if let Err(error) = store.commit_rows(changes) {
             warn!(%error, "the place of the scrub cannot be written");
         }
+    }
+
+    /// How much damage the round has found, and the first, in words.
+    #[cfg(test)]
+    pub(super) fn found_damage(&self) -> (u64, String) {
+        let found = self.kept.running.as_ref().map_or(&self.kept.last.found, |round| &round.found);
+        (found.damage, found.first.clone())
     }
 
     /// What is kept in the store, as text.
@@ -216,19 +244,25 @@ struct Shown {
 
 impl Found {
     fn add(&mut self, problem: &Problem, check: &NodeCheck<'_>) {
-        match problem.severity() {
-            Severity::Damage => self.damage += 1,
-            Severity::Dangling => self.dangling += 1,
+        if problem.severity() == Severity::Dangling {
+            self.dangling += 1;
+            return;
         }
-        let is_logged = problem.severity() == Severity::Damage && self.damage <= MAX_LOGGED;
-        if !is_logged {
+        if self.damage >= MAX_LOGGED {
+            self.damage += 1;
             return;
         }
         let content = if let Problem::ContentDamaged { content, .. } = problem { Some(*content) } else { None };
         let owner = content.and_then(|content| check.find_owner(content).ok().flatten());
         let object = problem.object().or(owner).map(|oid| format!("object {oid}: ")).unwrap_or_default();
-        let what = format!("{object}{problem}");
-        error!(kind = problem.kind(), "the scrub of the brick found damage: {what}");
+        self.add_damage(problem.kind(), &format!("{object}{problem}"));
+    }
+
+    fn add_damage(&mut self, kind: &str, what: &str) {
+        self.damage += 1;
+        if self.damage <= MAX_LOGGED {
+            error!(kind, "the scrub of the brick found damage: {what}");
+        }
         if self.first.is_empty() {
             self.first = what.chars().take(FIRST_BYTES / 4).collect();
         }
@@ -248,7 +282,8 @@ impl Found {
 
 impl Kept {
     /// The value of the row: format 1, rounds 8, the last round, 1 and the running round or 0. A round has its times, bytes, and what was
-    /// found; a running one the logical node and the place, too.
+    /// found; a running one the logical node and the place, too, and flags (1: pages are still checked, 2: pages with rows are damaged) with the key
+    /// from which on pages are checked. The earlier format 1 has no flags and no key.
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![FORMAT];
         out.put_u64(self.rounds);
@@ -261,13 +296,16 @@ impl Kept {
             out.put_u32(round.node.0);
             put_bytes(&mut out, &round.place.encode());
             round.found.encode(&mut out);
+            out.put_u8(u8::from(round.has_unreadable_rows) * 2 + u8::from(round.tree.is_some()));
+            put_bytes(&mut out, round.tree.as_deref().unwrap_or_default());
         }
         out
     }
 
     fn decode(mut row: &[u8]) -> Option<Self> {
         let row = &mut row;
-        if row.try_get_u8().ok()? != FORMAT {
+        let format = row.try_get_u8().ok()?;
+        if ![FORMAT, FORMAT_WITHOUT_TREE].contains(&format) {
             return None;
         }
         let mut number = || row.try_get_u64().ok();
@@ -279,7 +317,14 @@ impl Kept {
                 let (started_s, bytes) = (row.try_get_u64().ok()?, row.try_get_u64().ok()?);
                 let node = NodeId(row.try_get_u32().ok()?);
                 let place = Place::decode(take_bytes(row)?);
-                Some(Round { started_s, node, place, bytes, found: Found::decode(row)? })
+                let found = Found::decode(row)?;
+                let (mut tree, mut has_unreadable_rows) = (None, false);
+                if format == FORMAT {
+                    let flags = row.try_get_u8().ok()?;
+                    let from = take_bytes(row)?.to_vec();
+                    (tree, has_unreadable_rows) = ((flags & 1 != 0).then_some(from), flags & 2 != 0);
+                }
+                Some(Round { started_s, tree, has_unreadable_rows, node, place, bytes, found })
             }
         };
         Some(Self { rounds, last, running })
@@ -496,19 +541,32 @@ mod tests {
     fn round() -> Round {
         let found = Found { damage: 2, dangling: 3, first: "object 1".to_owned() };
         let place = Place::decode(b"Kplace");
-        Round { started_s: 5, node: NodeId(7), place, bytes: 99, found }
+        let tree = Some(b"key".to_vec());
+        Round { started_s: 5, tree, has_unreadable_rows: true, node: NodeId(7), place, bytes: 99, found }
     }
 
     #[test]
     fn state_is_kept_over_a_restart() {
         let last = FinishedRound { started_s: 1, ended_s: 2, bytes: 3, found: round().found };
-        for running in [None, Some(round())] {
+        let checked = Round { tree: None, has_unreadable_rows: false, ..round() };
+        for running in [None, Some(round()), Some(checked)] {
             let kept = Kept { rounds: 4, last: last.clone(), running };
             let row = kept.encode();
             assert_eq!(Kept::decode(&row), Some(kept));
             (0..row.len()).for_each(|len| assert_eq!(Kept::decode(&row[..len]), None, "{len}"));
         }
-        assert_eq!(Kept::decode(b"\x02other"), None, "of another format");
+        assert_eq!(Kept::decode(b"\x03other"), None, "of another format");
+    }
+
+    #[test]
+    fn state_of_an_earlier_version_is_read() {
+        let running = Round { tree: None, has_unreadable_rows: false, ..round() };
+        let kept = Kept { rounds: 4, last: FinishedRound::default(), running: Some(running) };
+        let mut row = kept.encode();
+        row[0] = FORMAT_WITHOUT_TREE;
+        // The flags, and the length of no key.
+        row.truncate(row.len() - 3);
+        assert_eq!(Kept::decode(&row), Some(kept));
     }
 
     #[test]

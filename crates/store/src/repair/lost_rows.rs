@@ -42,6 +42,7 @@ impl LostRows {
             match checked {
                 Checked::Bytes(read) => bytes += read,
                 Checked::Damage(damage) => found.add(&damage),
+                Checked::UpTo(_) => {}
                 Checked::Kept(key, _) if Key::table_of(key) == table::ROW => {}
                 Checked::Kept(key, value) => {
                     found.kept.insert(Key::from(key), Bytes::copy_from_slice(value));

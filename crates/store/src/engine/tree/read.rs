@@ -139,13 +139,12 @@ impl TreeRead<'_> {
         Err(PageDamage::structure(page))
     }
 
-    /// Checks a page and everything below. The keys of the page are `from <= key < to`.
+    /// Checks a page and everything below, apart from pages whose rows are all before `start`. The keys of the page are `from <= key < to`.
     fn check_node(
         &self,
-        at: PageRef,
-        level: u8,
-        from: &[u8],
-        to: Option<&[u8]>,
+        (at, level): (PageRef, u8),
+        (from, to): (&[u8], Option<&[u8]>),
+        start: &[u8],
         observe: &mut CheckObserver<'_>,
     ) -> ControlFlow<()> {
         let damage =
@@ -158,23 +157,28 @@ impl TreeRead<'_> {
         let node = match checked.and_then(|()| self.node(at, level)) {
             Ok(node) if node.is_incomplete() => {
                 observe(damage(PageDamage { page: at.page, fault: PageFault::Lost }.to_string()))?;
-                return self.show_kept(&node, observe);
+                self.show_kept(&node, observe)?;
+                return observe(Checked::UpTo(to));
             }
             Ok(node) => node,
-            Err(error) => return observe(damage(error.cause())),
+            Err(error) => {
+                observe(damage(error.cause()))?;
+                return observe(Checked::UpTo(to));
+            }
         };
         let mut last = from.to_vec();
         for index in 0..node.count() {
             let is_valid = match level {
                 0 => self.check_row(&node, index, &mut last, to, observe)?,
-                _ => self.check_child(&node, index, level, (&mut last, to), observe)?,
+                _ => self.check_child((&node, index, level), (&mut last, to), start, observe)?,
             };
             if !is_valid {
                 // All of the page: who gives up its rows gives up all.
-                return observe(damage(PageDamage { page: at.page, fault: PageFault::Structure }.to_string()));
+                observe(damage(PageDamage { page: at.page, fault: PageFault::Structure }.to_string()))?;
+                return observe(Checked::UpTo(to));
             }
         }
-        ControlFlow::Continue(())
+        if level == 0 { observe(Checked::UpTo(to)) } else { ControlFlow::Continue(()) }
     }
 
     /// Shows the rows of a leaf that is incomplete.
@@ -192,10 +196,9 @@ impl TreeRead<'_> {
     /// Checks a child of a branch, whose keys begin at `first`, which becomes the end of its range. Returns whether the entry is valid.
     fn check_child(
         &self,
-        node: &Node<'_>,
-        index: usize,
-        level: u8,
+        (node, index, level): (&Node<'_>, usize, u8),
         (first, to): (&mut Vec<u8>, Option<&[u8]>),
+        start: &[u8],
         observe: &mut CheckObserver<'_>,
     ) -> ControlFlow<(), bool> {
         let end = if index + 1 < node.count() { node.child(index + 1).map(|(key, _)| Some(key)) } else { Ok(to) };
@@ -204,7 +207,9 @@ impl TreeRead<'_> {
         if !is_within || key.is_empty() != (index == 0) {
             return ControlFlow::Continue(false);
         }
-        self.check_node(child, level - 1, first, end, observe)?;
+        if end.is_none_or(|end| end > start) {
+            self.check_node((child, level - 1), (first, end), start, observe)?;
+        }
         *first = end.unwrap_or_default().to_vec();
         ControlFlow::Continue(true)
     }
@@ -272,18 +277,20 @@ impl EngineRead for TreeRead<'_> {
         self.damage_below(self.state.root?, (from, to), (&[], None))
     }
 
-    fn check(&self, observe: &mut CheckObserver<'_>) -> ControlFlow<()> {
+    fn check_from(&self, from: &[u8], observe: &mut CheckObserver<'_>) -> ControlFlow<()> {
         let mut found = Vec::new();
-        if let Err(error) = self.check_header() {
-            found.push(error.cause());
+        if from.is_empty() {
+            if let Err(error) = self.check_header() {
+                found.push(error.cause());
+            }
+            read_map(self.file, &self.state.index, self.state.pages, &mut |_, _, _| {}, &mut |what| found.push(what));
         }
-        read_map(self.file, &self.state.index, self.state.pages, &mut |_, _, _| {}, &mut |what| found.push(what));
         for what in found {
             // No rows are on these pages.
             observe(Checked::Damage(TreeDamage { what, page: 0, range: None }))?;
         }
         match self.state.root {
-            Some((root, level)) => self.check_node(root, level, &[], None, observe),
+            Some(root) => self.check_node(root, (&[], None), from, observe),
             None => ControlFlow::Continue(()),
         }
     }

@@ -19,6 +19,7 @@ mod faults;
 mod fuzz;
 mod give_up;
 mod opening;
+mod parts;
 mod planted;
 mod shape;
 mod space;

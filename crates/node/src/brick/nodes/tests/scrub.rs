@@ -1,5 +1,6 @@
 //! A brick that scrubs itself, and puts right what was found.
 
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use store::{RowChanges, Store};
@@ -89,6 +90,55 @@ async fn scrub_that_is_stopped_continues_where_it_was() {
     }
     assert_eq!(left + 4, all, "no portion is read twice");
     assert_eq!(after.kept_text(), before.kept_text());
+}
+
+/// The damage that a round of the background scrub finds, and the first, in words.
+fn damage_of_round(nodes: &Arc<Nodes>) -> (u64, String) {
+    let mut scrubber = crate::brick::background_scrub::Scrubber::default();
+    scrubber.begin(5);
+    while scrubber.step(nodes).unwrap().is_some() {}
+    scrubber.found_damage()
+}
+
+/// Damages each page of the B-tree in turn: inner pages, leaves, values of their own, the map of used pages, the header.
+#[tokio::test]
+async fn brick_that_scrubs_itself_finds_damage_in_each_kind_of_page() {
+    const PAGE: u64 = 4096;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), Options::default()).unwrap();
+    // Rows of no logical node, so that only the pages are damaged. Some are too large for a leaf.
+    for from in (0..1_500_u32).step_by(500) {
+        let mut changes = RowChanges::new();
+        for number in from..from + 500 {
+            let len = if number % 50 == 0 { 20_000 } else { 300 };
+            changes.put(&[b"~test".as_slice(), &number.to_be_bytes()].concat(), vec![number as u8; len].into());
+        }
+        store.commit_rows(changes).unwrap();
+    }
+    store.close().unwrap();
+    let store = Store::open(dir.path(), Options::default()).unwrap();
+    let nodes = nodes_on(store.clone());
+    // No page moves from here on.
+    store.install().unwrap();
+    assert_eq!(damage_of_round(&nodes), (0, String::new()));
+    let file = std::fs::File::options().read(true).write(true).open(dir.path().join("tree/rows")).unwrap();
+    let pages = file.metadata().unwrap().len() / PAGE;
+    let (mut damaged, mut without_rows) = (0, 0);
+    for at in (0..pages).map(|page| page * PAGE) {
+        let mut bytes = [0; 64];
+        file.read_exact_at(&mut bytes, at).unwrap();
+        file.write_all_at(&bytes.map(|byte| byte ^ 0x55), at).unwrap();
+        let (found, first) = damage_of_round(&nodes);
+        let whole = store.scrub(&()).unwrap();
+        let expected = whole.damage.iter().filter(|damage| damage.what.contains("of tree/rows")).count() as u64;
+        assert_eq!(found, expected, "byte {at}: {first}, {:?}", whole.damage);
+        damaged += found;
+        without_rows += u64::from(first.contains("map of used pages"));
+        file.write_all_at(&bytes, at).unwrap();
+    }
+    // The others are free, or of the older header.
+    assert!(damaged > pages / 4 && without_rows >= 2, "{damaged} and {without_rows} of {pages}");
+    assert_eq!(damage_of_round(&nodes), (0, String::new()));
 }
 
 /// A logical node holds a transaction as committed, and the other participant has lost what it had prepared.

@@ -36,7 +36,7 @@ pub(super) fn give_up_damaged_pages(seed: u64) {
                 ranges.add(range);
             }
             Checked::Kept(key, value) => drop(kept.insert(Key::from(key), Bytes::copy_from_slice(value))),
-            Checked::Bytes(_) => {}
+            Checked::Bytes(_) | Checked::UpTo(_) => {}
         }
         ControlFlow::Continue(())
     };
@@ -83,7 +83,7 @@ fn rows_of(engine: &dyn Engine, from: &[u8], to: &[u8]) -> Rows {
 }
 
 /// A page, those below it, and those of values.
-fn pages_below(world: &World, (at, level): (PageRef, u8), pages: &mut Vec<u64>) {
+pub(super) fn pages_below(world: &World, (at, level): (PageRef, u8), pages: &mut Vec<u64>) {
     let state = world.engine.state.load_full();
     pages.push(at.page);
     let node = world.engine.file.node(at, level, state.pages).unwrap();
