@@ -5,15 +5,20 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::print_stdout, reason = "long runs report how far they are")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use client::{Client, Object, PlacementHint, Transaction};
+use model::ClassId;
 use mortar_tests::cluster::Cluster;
 use mortar_tests::{CommandOutput, Server, TEST_TIMEOUT, mortar, run, small_file, spawn, wait};
 use rustix::process::{Signal, test_kill_process};
+use serde_json::Value;
+use tokio::runtime::Runtime;
 
 /// Rounds of the suite.
 const ROUNDS: u64 = 4;
@@ -474,6 +479,113 @@ fn lost_changes_of_a_brick_of_one_process_are_accepted_explicitly() {
     }
     put(&server, "new");
     server.stop();
+    server.restart();
+    server.run(&["status", "--quiet"]).ok();
+}
+
+/// Clients, each of which has committed one transaction that makes an object at each logical node, so all bricks take part. What a client that stays has not
+/// heard is not forgotten.
+fn commit_everywhere(runtime: &Runtime, url: &str, count: usize) -> Vec<Client> {
+    let commit = async || {
+        let client = Client::connect(url).await.unwrap();
+        let nodes: Vec<_> = client.nodes().to_vec();
+        let nodes = &nodes;
+        let make = |t: Transaction| async move {
+            for node in nodes {
+                t.create_object(ClassId::NONE, Object::blob("x".into()), PlacementHint::At(*node))?;
+            }
+            Ok(())
+        };
+        client.transact(make).await.unwrap();
+        client
+    };
+    (0..count).map(|_| runtime.block_on(commit())).collect()
+}
+
+/// Checks that a report names so many lost transactions. Their parts are lost, or their votes, if the partner has not heard of the outcome yet.
+#[track_caller]
+fn check_lost(report: &CommandOutput, count: usize, partner: u64) {
+    report.ok();
+    let report = &report.json()[0];
+    let mut names = BTreeSet::new();
+    for one in report["transactions"].as_array().unwrap() {
+        assert!(one["partner_bricks"] == Value::from(vec![partner]), "{one:#}");
+        assert!(!one["nodes"].as_array().unwrap().is_empty(), "{one:#}");
+        match (one["finding"].as_str().unwrap(), one["outcome"].as_str()) {
+            ("part_lost", Some("committed")) | ("vote_lost", None) => {
+                names.insert(one["transaction"].as_str().unwrap());
+            }
+            // It was under way when the directory was copied.
+            ("completed", Some("committed")) => {}
+            _ => panic!("{one:#}"),
+        }
+    }
+    assert_eq!(names.len(), count, "{report:#}");
+    assert_eq!(report["unasked"], Value::from(Vec::<u64>::new()), "{report:#}");
+}
+
+#[test]
+fn transactions_that_partners_hold_as_committed_are_named_before_a_loss_is_accepted() {
+    let runtime = Runtime::new().unwrap();
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1", "--io-threads", "2"]);
+    let (data, old) = (world.data().join("brick-2"), world.data().join("old"));
+    let before = commit_everywhere(&runtime, world.url(), 2);
+    copy_of_running(&world, "brick-2", &old);
+    let later = commit_everywhere(&runtime, world.url(), 5);
+    world.kill("brick-2");
+    let brick = world.run(&["brick", "list", "--json"]).json();
+    let partner = |config: &Path| {
+        let config = fs::read_to_string(config).unwrap();
+        let is_other = |brick: &&Value| !config.contains(brick["addresses"][0].as_str().unwrap_or("none"));
+        brick.iter().find(is_other).and_then(|brick| brick["brick"].as_u64()).unwrap_or_else(|| panic!("{brick:?}"))
+    };
+    replace(&data, &old);
+    let config = config(&world, "brick-2");
+    let partner = partner(&config);
+    check_refused(&start_refused(&world, "brick-2"), "went back in time");
+    let accept = |options: &[&str]| run(mortar(&["brick", "accept-loss", "--config"]).arg(&config).args(options));
+    check_lost(&accept(&["--json"]), later.len(), partner);
+    let text = accept(&[]);
+    assert!(text.ok().contains("its part here is lost"), "{}", text.text());
+    // Without the other brick nothing is compared, and that is said.
+    world.kill("brick-1");
+    let until = Instant::now() + TEST_TIMEOUT;
+    loop {
+        let report = accept(&["--json"]);
+        report.ok();
+        let report = &report.json()[0];
+        if report["unasked"] == Value::from(vec![partner]) {
+            assert_eq!(report["transactions"], Value::from(Vec::<Value>::new()));
+            break;
+        }
+        assert!(Instant::now() < until, "{report:#}");
+    }
+    assert!(accept(&[]).ok().contains(&format!("what brick {partner} knows of transactions is not compared")));
+    world.restart("brick-1");
+    let until = Instant::now() + TEST_TIMEOUT;
+    while accept(&["--json"]).json()[0]["unasked"] != Value::from(Vec::<u64>::new()) {
+        assert!(Instant::now() < until, "{}", world.log());
+    }
+    check_lost(&accept(&["--yes", "--json"]), later.len(), partner);
+    world.restart("brick-2");
+    drop((before, later));
+}
+
+#[test]
+fn lost_transactions_of_a_brick_of_one_process_are_named() {
+    let runtime = Runtime::new().unwrap();
+    let mut server = Server::start(&["--bricks", "2"]);
+    let (brick, old) = (server.data().join("brick-2"), server.data().join("old"));
+    server.stop();
+    copy(&brick, &old);
+    server.restart();
+    let clients = commit_everywhere(&runtime, &server.url(), 4);
+    server.kill();
+    drop(clients);
+    replace(&brick, &old);
+    let accept = |options: &[&str]| run(server.command(&["brick", "accept-loss", "--data"]).arg(&brick).args(options));
+    check_lost(&accept(&["--json"]), 4, 1);
+    check_lost(&accept(&["--json", "--yes"]), 4, 1);
     server.restart();
     server.run(&["status", "--quiet"]).ok();
 }

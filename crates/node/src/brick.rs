@@ -67,7 +67,7 @@ pub use background_scrub::ScrubSettings;
 use cuts::Cuts;
 pub use health::BrickHealth;
 pub use node_driver::PageRead;
-pub(crate) use node_driver::{RESERVABLE, STAGING_LEASE_MS, recover_transactions};
+pub(crate) use node_driver::{RESERVABLE, STAGING_LEASE_MS, recover_records, recover_transactions};
 use nodes::Nodes;
 pub(crate) use nodes::SKEW_MS;
 use service::BrickConnection;

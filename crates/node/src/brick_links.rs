@@ -327,7 +327,7 @@ impl BrickLinks {
             self.close_superseded();
         }
         self.note_positions();
-        Ok(cluster::Witnesses { seen: self.witnesses.witnessed_positions(subject) })
+        Ok(cluster::Witnesses { seen: self.witnesses.witnessed_positions(subject), transactions: None })
     }
 
     /// Tells the connected bricks what this process saw and has not told yet.

@@ -10,6 +10,7 @@
 //! | `lost_rows` | what a logical node needs after a repair gave up rows of it |
 //! | `catalogue` | how a meta-server compares its catalogue with what others saw of it |
 //! | `asking` | asks other processes what they saw |
+//! | `partners` | which transactions a brick with a loss and its partners know differently |
 
 mod asking;
 mod catalogue;
@@ -18,11 +19,14 @@ mod local_opening;
 mod loss;
 mod lost_rows;
 mod opening_brick;
+mod partners;
 mod witness_table;
 
 pub(crate) use catalogue::{check_catalogue, check_own_position};
 pub use local_opening::LocalOpening;
 pub use loss::{BrickLoss, WitnessReport};
 pub use opening_brick::open_brick;
+pub use partners::Partners;
+pub(crate) use partners::answer as answer_transactions;
 pub use witness_table::WitnessTable;
 pub(crate) use witness_table::{opening_of, witnessed_from_proto, witnessed_to_proto};

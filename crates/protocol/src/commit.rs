@@ -51,6 +51,7 @@ pub mod client_mark;
 pub mod coordinator;
 pub mod joint;
 pub mod participant;
+pub mod reconcile;
 
 /// The new states of objects.
 pub type Writes<T> = BTreeMap<Oid, ObjectState<T>>;
@@ -229,7 +230,7 @@ impl<T> Change<T> {
 }
 
 /// The outcome of a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// It committed, with this timestamp.
     Committed(HlcTimestamp),
@@ -575,8 +576,10 @@ pub enum Record<T> {
         version: Option<Version>,
         /// The offsets of its appends: none, if it is aborted.
         offsets: AppendOffsets,
-        /// Participants that have not acknowledged the outcome.
+        /// All participants, if there are several: after a loss, those that have records name the others ([`reconcile`]).
         participants: Vec<NodeId>,
+        /// Whether all of them have acknowledged the outcome.
+        acknowledged: bool,
     },
 }
 
@@ -630,6 +633,7 @@ impl<T> Record<T> {
             }
             other => return other,
         };
-        Self::Ended { txn, outcome, version: is_changed.then_some(at), offsets, participants }
+        let version = is_changed.then_some(at);
+        Self::Ended { txn, outcome, version, offsets, participants, acknowledged: false }
     }
 }

@@ -49,6 +49,8 @@ model::planted_bugs! {
         "C1" FirstProposal "the timestamp is the first proposal, not the largest"
         "C1" GivenUpIsAborted "an abandoned commit is aborted although participants have prepared it"
         "C1" MixedOutcomeIgnored "participants that have opposite outcomes of a transaction are not reported"
+        "K3" LostPartsIgnored "a committed transaction that a participant has lost is not reported"
+        "K3" ForgottenIsLost "a transaction that all participants have acknowledged is reported as lost"
         "C2" NoAbortMark "a participant that knows nothing of a transaction refuses it without an abort mark"
         "C2" VolatileRefusal "a refusal is not recorded"
         "C2" MarksForgotten "abort marks are lost by a restart"

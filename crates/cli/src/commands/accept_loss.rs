@@ -1,6 +1,7 @@
 //! `mortar brick accept-loss` and `mortar cluster accept-loss`: go on with a directory that went back in time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,15 +9,18 @@ use std::sync::Arc;
 use clap::Args;
 use meta::Embedded;
 use meta::catalog::{BrickId, CatalogEditor};
-use model::Error;
+use model::{Error, NodeId};
 use node::auth::{ClusterCredentials, Secret};
 use node::cluster_view::ClusterView;
 use node::local_cluster::{SECRET_FILE, brick_directories, data_directory_of};
 use node::member;
 use node::meta::RemoteMetaStore;
-use node::openings::{BrickLoss, WitnessTable};
+use node::openings::{BrickLoss, Partners, WitnessTable};
 use node::process_clock::ProcessClock;
 use node::purpose::Purpose;
+use protocol::commit::Outcome;
+use protocol::commit::reconcile::{Discrepancy, Finding};
+use protocol::ident::{HlcTimestamp, TxnId};
 use serde::Serialize;
 use store::{Options, Store};
 use wire::handshake;
@@ -26,12 +30,17 @@ use super::node::{open, open_catalogue};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report, pluralize};
 use crate::settings::{PartialSettings, ProcessRole, Settings};
+use crate::time::{from_microseconds, to_seconds};
 
 pub(crate) const LOSS_EXAMPLES: &str = "\
 Examples:
   mortar brick accept-loss --config brick-1.toml          what would be lost; changes nothing
   mortar brick accept-loss --config brick-1.toml --yes    lose it
   mortar brick accept-loss --data mortar-data/brick-2     the same for a brick of `mortar dev`, which must not run
+
+Transactions in which other bricks took part are compared with what these know, and listed: those that are lost here, those that are completed
+when the brick starts, and those whose outcome nobody knows any more. Keep that list: after the loss is accepted it cannot be made again. It has the
+transactions that the others still know. What the brick had acknowledged to them they forget after two minutes: so run the command at once.
 
 It is needed too after `mortar repair --accept-loss` gave up transactions or rows of a brick with a process of its own.
 
@@ -113,6 +122,112 @@ pub(super) struct BrickLossReport {
     kept: Option<u64>,
     /// Ranges of rows that a repair gave up.
     lost_row_ranges: u64,
+    /// Transactions that the brick and others know differently.
+    transactions: Vec<TransactionLine>,
+    /// Bricks that were not asked for transactions, because they do not run.
+    unasked: Vec<BrickId>,
+    /// Logical nodes of the brick of which it cannot be read what they know of transactions.
+    unreadable_nodes: Vec<String>,
+    /// Whether others know of more transactions than are listed.
+    more_transactions: bool,
+}
+
+/// A transaction that a brick and others know differently.
+#[derive(Serialize)]
+struct TransactionLine {
+    transaction: String,
+    /// When it began.
+    begun: String,
+    /// Logical nodes of the brick, and of other bricks.
+    nodes: Vec<String>,
+    partners: Vec<String>,
+    partner_bricks: BTreeSet<BrickId>,
+    /// `part_lost`, `vote_lost`, `completed`, `outcome_lost` or `mixed_outcome`.
+    finding: &'static str,
+    /// The outcome at the partners: `committed` or `aborted`, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'static str>,
+    /// When it was committed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    committed: Option<String>,
+}
+
+impl TransactionLine {
+    /// One for each transaction and finding, in the order in which they began.
+    fn all(partners: &Partners) -> Vec<Self> {
+        let mut found = BTreeMap::<(TxnId, Finding), (BTreeSet<NodeId>, BTreeSet<NodeId>)>::new();
+        for Discrepancy { txn, node, partner, finding } in partners.discrepancies() {
+            let (nodes, others) = found.entry((txn, finding)).or_default();
+            nodes.insert(node);
+            others.insert(partner);
+        }
+        let line = |((txn, finding), (nodes, others))| Self::new(partners, txn, finding, (nodes, others));
+        found.into_iter().map(line).collect()
+    }
+
+    fn new(
+        partners: &Partners,
+        txn: TxnId,
+        finding: Finding,
+        (nodes, others): (BTreeSet<NodeId>, BTreeSet<NodeId>),
+    ) -> Self {
+        let (name, outcome) = match finding {
+            Finding::PartLost(at) => ("part_lost", Some(Outcome::Committed(at))),
+            Finding::VoteLost => ("vote_lost", None),
+            Finding::Completes(outcome) => ("completed", Some(outcome)),
+            Finding::OutcomeLost => ("outcome_lost", None),
+            Finding::Mixed(outcome) => ("mixed_outcome", Some(outcome)),
+        };
+        let time = |at: HlcTimestamp| to_seconds(&from_microseconds(i64::try_from(at.ms() * 1000).unwrap_or(i64::MAX)));
+        let hex = |nodes: &BTreeSet<NodeId>| nodes.iter().map(|node| format!("{:x}", node.0)).collect();
+        Self {
+            transaction: format!("{txn:?}"),
+            begun: time(txn.start),
+            nodes: hex(&nodes),
+            partners: hex(&others),
+            partner_bricks: others.iter().filter_map(|node| partners.brick_of(*node)).collect(),
+            finding: name,
+            outcome: outcome.map(|outcome| if outcome == Outcome::Aborted { "aborted" } else { "committed" }),
+            committed: outcome.and_then(|outcome| match outcome {
+                Outcome::Committed(at) => Some(time(at)),
+                Outcome::Aborted => None,
+            }),
+        }
+    }
+
+    /// What has become of it, or becomes of it when the loss is accepted.
+    fn explanation(&self) -> &'static str {
+        match (self.finding, self.outcome) {
+            ("part_lost", _) => "is committed there and not known here: its part here is lost",
+            ("vote_lost", _) => {
+                "is prepared there and not known here: its part here is lost. There it is aborted, unless it was committed meanwhile: its client may have heard so"
+            }
+            ("completed", Some("committed")) => {
+                "is prepared here and committed there: it is completed when the brick starts"
+            }
+            ("completed", _) => "is prepared here and aborted there: it is aborted when the brick starts",
+            ("outcome_lost", _) => {
+                "is prepared here, and its outcome is forgotten there: it is aborted here when the brick starts, and may be committed there"
+            }
+            (_, Some("committed")) => "is aborted here and committed there: its part here is lost",
+            _ => "is committed here and aborted there: its part there is lost",
+        }
+    }
+}
+
+impl Display for TransactionLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { transaction, begun, nodes, partners, partner_bricks, .. } = self;
+        let bricks: Vec<String> = partner_bricks.iter().map(ToString::to_string).collect();
+        write!(
+            f,
+            "transaction {transaction} of {begun}, at logical node {} here and {} of brick {}: {}",
+            nodes.join(", "),
+            partners.join(", "),
+            bricks.join(", "),
+            self.explanation()
+        )
+    }
 }
 
 impl BrickLossReport {
@@ -131,7 +246,27 @@ impl BrickLossReport {
             witnesses: witness_names(loss),
             kept: loss.given_up.as_ref().and_then(|given_up| given_up.kept),
             lost_row_ranges: loss.given_up.as_ref().map_or(0, |given_up| given_up.rows.len() as u64),
+            transactions: TransactionLine::all(&loss.partners),
+            unasked: loss.partners.silent().iter().copied().collect(),
+            unreadable_nodes: loss.partners.unreadable().iter().map(|node| format!("{:x}", node.0)).collect(),
+            more_transactions: loss.partners.is_incomplete(),
         }
+    }
+
+    /// What other bricks know of transactions that this one has lost.
+    fn write_transactions(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.transactions.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
+        if self.more_transactions {
+            writeln!(out, "  and other bricks know of more transactions than they have told")?;
+        }
+        for brick in &self.unasked {
+            let (what, hint) = ("knows of transactions is not compared", "start it before you accept anything");
+            writeln!(out, "  what brick {brick} {what}, because it does not answer: {hint}")?;
+        }
+        for node in &self.unreadable_nodes {
+            writeln!(out, "  what logical node {node} knew of transactions cannot be read, and is not compared")?;
+        }
+        Ok(())
     }
 }
 
@@ -156,6 +291,7 @@ impl Report for BrickLossReport {
             let ranges = pluralize(self.lost_row_ranges, "range", "ranges");
             writeln!(out, "  a repair gave up the rows of {ranges} of keys")?;
         }
+        self.write_transactions(out)?;
         if self.moving > 0 {
             let moves = pluralize(self.moving, "move", "moves");
             let what = if self.accepted { "were cancelled" } else { "would be cancelled" };

@@ -153,7 +153,8 @@ impl Report for RepairSummary {
         if self.needs_acceptance {
             writeln!(
                 out,
-                "The brick is served once `mortar brick accept-loss --config FILE --yes` has accepted the loss."
+                "The brick is served once `mortar brick accept-loss --config FILE --yes` has accepted the loss. It names the transactions in which other bricks took \
+                 part and that are lost here."
             )?;
         }
         self.accepted.iter().try_for_each(|accepted| accepted.write_text(out))

@@ -83,7 +83,7 @@ use entry_writer::EntryWriter;
 use index_keeper::IndexKeeper;
 pub(crate) use index_keeper::PortionLimits;
 use looked_up::LookedUp;
-pub(crate) use opening::{OpenSettings, recover_transactions};
+pub(crate) use opening::{OpenSettings, recover_records, recover_transactions};
 pub use output::PageRead;
 pub(crate) use output::{DriverOutput, Life};
 use page_allocator::PageAllocator;

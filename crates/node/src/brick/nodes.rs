@@ -38,7 +38,7 @@ use super::row_reader::RowReader;
 use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, next_change};
 use crate::node_placement::{BrickId, NodePlacement};
-use crate::openings::{LocalOpening, opening_of};
+use crate::openings::{LocalOpening, answer_transactions, opening_of};
 use crate::server::{Config, Metric};
 use usage::SpaceQuotas;
 use wire::driving::{DeliveryScope, MonotonicClock, PeerHandle};
@@ -211,11 +211,19 @@ impl Nodes {
     /// # Errors
     /// As [`BrickLinks::answer_witness`].
     pub(super) fn answer_witness(&self, asked: &AskWitness) -> Result<Witnesses> {
-        let answer = self.brick_links.answer_witness(asked)?;
+        let mut answer = self.brick_links.answer_witness(asked)?;
+        if let Some(wanted) = &asked.transactions {
+            let nodes = self.served_epochs().into_iter().map(|(node, _)| node);
+            match answer_transactions(wanted.clone(), nodes, &self.store) {
+                Ok(known) => answer.transactions = Some(known),
+                // What was seen of the log counts all the same, and the brick is named as one that has not told.
+                Err(error) => warn!(%error, "what this brick knows of transactions cannot be told"),
+            }
+        }
         match (&self.opening, &asked.claimed) {
             (Some(own), claimed) if asked.brick == self.id.0 => {
                 claimed.iter().try_for_each(|claimed| opening_of(claimed).map(|claimed| own.check_claim(claimed)))?;
-                Ok(Witnesses { seen: vec![own.own_position()] })
+                Ok(Witnesses { seen: vec![own.own_position()], ..answer })
             }
             _ => Ok(answer),
         }

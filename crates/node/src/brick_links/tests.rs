@@ -219,7 +219,7 @@ async fn claim_of_an_opening_ends_the_connections_of_all_shards_to_the_former_on
     }
     assert_eq!(ends.len(), 2);
     let claimed = Some(witnessed_position(1, 3, 0));
-    let answer = role.answer_witness(&cluster::AskWitness { brick: 1, claimed }).unwrap();
+    let answer = role.answer_witness(&cluster::AskWitness { brick: 1, claimed, transactions: None }).unwrap();
     assert_eq!(positions(&answer.seen), [(1, 2, 50)]);
     for mut end in ends {
         assert!(time::timeout(HANGS, end.requests.recv()).await.expect("it is connected").is_none());

@@ -20,6 +20,8 @@ use crate::auth::ClusterCredentials;
 
 /// Time limit of asking one process.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same if it has to read what it knows of transactions.
+const ASK_TRANSACTIONS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// In place of a brick's number: the catalogue.
 pub(super) const NO_BRICK: BrickId = BrickId(0);
@@ -31,9 +33,27 @@ pub(super) struct Member {
     pub(super) name: String,
     pub(super) address: Address,
     /// The number of the brick that it is, if it is one.
-    brick: Option<BrickId>,
+    pub(super) brick: Option<BrickId>,
     /// The number of its cluster. At its address may be a process of the cluster from which this one was restored, which is not asked (K2).
     cluster: String,
+}
+
+/// What a process is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    /// What it saw of the log of this brick.
+    pub(super) brick: BrickId,
+    /// It is told that the brick has claimed this opening.
+    pub(super) claimed: Option<cluster::Witnessed>,
+    /// What it knows of transactions, if it is another brick.
+    pub(super) transactions: Option<cluster::AskTransactions>,
+}
+
+impl Question {
+    /// What a process saw of the log of a brick.
+    pub(super) fn seen_of(brick: BrickId) -> Self {
+        Self { brick, claimed: None, transactions: None }
+    }
 }
 
 /// What a process answers.
@@ -68,14 +88,13 @@ pub(super) fn members(catalog: &Catalog, brick: BrickId) -> Vec<Member> {
 pub(super) async fn ask_all(
     members: Vec<Member>,
     credentials: &ClusterCredentials,
-    brick: BrickId,
-    claimed: Option<cluster::Witnessed>,
+    question: Question,
 ) -> Vec<(Member, Asked)> {
     let mut asking = JoinSet::new();
     for member in members {
-        let credentials = credentials.clone();
+        let (credentials, question) = (credentials.clone(), question.clone());
         asking.spawn(async move {
-            let asked = member.ask(&credentials, brick, claimed).await;
+            let asked = member.ask(&credentials, question).await;
             (member, asked)
         });
     }
@@ -84,13 +103,9 @@ pub(super) async fn ask_all(
 
 impl Member {
     /// Asks what it saw of a brick, and tells it what the brick has claimed.
-    pub(super) async fn ask(
-        &self,
-        credentials: &ClusterCredentials,
-        brick: BrickId,
-        claimed: Option<cluster::Witnessed>,
-    ) -> Asked {
-        let asked = time::timeout(ASK_TIMEOUT, self.try_ask(credentials, brick, claimed)).await;
+    async fn ask(&self, credentials: &ClusterCredentials, question: Question) -> Asked {
+        let limit = if question.transactions.is_some() { ASK_TRANSACTIONS_TIMEOUT } else { ASK_TIMEOUT };
+        let asked = time::timeout(limit, self.try_ask(credentials, question)).await;
         let late = || Error::new(ErrorKind::Unknown, "it has not answered in time");
         match asked.unwrap_or_else(|_| Err(late())) {
             Ok(asked) => asked,
@@ -101,12 +116,8 @@ impl Member {
         }
     }
 
-    async fn try_ask(
-        &self,
-        credentials: &ClusterCredentials,
-        brick: BrickId,
-        claimed: Option<cluster::Witnessed>,
-    ) -> Result<Asked> {
+    async fn try_ask(&self, credentials: &ClusterCredentials, question: Question) -> Result<Asked> {
+        let Question { brick, claimed, transactions } = question;
         let (stream, terms) = credentials.dial(&self.address, Role::Brick, &self.cluster, Vec::new()).await?;
         if brick != NO_BRICK && terms.brick == brick.0 && claimed.is_none() {
             return Ok(Asked::IsTheBrick);
@@ -116,7 +127,7 @@ impl Member {
             return Ok(Asked::Ended);
         }
         let connection = CallConnection::open(stream, terms.max_frame);
-        let request = Request::AskWitness(cluster::AskWitness { brick: brick.0, claimed });
+        let request = Request::AskWitness(cluster::AskWitness { brick: brick.0, claimed, transactions });
         match connection.ask(request).await? {
             Response::Witnesses(seen) => Ok(Asked::Saw(seen)),
             other => Err(Error::new(ErrorKind::Unsupported, format!("an answer of another kind: {other:?}"))),
@@ -186,7 +197,7 @@ mod tests {
         let peer = PeerServer::start(view, 1, config).await.unwrap();
         let (name, address) = ("a peer server".to_owned(), peer.addresses()[0].clone());
         let member = Member { name, address, brick: None, cluster: String::new() };
-        let asked = member.try_ask(&ClusterCredentials::default(), BrickId(1), None).await.unwrap();
+        let asked = member.try_ask(&ClusterCredentials::default(), Question::seen_of(BrickId(1))).await.unwrap();
         let Asked::Saw(seen) = asked else { panic!("{asked:?}") };
         let seen: Vec<_> = seen.seen.iter().map(|one| (one.brick, one.number, one.nonce, one.position)).collect();
         assert_eq!(seen, [(1, 3, 7, 50)]);

@@ -4,7 +4,7 @@ use meta::catalog::{Catalog, CatalogEditor, check_went_back};
 use meta::opening::ForcedPosition;
 use model::Result;
 
-use super::asking::{Asked, NO_BRICK, ask_all, members};
+use super::asking::{Asked, NO_BRICK, Question, ask_all, members};
 use super::witnessed_from_proto;
 use crate::auth::ClusterCredentials;
 
@@ -17,7 +17,7 @@ pub(crate) async fn check_catalogue(
     catalog: &Catalog,
     credentials: &ClusterCredentials,
 ) -> Result<()> {
-    for (member, asked) in ask_all(members(catalog, NO_BRICK), credentials, NO_BRICK, None).await {
+    for (member, asked) in ask_all(members(catalog, NO_BRICK), credentials, Question::seen_of(NO_BRICK)).await {
         let Asked::Saw(seen) = asked else { continue };
         for seen in seen.seen.iter().filter(|seen| seen.brick == NO_BRICK.0) {
             check_own_position(editor, witnessed_from_proto(seen)?.1.forced, &format!("{} saw it", member.name))

@@ -10,6 +10,9 @@
 //! 6. Moves of logical nodes from or to the brick are cancelled: what the directory has of a copy may be older than the other brick believes,
 //!    and the copy of a node of the brick may have what the node has lost.
 //!
+//! Before, the brick's records of transactions are compared with those of its partners ([`Partners`]): afterwards lost transactions are too old everywhere,
+//! which decides nothing, and nobody can tell them from others.
+//!
 //! The same holds for a brick of which a repair gave up rows or transactions; see [`lost_rows`](super::lost_rows) for the former.
 
 use std::collections::BTreeMap;
@@ -25,8 +28,9 @@ use protocol::ident::{HlcTimestamp, Version};
 use store::{KeyRange, Loss, RowChanges, Store};
 use wire::cluster::{decode_record, encode_record};
 
-use super::asking::{Asked, ask_all, members};
+use super::asking::{Asked, Question, ask_all, members};
 use super::lost_rows::{DamagedNode, free_page};
+use super::partners::Partners;
 use super::{WitnessTable, kept_rows, witnessed_from_proto};
 use crate::auth::ClusterCredentials;
 use crate::brick::page_rows;
@@ -64,6 +68,8 @@ pub struct BrickLoss {
     pub moving: Vec<NodeId>,
     /// What a repair gave up.
     pub given_up: Option<Loss>,
+    /// Which transactions the brick and its partners know differently.
+    pub partners: Partners,
     history: OpeningHistory,
     /// The time of the cluster in milliseconds since 1970; `None` if the store was restored from an archive.
     time_ms: Option<u64>,
@@ -87,9 +93,14 @@ impl BrickLoss {
         let known = view.editor()?.opening(brick).await?;
         let catalog = view.catalog().unwrap_or_default();
         let mut witnesses = Vec::new();
-        for (member, asked) in ask_all(members(&catalog, brick), credentials, brick, None).await {
+        let mut partners = Partners::of(&catalog, store, brick)?;
+        let question = Question { transactions: Some(partners.question()), ..Question::seen_of(brick) };
+        for (member, asked) in ask_all(members(&catalog, brick), credentials, question).await {
             match asked {
-                Asked::Saw(seen) => {
+                Asked::Saw(mut seen) => {
+                    if let Some((other, known)) = member.brick.zip(seen.transactions.take()) {
+                        partners.add_answer(other, known)?;
+                    }
                     for seen in seen.seen.iter().filter(|seen| seen.brick == brick.0) {
                         let (_, seen) = witnessed_from_proto(seen)?;
                         witnesses.push(WitnessReport { witness: member.name.clone(), seen });
@@ -110,16 +121,19 @@ impl BrickLoss {
         let moving = placed().filter(|(_, placed)| placed.moving.is_some() && concerned(placed));
         let moving = moving.map(|(node, _)| node).collect();
         let (position, last, given_up) = (store.position(), history.last(), store.loss()?);
-        Ok(Self { brick, position, last, known, witnesses, nodes, moving, given_up, history, time_ms })
+        Ok(Self { brick, position, last, known, witnesses, nodes, moving, given_up, partners, history, time_ms })
     }
 
-    /// Adds what another brick, which does not run, keeps in its store of the brick's log.
+    /// Adds what another brick, which does not run, keeps in its store of the brick's log and of transactions.
     ///
     /// # Errors
     /// If the rows of that store cannot be read.
     pub fn add_kept(&mut self, other: &Store) -> Result<()> {
         let (kept, name) = (WitnessTable::new(), stored_brick(other)?);
         kept.add_kept(other)?;
+        if let Some(brick) = name {
+            self.partners.add_store(brick, other)?;
+        }
         let witness = name.map_or_else(|| "another brick".to_owned(), |brick| format!("brick {brick}"));
         let seen = kept.of(Subject::Brick(self.brick.0)).into_iter();
         self.witnesses.extend(seen.map(|seen| WitnessReport { witness: witness.clone(), seen }));
@@ -134,9 +148,10 @@ impl BrickLoss {
         let history = kept_rows::history(store)?;
         let (known, position) = (editor.opening(brick).await?, store.position());
         let (last, witnesses, given_up, time_ms) = (history.last(), Vec::new(), None, None);
+        let partners = Partners::default();
         let nodes = nodes.into_iter().map(|node| (node, None)).collect();
         let moving = Vec::new();
-        Ok(Self { brick, position, last, known, witnesses, nodes, moving, given_up, history, time_ms })
+        Ok(Self { brick, position, last, known, witnesses, nodes, moving, given_up, partners, history, time_ms })
     }
 
     /// The highest position of the log that is known under an opening that the directory has or lacks.
@@ -303,6 +318,7 @@ mod tests {
             nodes: vec![(node, None)],
             moving: Vec::new(),
             given_up: Some(given_up),
+            partners: Partners::default(),
             history: OpeningHistory::default(),
             time_ms: Some(9),
         };

@@ -196,8 +196,8 @@ mod tests {
 
     fn ended_record(number: u64, position: u64) -> bytes::Bytes {
         let (outcome, participants) = (Outcome::Committed(HlcTimestamp(number + 1)), vec![NodeId(4), NodeId(5)]);
-        let record =
-            Record::Ended { txn: txn(number), outcome, version: None, offsets: AppendOffsets::default(), participants };
+        let (txn, offsets) = (txn(number), AppendOffsets::default());
+        let record = Record::Ended { txn, outcome, version: None, offsets, participants, acknowledged: false };
         encode_record(&record, Version { moves: 7, position })
     }
 

@@ -11,7 +11,7 @@ use tokio::time::{self, Instant};
 use tracing::{info, warn};
 use wire::handshake::Witnessed;
 
-use super::asking::{Asked, Member, ask_all, members};
+use super::asking::{Asked, Member, Question, ask_all, members};
 use super::kept_rows::{self, Counters};
 use super::{LocalOpening, check_own_position, witnessed_from_proto};
 use crate::auth::ClusterCredentials;
@@ -147,7 +147,7 @@ impl Opener<'_> {
     async fn ask_witnesses(&self, opening: &OpeningProcedure) -> Result<(), Problem> {
         let catalog = self.view.catalog().unwrap_or_default();
         let members = members(&catalog, self.brick);
-        for (member, asked) in ask_all(members, self.credentials, self.brick, None).await {
+        for (member, asked) in ask_all(members, self.credentials, Question::seen_of(self.brick)).await {
             match asked {
                 Asked::Saw(seen) => self.check_all(opening, &member, &seen.seen)?,
                 Asked::IsTheBrick => {
@@ -175,7 +175,10 @@ impl Opener<'_> {
         let mut left = members(&self.view.catalog().unwrap_or_default(), self.brick);
         loop {
             let mut silent = Vec::new();
-            for (member, asked) in ask_all(left, self.credentials, self.brick, Some(claimed)).await {
+            for (member, asked) in
+                ask_all(left, self.credentials, Question { claimed: Some(claimed), ..Question::seen_of(self.brick) })
+                    .await
+            {
                 match asked {
                     Asked::Saw(seen) => self.check_all(opening, &member, &seen.seen)?,
                     Asked::IsTheBrick | Asked::Ended => {}

@@ -125,7 +125,8 @@ impl WitnessTable {
     pub(crate) fn news_since(&self, known: &Witnesses) -> cluster::Witnesses {
         let witnesses = self.lock();
         let news = witnesses.iter().filter(|(subject, seen)| !known.of(*subject).contains(seen));
-        cluster::Witnesses { seen: news.map(|(subject, seen)| witnessed_to_proto(subject, seen)).collect() }
+        let seen = news.map(|(subject, seen)| witnessed_to_proto(subject, seen)).collect();
+        cluster::Witnesses { seen, transactions: None }
     }
 }
 

@@ -79,8 +79,10 @@ enum TxnState<T> {
         /// The offsets of its appends here.
         offsets: AppendOffsets,
         position: u64,
-        /// The participants that may not have acknowledged the outcome; empty if all have, or if this is the only one.
+        /// All participants; empty if this is the only one.
         participants: Vec<NodeId>,
+        /// Whether all of them have acknowledged the outcome.
+        acknowledged: bool,
     },
     /// It was refused, or asked about before it arrived.
     Marked { why: Refusal, position: u64 },
@@ -106,7 +108,7 @@ impl<T> TxnState<T> {
     fn is_over(&self) -> bool {
         match self {
             Self::Prepared { .. } => false,
-            Self::Ended { participants, .. } => participants.is_empty(),
+            Self::Ended { participants, acknowledged, .. } => participants.is_empty() || *acknowledged,
             Self::Marked { .. } => true,
         }
     }
@@ -118,8 +120,8 @@ impl<T> TxnState<T> {
 
     /// Records that every participant has acknowledged the outcome. Returns whether that was unknown.
     fn set_acknowledged(&mut self) -> bool {
-        let Self::Ended { participants, .. } = self else { return false };
-        !std::mem::take(participants).is_empty()
+        let Self::Ended { participants, acknowledged, .. } = self else { return false };
+        !participants.is_empty() && !std::mem::replace(acknowledged, true)
     }
 
     /// Records that a later record contains the same state.
@@ -532,7 +534,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     pub fn is_unsettled(&self, oid: Oid) -> bool {
         let is_shared = |txn: &TxnId| match self.transactions.get(txn) {
             Some(TxnState::Prepared { .. }) => true,
-            Some(TxnState::Ended { participants, .. }) => !participants.is_empty(),
+            Some(known @ TxnState::Ended { .. }) => !known.is_over(),
             Some(TxnState::Marked { .. }) | None => false,
         };
         self.validator.prepared_txns().filter(is_shared).any(|txn| self.validator.is_written_by(txn, oid))

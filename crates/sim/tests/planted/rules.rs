@@ -94,7 +94,8 @@ const OF_CUTS_ONLY: [Bug; 2] = [Bug::CutTakenTwice, Bug::RestartNotNoticed];
 const OF_ONE_PHASE_ONLY: [Bug; 1] = [Bug::ProposalsApart];
 
 /// Bugs of which `protocol::commit` has tests: a refusal is never wrong for the clients here, and no participant loses durable records.
-const OF_COMMITS_ONLY: [Bug; 2] = [Bug::CommittedRefuses, Bug::MixedOutcomeIgnored];
+const OF_COMMITS_ONLY: [Bug; 4] =
+    [Bug::CommittedRefuses, Bug::MixedOutcomeIgnored, Bug::LostPartsIgnored, Bug::ForgottenIsLost];
 
 #[test]
 fn every_planted_bug_is_noticed() {

@@ -22,6 +22,7 @@ mod record;
 mod scan;
 mod space_status;
 mod states;
+mod transactions;
 mod tree;
 mod verdict;
 
@@ -56,6 +57,7 @@ pub use record::{decode_record, encode_record};
 pub use scan::{IndexRange, MAX_KEY_BYTES, MAX_SCAN_CLASSES, Scan, ScanPosition, Scanned};
 pub use space_status::{BrickStatus, SpaceStatus, policy_from_proto, policy_to_proto};
 pub use states::{MAX_MESSAGE_READS, MAX_MESSAGE_WRITES};
+pub use transactions::{ask_transactions, asked_transactions, known_from_proto, known_to_proto};
 
 /// A message between processes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -85,12 +85,13 @@ fn record_to_proto(record: &Record<Object>, raw: &mut Vec<Bytes>) -> (Option<Txn
             let heard = proto::RecordHeard { client: client.0, mark: Some(verdict::mark_to_proto(mark)) };
             (None, RecordMessage::Heard(heard))
         }
-        Record::Ended { txn, outcome, version, offsets, participants } => {
+        Record::Ended { txn, outcome, version, offsets, participants, acknowledged } => {
             let ended = proto::RecordEnded {
                 outcome: Some(verdict::outcome_to_proto(*outcome)),
                 version: version.map(Into::into),
                 participants: ids::numbers(participants),
                 offsets: states::offsets_to_proto(offsets),
+                acknowledged: *acknowledged,
             };
             (Some(*txn), RecordMessage::Ended(ended))
         }
@@ -170,6 +171,7 @@ fn record_from_proto(
             version: ids::optional_version(ended.version)?,
             offsets: states::offsets(&ended.offsets)?,
             participants: ids::nodes(ended.participants)?,
+            acknowledged: ended.acknowledged,
         },
     })
 }

@@ -420,13 +420,14 @@ pub(crate) fn kept_record() -> BoxedStrategy<Record<Object>> {
         time().prop_map(Record::Bound),
         time().prop_map(Record::Horizon),
         (any::<u64>(), mark()).prop_map(|(client, mark)| Record::Heard { client: ClientId(client), mark }),
-        (txn(), outcome(), option::of(version()), offsets(), participants()).prop_map(
-            |(txn, outcome, version, offsets, participants)| Record::Ended {
+        (txn(), outcome(), option::of(version()), offsets(), participants(), any::<bool>()).prop_map(
+            |(txn, outcome, version, offsets, participants, acknowledged)| Record::Ended {
                 txn,
                 outcome,
                 version,
                 offsets,
-                participants
+                participants,
+                acknowledged
             }
         ),
     ]

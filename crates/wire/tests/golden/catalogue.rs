@@ -325,14 +325,18 @@ fn messages_about_openings_are_unchanged() {
     use proto::response::Response;
     let seen = |brick| Witnessed { brick, number: 3, nonce: 0x1234, position: 99, at_us: 5 };
     let requests = [
-        ("ask-witness", Request::AskWitness(AskWitness { brick: 7, claimed: None })),
-        ("ask-witness-claimed", Request::AskWitness(AskWitness { brick: 7, claimed: Some(seen(7)) })),
-        ("witnesses", Request::Witnesses(Witnesses { seen: vec![seen(0), seen(7)] })),
+        ("ask-witness", Request::AskWitness(AskWitness { brick: 7, ..AskWitness::default() })),
+        (
+            "ask-witness-claimed",
+            Request::AskWitness(AskWitness { brick: 7, claimed: Some(seen(7)), ..AskWitness::default() }),
+        ),
+        ("witnesses", Request::Witnesses(Witnesses { seen: vec![seen(0), seen(7)], transactions: None })),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
     }
-    let response = proto::Response { response: Some(Response::Witnesses(Witnesses { seen: vec![seen(7)] })) };
+    let response =
+        proto::Response { response: Some(Response::Witnesses(Witnesses { seen: vec![seen(7)], transactions: None })) };
     check("response-witnesses", Flags::RESPONSE, &response, b"");
 }
 

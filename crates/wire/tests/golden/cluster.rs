@@ -484,7 +484,7 @@ fn records_of_transactions_are_unchanged() {
     let appending = || Part { offsets: offsets(), ..part() };
     let ended = |participants, offsets| {
         let (outcome, version) = (Outcome::Committed(AT), Some(version(42)));
-        Record::Ended { txn, outcome, version, offsets, participants }
+        Record::Ended { txn, outcome, version, offsets, participants, acknowledged: false }
     };
     let records = [
         ("prepared", Record::Prepared { txn, participants: participants.clone(), part: part(), proposal: AT }),

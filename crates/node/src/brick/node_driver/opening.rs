@@ -134,9 +134,12 @@ impl<C: Clone> NodeDriver<C> {
 }
 
 /// Reads the records that the store has of a logical node, and shows each with its position and the number of its rows.
-fn recover_records(
+///
+/// # Errors
+/// If a row cannot be read, or is damaged.
+pub(crate) fn recover_records(
     node: NodeId,
-    reader: &RowReader,
+    reader: &impl Rows,
     mut recover: impl FnMut(Version, Record<Object>, u16),
 ) -> Result<()> {
     recover_transactions(node, reader, &mut recover)?;

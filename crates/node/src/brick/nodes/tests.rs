@@ -361,7 +361,7 @@ async fn brick_whose_opening_has_ended_may_not_serve_and_says_why() {
     let nodes = Nodes::new(store, view, BrickId(brick.0), &Config::default(), Some(opening)).unwrap();
     assert!(nodes.check_current().is_ok() && nodes.health_problem().is_none());
     let later = Witnessed { brick: brick.0, number: number + 1, nonce: 1, position: 0, at_us: 0 };
-    nodes.answer_witness(&AskWitness { brick: brick.0, claimed: Some(later) }).unwrap();
+    nodes.answer_witness(&AskWitness { brick: brick.0, claimed: Some(later), transactions: None }).unwrap();
     let refused = nodes.check_current().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     assert_eq!(nodes.health_problem(), Some(refused.to_string()));

@@ -47,12 +47,13 @@ pub(super) fn map_record(map: &SpaceMap, record: Record<Object>) -> Result<Recor
             offsets: map_offsets(map, offsets),
             participants: map_nodes(map, &participants)?,
         },
-        Record::Ended { txn, outcome, version, offsets, participants } => Record::Ended {
+        Record::Ended { txn, outcome, version, offsets, participants, acknowledged } => Record::Ended {
             txn,
             outcome,
             version,
             offsets: map_offsets(map, offsets),
             participants: map_nodes(map, &participants)?,
+            acknowledged,
         },
         unchanged @ (Record::Marked { .. } | Record::Bound(_) | Record::Horizon(_) | Record::Heard { .. }) => unchanged,
     })
@@ -154,6 +155,7 @@ mod tests {
             version: None,
             offsets: AppendOffsets::new(),
             participants: vec![NodeId(12)],
+            acknowledged: false,
         };
         assert_eq!(map_record(&map(), ended).unwrap_err().kind(), ErrorKind::Corrupt);
     }

@@ -141,7 +141,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             self.run_when_durable(position, DurableAction::Apply(change));
         }
         self.run_when_durable(if planted(Bug::ReleasedEarly) { 0 } else { position }, DurableAction::Release(txn));
-        self.set_state(txn, TxnState::Ended { outcome, version, offsets, position, participants });
+        let ended = TxnState::Ended { outcome, version, offsets, position, participants, acknowledged: false };
+        self.set_state(txn, ended);
     }
 
     /// Handles a question of a coordinator that finishes a transaction or resolves its outcome (C2).

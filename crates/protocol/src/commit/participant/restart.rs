@@ -61,12 +61,13 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 }
                 None
             }
-            Record::Ended { txn, outcome, version, offsets, participants } => {
+            Record::Ended { txn, outcome, version, offsets, participants, acknowledged } => {
                 if let Outcome::Committed(timestamp) = outcome {
                     self.clock.advance_past(timestamp);
                 }
                 let offsets = known_offsets(offsets);
-                self.set_state(txn, TxnState::Ended { outcome, version, offsets, position, participants });
+                let ended = TxnState::Ended { outcome, version, offsets, position, participants, acknowledged };
+                self.set_state(txn, ended);
                 None
             }
         }
@@ -87,7 +88,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             _ => None,
         };
         let offsets = known_offsets(change.offsets.clone());
-        self.set_state(txn, TxnState::Ended { outcome, version, offsets, position, participants });
+        let ended = TxnState::Ended { outcome, version, offsets, position, participants, acknowledged: false };
+        self.set_state(txn, ended);
         let Outcome::Committed(timestamp) = outcome else { return None };
         self.clock.advance_past(timestamp);
         Some(change)
@@ -163,9 +165,10 @@ impl<T: Clone> TxnState<T> {
                 let (participants, part) = (participants.clone(), part.clone());
                 Record::Prepared { txn, participants, part, proposal: *proposal }
             }
-            Self::Ended { outcome, version, offsets, participants, .. } => {
+            Self::Ended { outcome, version, offsets, participants, acknowledged, .. } => {
                 let (offsets, participants) = (offsets.clone(), participants.clone());
-                Record::Ended { txn, outcome: *outcome, version: *version, offsets, participants }
+                let (outcome, version, acknowledged) = (*outcome, *version, *acknowledged);
+                Record::Ended { txn, outcome, version, offsets, participants, acknowledged }
             }
             Self::Marked { .. } => Record::Marked { txn },
         }

@@ -8,7 +8,7 @@ use super::*;
 fn is_open(store: &Store, txn: TxnId) -> bool {
     let row = store.row(&rows::txn_key(NODE, txn, 0)).unwrap().unwrap();
     match decode_record(&row).unwrap().1 {
-        Record::Ended { participants, .. } => !participants.is_empty(),
+        Record::Ended { acknowledged, .. } => !acknowledged,
         other => panic!("{other:?}"),
     }
 }
