@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 
 use model::NodeId;
 
@@ -158,6 +158,14 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
             tree.poll(now);
         });
         Ok(())
+    }
+
+    /// How many copies these holders have, in all trees, of pages that do not exist: see [`Directory::missing_pages`].
+    ///
+    /// [`Directory::missing_pages`]: crate::directory::Directory::missing_pages
+    #[must_use]
+    pub fn missing_pages(&self, holders: &RangeInclusive<HolderId>) -> usize {
+        self.trees.values().map(|tree| tree.directory().missing_pages(holders.clone())).sum()
     }
 
     /// Handles a message from the node above.

@@ -1,8 +1,11 @@
 //! The clients and redirectors directly below a cache node, and the checks that they use nothing of each other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
+use std::ops::RangeInclusive;
 
 use model::{Error, ErrorKind, NodeId, Result};
+use protocol::cache_node::CacheNode;
 use protocol::ident::{ClientId, HolderId};
 use protocol::memory_size::MemorySize;
 use protocol::tree::Up;
@@ -12,6 +15,13 @@ use super::plant::{Bug, planted};
 
 /// Sessions of one client on one connection, at most. A client has one, and another one after each that was lost.
 const MAX_SESSIONS: usize = 1024;
+/// Most copies that a client of a peer server may have of pages that do not exist, besides those of the fetches after which they are
+/// counted next. A redirector may have so many times more, and lets each of its members have a few: 64 of them reach its limit together.
+pub(crate) const MAX_MISSING_PAGES: usize = 16_384;
+pub(crate) const MAX_MISSING_PAGES_OF_MEMBER: usize = 2_048;
+const REDIRECTOR_FACTOR: usize = 8;
+/// After so many fetches of a client they are counted.
+pub(super) const FETCHES_PER_COUNT: u32 = 1_024;
 
 /// The connections below a cache node. `A` is the address of one.
 pub(crate) struct Downstreams<A> {
@@ -109,14 +119,41 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         Ok(replaced)
     }
 
+    /// The sessions of the client that has this one.
+    fn sessions_of(&self, holder: HolderId) -> RangeInclusive<HolderId> {
+        let session = (1 << self.session_bits) - 1;
+        HolderId(holder.0 & !session)..=HolderId(holder.0 | session)
+    }
+
+    /// Checks now and then that a client that fetches pages does not keep more and more that do not exist: each takes memory here and at
+    /// its brick until the client evicts it, and no stored data bounds their number.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`].
+    pub(crate) fn check_missing_pages<T: Clone + MemorySize + Hash>(
+        &self,
+        client: &mut PeerClient<A>,
+        (holder, message): (HolderId, &Up<T>),
+        node: &CacheNode<impl Clone + PartialEq, T>,
+        most: usize,
+    ) -> Result<()> {
+        if !matches!(message, Up::Fetch { .. }) || !client.count_fetch() || planted(Bug::MissingPagesUnbounded) {
+            return Ok(());
+        }
+        let most = if client.is_redirector() { REDIRECTOR_FACTOR * most } else { most };
+        if node.missing_pages(&self.sessions_of(holder)) <= most {
+            return Ok(());
+        }
+        let what = format!("a client has fetched {most} pages that do not exist, and has evicted none of them");
+        Err(Error::new(ErrorKind::TooLarge, what))
+    }
+
     /// Checks that a client does not open more and more sessions: each takes memory until the connection ends.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`].
     fn check_sessions(&self, holder: HolderId) -> Result<()> {
-        let session = (1 << self.session_bits) - 1;
-        let all = HolderId(holder.0 & !session)..=HolderId(holder.0 | session);
-        if self.holders.contains_key(&holder) || self.holders.range(all).count() < MAX_SESSIONS {
+        if self.holders.contains_key(&holder) || self.holders.range(self.sessions_of(holder)).count() < MAX_SESSIONS {
             return Ok(());
         }
         let what = format!("a client has {MAX_SESSIONS} sessions on one connection: it has to connect again");

@@ -17,6 +17,7 @@ use protocol::tree::Up;
 use wire::handshake;
 
 use super::admission::{admit_to_space, check_still_admitted};
+use super::downstreams::FETCHES_PER_COUNT;
 use super::plant::{Bug, planted};
 use super::space_statuses::{StoppedSpaces, check_not_stopped};
 use crate::auth::{Principal, admit_by_certificate, check_writable};
@@ -35,6 +36,8 @@ pub struct PeerClient<A> {
     number: Option<ClientId>,
     /// Whether it has begun to use its number.
     uses_number: bool,
+    /// How many pages it has fetched since the last count of those that do not exist.
+    fetches: u32,
     /// The permission in the space, as of a revision of the catalogue.
     permission: Cell<Option<(Revision, Option<Permission>)>>,
 }
@@ -43,8 +46,8 @@ impl<A> PeerClient<A> {
     /// A client that is admitted to a space with the number that it was given, if it has one. Space 0 without logical nodes is for what
     /// concerns the whole cluster.
     pub(crate) fn new(address: A, space: Arc<SpaceView>, principal: Principal, number: Option<ClientId>) -> Self {
-        let (is_redirector, uses_number, permission) = (false, false, Cell::new(None));
-        Self { address, space, principal, is_redirector, number, uses_number, permission }
+        let (is_redirector, uses_number, fetches, permission) = (false, false, 0, Cell::new(None));
+        Self { address, space, principal, is_redirector, number, uses_number, fetches, permission }
     }
 
     /// The same of a redirector: its writes are those of the clients below it. It checks their permissions.
@@ -112,6 +115,12 @@ impl<A> PeerClient<A> {
 
     pub(super) fn begin_number_use(&mut self) {
         self.uses_number = true;
+    }
+
+    /// Counts a fetch. Returns whether those of its pages that do not exist have to be counted.
+    pub(super) fn count_fetch(&mut self) -> bool {
+        self.fetches = (self.fetches + 1) % FETCHES_PER_COUNT;
+        self.fetches == 0
     }
 
     // -------------------------------------------------------------------------------------------- permissions

@@ -21,6 +21,7 @@ model::planted_bugs! {
         ForeignReplacement "a session may take the place of another client's session"
         AnyHeight "a client may say that it has holders below it"
         SessionsUnbounded "a client may open any number of sessions on one connection"
+        MissingPagesUnbounded "a client may keep any number of pages that do not exist"
         NumberOfAnother "a client may use a number that it was not given"
         OlderConnectionKept "a client that connects again leaves its earlier connection open"
         LaterConnectionForgotten "the end of an earlier connection makes the peer server forget the later one"

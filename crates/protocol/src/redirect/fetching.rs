@@ -174,11 +174,17 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
                 FetchReply::Current | FetchReply::Stale => FetchReply::Stale,
                 FetchReply::Damaged(why) => FetchReply::Damaged(why.clone()),
             };
-            let FetchWaiter { holder, fetch, .. } = waiter;
+            let FetchWaiter { holder, fetch, have } = waiter;
             if is_answered && planted(Bug::OnlyFirstAnswered) {
                 continue;
             }
             is_answered = true;
+            let is_missing = match &reply {
+                FetchReply::Page(fetched) => fetched.version == Version::ZERO,
+                FetchReply::Current => have == Some(Version::ZERO),
+                FetchReply::Stale | FetchReply::Damaged(_) => false,
+            };
+            self.directory.set_missing(page, holder, is_missing);
             if !matches!(reply, FetchReply::Stale | FetchReply::Damaged(_)) && !has_holes {
                 self.complete.entry(page).or_default().insert(holder);
             }

@@ -378,6 +378,44 @@ fn client_opens_a_bounded_number_of_sessions() {
 }
 
 #[test]
+fn client_keeps_a_bounded_number_of_pages_that_do_not_exist() {
+    assert_noticed(&[Bug::MissingPagesUnbounded], || {
+        let mut client = client(1, "reader");
+        let mut driver = driver_with_client(&mut client, 7);
+        let numbered = |number| fetch(7, node(), PageId { number, ..page() });
+        let fetch_missing = |driver: &mut Driver, client: &mut PeerClient<u8>, number| {
+            driver.client_message(client, numbered(number), NOW)?;
+            let fetches: Outputs = driver.outputs().collect();
+            for fetched in fetches {
+                let Output::Up { to, node, holder, message: Up::Fetch { page, fetch, .. } } = fetched else { continue };
+                let image =
+                    PageImage { version: Version::ZERO, timestamp: HlcTimestamp::ZERO, objects: Default::default() };
+                let message = Down::Fetched { page, fetch, reply: FetchReply::Page(image) };
+                driver.brick_message(to.brick, BrickMessage::Down { node, holder, message }, NOW).unwrap();
+            }
+            driver.outputs().for_each(drop);
+            Ok::<(), Error>(())
+        };
+        let evict = |number| ClientMessage::Up {
+            node: node(),
+            holder: holder(7),
+            message: Up::Evict { page: PageId { number, ..page() }, fetch: FetchId(1) },
+        };
+        // One that evicts what it has fetched may go on.
+        for number in 0..40_000 {
+            fetch_missing(&mut driver, &mut client, number).unwrap();
+            send(&mut driver, &mut client, evict(number));
+        }
+        let refused = (0..40_000).find_map(|number| {
+            fetch_missing(&mut driver, &mut client, number).err().map(|error| (number, error.kind()))
+        });
+        let (fetched, kind) = refused.expect("the number of pages has no bound");
+        assert!(kind == ErrorKind::TooLarge && (16_384..=17_408).contains(&fetched), "{kind:?} after {fetched}");
+        driver.check_invariants().unwrap();
+    });
+}
+
+#[test]
 fn client_has_no_holders_below_it() {
     assert_noticed(&[Bug::AnyHeight], || {
         let mut client = client(1, "reader");
