@@ -1,5 +1,7 @@
 //! Prepares and commits transactions, and ends them with their outcomes (C1, C2).
 
+use std::collections::btree_map::Entry;
+
 use model::NodeId;
 
 use super::{DurableAction, Participant, TxnState};
@@ -217,10 +219,19 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.unacknowledged.remove(&txn);
         if is_finished {
             self.finished.insert(txn);
-            self.finished_of.insert((txn.client, txn.start));
+            if self.finished_of.insert((txn.client, txn.start)) {
+                *self.finished_counts.entry(txn.client).or_default() += 1;
+            }
         } else {
             self.finished.remove(&txn);
-            self.finished_of.remove(&(txn.client, txn.start));
+            if self.finished_of.remove(&(txn.client, txn.start))
+                && let Entry::Occupied(mut count) = self.finished_counts.entry(txn.client)
+            {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         }
     }
 }
