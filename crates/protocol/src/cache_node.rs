@@ -15,7 +15,7 @@ use crate::clock::{ClockSkewError, ClusterTime};
 use crate::commit::coordinator;
 use crate::commit::coordinator::MixedOutcome;
 use crate::commit::{Answer, Rejected, Request};
-use crate::gateway::{self, Call, Gateway, Reply};
+use crate::gateway::{self, Call, CallLimit, Gateway, Reply};
 use crate::ident::{HlcTimestamp, HolderId, TxnId};
 use crate::lease::Ms;
 use crate::memory_size::MemorySize;
@@ -38,7 +38,7 @@ pub enum Output<A, T> {
     /// Answer a call.
     Reply(A, TxnId, Reply<T>),
     /// Tell a client that its call was not accepted: see [`gateway::Output::Busy`].
-    Busy(A, TxnId, NodeId),
+    Busy(A, TxnId, CallLimit),
     /// Report that a transaction has opposite outcomes at two participants.
     MixedOutcome(TxnId, MixedOutcome),
 }
@@ -187,7 +187,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
         if !call.is_consistent() {
             return Err(Rejected::Elsewhere(txn));
         }
-        let is_busy = self.gateway.as_ref().is_some_and(|gateway| gateway.busy_participant(txn, &call, now).is_some());
+        let is_busy = self.gateway.as_ref().is_some_and(|gateway| gateway.reached_limit(txn, &call, now).is_some());
         if let Call::Commit { parts, creates } = &call
             && (!creates || planted(Bug::CreationRetained))
             && !is_busy
@@ -349,7 +349,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
             out.extend(gateway.outputs().map(|output| match output {
                 gateway::Output::Ask(node, request) => Output::Ask(node, request),
                 gateway::Output::Reply(to, txn, reply) => Output::Reply(to, txn, reply),
-                gateway::Output::Busy(to, txn, node) => Output::Busy(to, txn, node),
+                gateway::Output::Busy(to, txn, limit) => Output::Busy(to, txn, limit),
                 gateway::Output::MixedOutcome(txn, mixed) => Output::MixedOutcome(txn, mixed),
             }));
         }

@@ -10,8 +10,8 @@
 //! - **L2.** A gateway whose clock is not trusted takes no commits, checks and locks.
 //! - A client abandons a commit if it disappears or only asks for the outcome. The gateway then finishes the
 //!   transaction as any coordinator may (C2): it prepares no further participant and drops the writes.
-//! - The memory of calls that wait for unreachable participants has a limit ([`Gateway::with_limit`]). Above it a call
-//!   is treated as lost, and its client is informed: this gateway sent nothing for it.
+//! - The memory of calls that wait for unreachable participants has a limit ([`Gateway::with_limit`]), and so has that of the calls of one
+//!   client. Above it a call is treated as lost, and its client is informed: this gateway sent nothing for it.
 //! - **W1.** Locks are requested from the participant of the object. A transaction that gives up, or has only read,
 //!   releases them by an abort.
 
@@ -37,7 +37,7 @@ use crate::transfer::{brick_transfer_ms, transfer_ms};
 
 mod backlog;
 
-use backlog::Backlog;
+use backlog::{Backlog, ClientBytes, TRANSACTION_OVERHEAD_BYTES};
 
 /// How long the gateway waits for an answer before it repeats a question, in milliseconds.
 const REPEAT_MS: u64 = 200;
@@ -47,6 +47,8 @@ const ABANDON_AFTER_MS: Ms = 10_000;
 const ABANDON_AFTER_TRANSFERS: Ms = 10;
 /// The limit for transactions that wait for participants, in bytes.
 const BACKLOG_LIMIT_BYTES: usize = 256 << 20;
+/// Most datastore transactions of one client that hold locks, or wait for them. They are counted only while there are more of all clients.
+const MAX_LOCKING: usize = 8_192;
 
 /// A call of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,10 +167,28 @@ pub enum Output<A, T> {
     Ask(NodeId, Request<T>),
     /// Answer a client.
     Reply(A, TxnId, Reply<T>),
-    /// Tell a client that its call was not accepted: too many calls wait for this participant, which does not answer.
-    Busy(A, TxnId, NodeId),
+    /// Tell a client that its call was not accepted, because of this limit.
+    Busy(A, TxnId, CallLimit),
     /// Report that a transaction has opposite outcomes at two participants.
     MixedOutcome(TxnId, MixedOutcome),
+}
+
+/// A limit because of which a call is not accepted now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallLimit {
+    /// Too many calls wait for this participant, which does not answer in time.
+    Participant(NodeId),
+    /// Too many calls of the client wait. This is a participant of the new one.
+    Client(NodeId),
+}
+
+impl CallLimit {
+    /// The participant.
+    #[must_use]
+    pub fn node(self) -> NodeId {
+        let (Self::Participant(node) | Self::Client(node)) = self;
+        node
+    }
 }
 
 /// A read-only transaction.
@@ -177,6 +197,8 @@ struct PendingCheck<A> {
     from: A,
     at: HlcTimestamp,
     reads: BTreeMap<NodeId, ReadList>,
+    /// The memory that is counted for it.
+    bytes: usize,
     /// Participants that have not answered.
     open: BTreeSet<NodeId>,
     repeat: Ms,
@@ -207,6 +229,7 @@ pub struct Gateway<A, T> {
     clock: Clock,
     coordinators: BTreeMap<TxnId, PendingCommit<A, T>>,
     checking: BTreeMap<TxnId, PendingCheck<A>>,
+    checking_bytes: ClientBytes,
     /// When each commit and each check repeats its unanswered questions.
     coordinating: Schedule<TxnId>,
     asking: Schedule<TxnId>,
@@ -226,6 +249,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             clock: Clock::new(HlcTimestamp::ZERO, skew_ms),
             coordinators: BTreeMap::new(),
             checking: BTreeMap::new(),
+            checking_bytes: ClientBytes::default(),
             coordinating: Schedule::default(),
             asking: Schedule::default(),
             locking: BTreeMap::new(),
@@ -254,22 +278,41 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         self.backlog.bytes()
     }
 
-    /// The participant because of which a call is not accepted now: it does not answer, and the memory limit for
-    /// waiting transactions is reached. Accepted transactions continue, and repetitions of their calls are accepted.
+    /// The limit because of which a call is not accepted now: a participant does not answer and the memory limit for waiting transactions is
+    /// reached, or much of the client waits already. Accepted transactions continue, and repetitions of their calls are accepted.
     #[must_use]
-    pub fn busy_participant(&self, txn: TxnId, call: &Call<T>, now: Ms) -> Option<NodeId> {
+    pub fn reached_limit(&self, txn: TxnId, call: &Call<T>, now: Ms) -> Option<CallLimit> {
         if self.coordinators.contains_key(&txn) {
             return None;
         }
-        let is_little = call.stores_nothing();
-        match call {
-            Call::Commit { parts, .. } => self.backlog.full_participant(parts.keys().copied(), is_little, now),
-            Call::Resolve { participants, .. } => {
-                self.backlog.full_participant(participants.iter().copied(), is_little, now)
+        let (client, is_little) = (txn.client, call.stores_nothing());
+        let nodes: Vec<NodeId> = match call {
+            Call::Check { reads, .. } => {
+                let first = *reads.keys().next().filter(|_| !self.checking.contains_key(&txn))?;
+                let limit = self.backlog.limit();
+                let is_full = self.checking_bytes.is_client_full(client, limit);
+                return match self.checking_bytes.is_full(limit) {
+                    true => Some(CallLimit::Participant(first)),
+                    false => is_full.then_some(CallLimit::Client(first)),
+                };
             }
-            // These are removed when their clients disconnect.
-            Call::Check { .. } | Call::Lock { .. } | Call::Heard { .. } | Call::Release { .. } => None,
+            Call::Lock { oid, .. } => {
+                if self.locking.len() < MAX_LOCKING || self.locking.contains_key(&txn) {
+                    return None;
+                }
+                let of_client = self.locking.keys().filter(|other| other.client == client).count();
+                return (of_client >= MAX_LOCKING).then_some(CallLimit::Client(oid.page().node));
+            }
+            Call::Heard { .. } | Call::Release { .. } => return None,
+            Call::Commit { .. } | Call::Resolve { .. } if self.backlog.bytes() < self.backlog.limit() => return None,
+            Call::Commit { parts, .. } => parts.keys().copied().collect(),
+            Call::Resolve { participants, .. } => participants.clone(),
+        };
+        let first = *nodes.first()?;
+        if self.backlog.is_client_full(client, is_little) {
+            return Some(CallLimit::Client(first));
         }
+        self.backlog.full_participant(nodes, is_little, now).map(CallLimit::Participant)
     }
 
     /// Removes and returns the outputs, in order.
@@ -307,11 +350,11 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         if call.needs_time() && !self.clock.is_trusted() {
             return Err(Rejected::UntrustedClock);
         }
-        if let Some(node) = self.busy_participant(txn, &call, now) {
+        if let Some(limit) = self.reached_limit(txn, &call, now) {
             self.out.push(if planted(Bug::BusyIsRefused) {
                 Output::Reply(from, txn, Reply::Ended(coordinator::CommitReply::Refused(Refusal::Aborted)))
             } else {
-                Output::Busy(from, txn, node)
+                Output::Busy(from, txn, limit)
             });
             return Ok(());
         }
@@ -447,8 +490,19 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         let joined = joint::join(reads.iter().map(request), |node| self.bricks.get(&node).copied());
         self.out.extend(joined.into_iter().map(|(node, request)| Output::Ask(node, request)));
         let repeat = repeat_at(&reads, now);
-        self.checking.insert(txn, PendingCheck { from, at, reads, open, repeat });
+        self.end_check(txn);
+        let bytes = TRANSACTION_OVERHEAD_BYTES + bytes_of_reads(&reads);
+        self.checking_bytes.add(txn.client, bytes);
+        self.checking.insert(txn, PendingCheck { from, at, reads, bytes, open, repeat });
         self.asking.set(txn, Some(repeat));
+    }
+
+    /// Ends the check of a read-only transaction, if one is running. Returns it.
+    fn end_check(&mut self, txn: TxnId) -> Option<PendingCheck<A>> {
+        let ended = self.checking.remove(&txn)?;
+        self.asking.set(txn, None);
+        self.checking_bytes.remove(txn.client, ended.bytes);
+        Some(ended)
     }
 
     /// Repeats the unanswered questions of a read-only transaction, if they are due.
@@ -514,8 +568,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             Ok(()) if checking.open.is_empty() => Ok(checking.at),
             Ok(()) => return,
         };
-        self.asking.set(txn, None);
-        if let Some(checking) = self.checking.remove(&txn) {
+        if let Some(checking) = self.end_check(txn) {
             self.out.push(Output::Reply(checking.from, txn, Reply::Checked(result)));
         }
     }
@@ -528,8 +581,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
     /// transaction marks it aborted and releases its locks. A participant that has prepared it, for a commit through
     /// another gateway, keeps it.
     pub fn handle_disconnected(&mut self, client: &A) {
-        let gone = self.checking.extract_if(.., |_, checking| checking.from == *client);
-        gone.for_each(|(txn, _)| self.asking.set(txn, None));
+        let gone = self.checking.iter().filter(|(_, checking)| checking.from == *client).map(|(txn, _)| *txn);
+        gone.collect::<Vec<_>>().into_iter().for_each(|txn| drop(self.end_check(txn)));
         let ended: Vec<(TxnId, LockingTxn<A, T>)> =
             self.locking.extract_if(.., |_, locking| locking.client == *client).collect();
         for (txn, locking) in ended.into_iter().filter(|_| !planted(Bug::LocksOutlive)) {
@@ -545,9 +598,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             self.coordinating.set(txn, None);
             self.backlog.end(txn);
         }
-        for (txn, _) in self.checking.extract_if(.., |_, checking| checking.reads.contains_key(&node)) {
-            self.asking.set(txn, None);
-        }
+        let gone = self.checking.iter().filter(|(_, checking)| checking.reads.contains_key(&node)).map(|(txn, _)| *txn);
+        gone.collect::<Vec<_>>().into_iter().for_each(|txn| drop(self.end_check(txn)));
         self.locking.retain(|_, locking| !locking.participants.contains(&node));
     }
 

@@ -32,7 +32,7 @@ use protocol::cache_node::{self, CacheNode};
 use protocol::clock::ClusterTime;
 use protocol::commit::Refusal;
 use protocol::commit::coordinator::MixedOutcome;
-use protocol::gateway::Call;
+use protocol::gateway::{Call, CallLimit};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::lease::Ms;
 use protocol::tree::{Down, Up};
@@ -517,13 +517,21 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             cache_node::Output::MixedOutcome(txn, MixedOutcome { committed, aborted }) => {
                 error!(?txn, %committed, %aborted, "a transaction is committed at a logical node and aborted at another one");
             }
-            cache_node::Output::Busy(to, txn, node) => {
+            cache_node::Output::Busy(to, txn, limit) => {
+                let node = limit.node();
                 let brick = place_of(&node).map_or_else(String::new, |place| format!(" at brick {}", place.brick.0));
-                let why = format!(
-                    "logical node {:x}{brick} does not answer, and the transactions that wait for it have reached their \
-                     limit: nothing of this one was sent there; try later",
-                    node.0
-                );
+                let what = match limit {
+                    CallLimit::Participant(node) => {
+                        format!(
+                            "logical node {:x}{brick} does not answer, and the transactions that wait for it have",
+                            node.0
+                        )
+                    }
+                    CallLimit::Client(_) => {
+                        "the transactions of this client that wait for their outcomes have".to_owned()
+                    }
+                };
+                let why = format!("{what} reached their limit: nothing of this one was sent there; try later");
                 self.out.push(Output::Deferred { to, node, txn, kind: ErrorKind::Unavailable, why });
             }
             cache_node::Output::Call(txn, _) => unreachable!("C2: a peer server passes on the call of {txn:?}"),

@@ -2,7 +2,7 @@ use model::{ClassId, PageId, SpaceId};
 
 use super::*;
 use crate::commit::AppendOffsets;
-use crate::ident::ClientId;
+use crate::ident::{ClientId, Version};
 use crate::page_cache::ObjectState;
 use crate::validate::{Read, ReadVersion};
 
@@ -117,7 +117,7 @@ fn participant_that_has_answered_is_not_overdue() {
     let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50).with_limit(4 << 10);
     let commit = |nodes: &[u32]| {
         let part =
-            |node: &u32| Part { writes: [(oid(*node), ObjectState::Value(vec![7; 500]))].into(), ..Part::default() };
+            |node: &u32| Part { writes: [(oid(*node), ObjectState::Value(vec![7; 60]))].into(), ..Part::default() };
         Call::Commit { parts: nodes.iter().map(|node| (NodeId(*node), part(node))).collect(), creates: false }
     };
     for number in 1..=4 {
@@ -137,7 +137,7 @@ fn participant_that_has_answered_is_not_overdue() {
     gateway.handle_call(1, txn(5), commit(&[1]), 5_000).unwrap();
     assert!(matches!(gateway.outputs().collect::<Vec<_>>()[..], [Output::Ask(NodeId(1), Request::Commit { .. })]));
     gateway.handle_call(1, txn(6), commit(&[1, 2]), 5_000).unwrap();
-    assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(6), NodeId(2))]);
+    assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(6), CallLimit::Participant(NodeId(2)))]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn commits_at_a_silent_participant_are_refused_above_the_memory_limit() {
     assert!(waiting > 4 << 10);
     // An answer is overdue: the call is refused and no question is sent, not even to the other participant.
     gateway.handle_call(1, txn(5), commit(&[1, 2]), 2_000).unwrap();
-    assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(5), NodeId(2))]);
+    assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(5), CallLimit::Participant(NodeId(2)))]);
     assert_eq!(gateway.waiting_bytes(), waiting);
     // Calls for other participants, repeated calls and calls that resolve outcomes are accepted.
     gateway.handle_call(1, txn(6), commit(&[1]), 2_000).unwrap();
@@ -199,6 +199,78 @@ fn commits_at_a_silent_participant_are_refused_above_the_memory_limit() {
     gateway.outputs().for_each(drop);
     gateway.handle_call(1, txn(5), commit(&[1, 2]), 2_100).unwrap();
     assert_eq!(gateway.outputs().count(), 2);
+}
+
+/// A gateway with a memory limit of 4 KiB. Its participants answer nothing, and nothing is overdue.
+fn bounded_gateway() -> Gateway<u8, Vec<i64>> {
+    Gateway::new(50).with_limit(4 << 10)
+}
+
+fn of_client(number: u64, client: u64) -> TxnId {
+    TxnId { client: ClientId(client), ..txn(number) }
+}
+
+#[test]
+fn waiting_commits_of_one_client_are_bounded_also_before_an_answer_is_overdue() {
+    let mut gateway = bounded_gateway();
+    let mut accepted = |client: u64| {
+        let taken = (1..100).take_while(|number| {
+            gateway.handle_call(1, of_client(*number, client), commit_at(&[2]), 1_000).unwrap();
+            let busy = Output::Busy(1, of_client(*number, client), CallLimit::Client(NodeId(2)));
+            gateway.outputs().all(|output| output != busy)
+        });
+        (taken.count(), gateway.waiting_bytes())
+    };
+    let (first, bytes) = accepted(1);
+    assert!(first > 1 && (8 << 10..16 << 10).contains(&bytes), "{first} with {bytes} bytes");
+    let (second, bytes) = accepted(2);
+    assert!(second > 0, "the commits of another client are not accepted with {bytes} bytes");
+    // All together have a limit, too.
+    gateway.handle_call(1, of_client(1, 3), commit_at(&[2]), 1_000).unwrap();
+    let busy = Output::Busy(1, of_client(1, 3), CallLimit::Participant(NodeId(2)));
+    assert!(bytes < 16 << 10 || gateway.outputs().any(|output| output == busy));
+    // What is deleted makes room.
+    let part = Part { writes: [(oid(2), ObjectState::Absent)].into(), ..Part::default() };
+    let call = Call::Commit { parts: [(NodeId(2), part)].into(), creates: false };
+    gateway.outputs().for_each(drop);
+    gateway.handle_call(1, of_client(200, 1), call, 1_000).unwrap();
+    assert!(matches!(gateway.outputs().collect::<Vec<_>>()[..], [Output::Ask(NodeId(2), Request::Commit { .. })]));
+}
+
+#[test]
+fn checks_of_one_client_are_bounded_until_they_end() {
+    let mut gateway = bounded_gateway();
+    let check = || {
+        let read = Read { oid: oid(2), seen: ReadVersion::At(Version { moves: 0, position: 1 }) };
+        Call::Check { reads: [(NodeId(2), [read].into_iter().collect())].into(), seen: HlcTimestamp::ZERO }
+    };
+    let is_asked = |gateway: &mut Gateway<u8, Vec<i64>>, number, client| {
+        gateway.handle_call(client as u8, of_client(number, client), check(), 1_000).unwrap();
+        matches!(gateway.outputs().collect::<Vec<_>>()[..], [Output::Ask(NodeId(2), Request::Check { .. })])
+    };
+    let asked = (1..100).take_while(|number| is_asked(&mut gateway, *number, 1)).count();
+    assert!((2..17).contains(&asked), "{asked}");
+    assert!(is_asked(&mut gateway, 1, 1), "a repeated one is no further one");
+    assert!(is_asked(&mut gateway, 1, 2), "the checks of another client are accepted");
+    gateway.handle_answer(NodeId(2), Answer::Checked { txn: of_client(1, 1), verdict: Ok(()) }, None, 1_000);
+    gateway.outputs().for_each(drop);
+    assert!(is_asked(&mut gateway, 300, 1), "one has ended");
+    gateway.handle_disconnected(&1);
+    assert_eq!((400..500).take_while(|number| is_asked(&mut gateway, *number, 1)).count(), asked);
+}
+
+#[test]
+fn datastore_transactions_of_one_client_are_bounded() {
+    let mut gateway = bounded_gateway();
+    let is_asked = |gateway: &mut Gateway<u8, Vec<i64>>, number, client| {
+        let txn = of_client(number, client);
+        let call = Call::Lock { first: txn, oid: oid(2), mode: LockMode::Exclusive };
+        gateway.handle_call(1, txn, call, 1_000).unwrap();
+        matches!(gateway.outputs().collect::<Vec<_>>()[..], [Output::Ask(NodeId(2), Request::Lock { .. })])
+    };
+    assert_eq!((1..20_000).take_while(|number| is_asked(&mut gateway, *number, 1)).count(), MAX_LOCKING);
+    assert!(is_asked(&mut gateway, 5, 1), "it has locks already");
+    assert!(is_asked(&mut gateway, 1, 2), "the transactions of another client are accepted");
 }
 
 fn commit_at(nodes: &[u32]) -> Call<Vec<i64>> {
@@ -272,7 +344,7 @@ fn deletions_are_accepted_above_the_memory_limit() {
     let part = |content| Part { writes: [(oid(2), content)].into(), ..Part::default() };
     let commit = |content| Call::Commit { parts: [(NodeId(2), part(content))].into(), creates: false };
     gateway.handle_call(1, txn(3), commit(ObjectState::Value(vec![7])), 2_000).unwrap();
-    assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(3), NodeId(2))]);
+    assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(3), CallLimit::Participant(NodeId(2)))]);
     gateway.handle_call(1, txn(4), commit(ObjectState::Absent), 2_000).unwrap();
     assert!(matches!(gateway.outputs().collect::<Vec<_>>()[..], [Output::Ask(NodeId(2), Request::Commit { .. })]));
 }

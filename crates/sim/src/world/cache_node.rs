@@ -379,7 +379,7 @@ impl World {
             Some(Output::MixedOutcome(txn, mixed)) => {
                 self.oracle.report(format!("C1: {txn:?} has a mixed outcome: {mixed:?}"));
             }
-            Some(Output::Busy(_, txn, node)) => self.turn_away(pid, txn, node),
+            Some(Output::Busy(_, txn, limit)) => self.turn_away(pid, txn, limit.node()),
             None => {}
         }
     }

@@ -382,7 +382,7 @@ impl World {
                 self.oracle.report(format!("C1: {txn:?} has a mixed outcome: {mixed:?}"));
             }
             // It was as good as lost.
-            gateway::Output::Busy(_, txn, node) => self.turn_away(pid, txn, node),
+            gateway::Output::Busy(_, txn, limit) => self.turn_away(pid, txn, limit.node()),
         }
     }
 
