@@ -18,6 +18,7 @@ mod content_rows;
 mod cuts;
 mod entries;
 mod entry_rows;
+mod filter_cost;
 pub(crate) mod guards;
 pub(crate) mod health;
 mod index_rows;

@@ -21,6 +21,7 @@ use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
 use protocol::page_cache::{FetchId, ObjectState};
 use protocol::tree::Up;
 use store::{Options, Store};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time;
 use wire::cluster::Message;
@@ -326,6 +327,26 @@ async fn pages_are_returned_once_and_by_the_connection_that_has_reserved_them() 
     let returned = proto::ReturnPages { space: at.0, node: at.1, ranges: Vec::new() };
     reader.mailbox.send_one_way(Request::ReturnPages(returned), Vec::new());
     reader.expect_ended("a reader reserves no pages").await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn all_scans_of_a_user_are_answered_although_they_wait_for_each_other() {
+    let world = World::start().await;
+    let main = world.space("main");
+    let (space, node) = (u32::from(main.id.0), main.nodes[0].0);
+    reserve(&world.connect("writer", "main").await, (space, node), 100).await;
+    let reader = world.connect("reader", "main").await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    for _ in 0..200 {
+        let (tell, list) =
+            (tell.clone(), proto::entries::ListNodeObjects { space, node, limit: 10, ..Default::default() });
+        reader.caller.ask(Request::ListNodeObjects(list), move |answer| _ = tell.send(answer.is_ok()));
+    }
+    for number in 0..200 {
+        let answered = time::timeout(LONG, told.recv()).await.expect("it waits for ever");
+        assert_eq!(answered, Some(true), "scan {number}");
+    }
     world.end().await;
 }
 

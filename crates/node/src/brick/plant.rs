@@ -51,6 +51,7 @@ model::planted_bugs! {
         "I" OldEntriesKept "entries of the previous value stay in an index"
         "I" EntersBeforeDecided "objects are entered in an index before transactions from before it are decided"
         "I" BuildingTakenForComplete "an index that was being built at a restart is treated as complete"
+        "I" FilterWorkUnbounded "a filter may take any time on one object"
         "I" PartialIndexUsed "an index is scanned although it is not complete"
         "I" LackingNotEntered "objects that lack a field are not entered in an index of it"
         "I" RemovalOvertakesEntries "the entries of a dropped index are removed before all its entries are durable"

@@ -1,5 +1,7 @@
 //! Scans one logical node for objects: through the extents of classes, or through a range of an index.
 //!
+//! An answer ends with the object at which its work reaches a limit: rows, bytes that were read, and tests of the filter.
+//!
 //! An answer is read from one durable snapshot. Each object comes with the version of its page, by which a transaction can
 //! validate it. A scan is split into answers of bounded size and time. The first answer has the guards of the scanned set, with
 //! their versions in that snapshot: a transaction that has read the guards either sees every object of the set, in this answer or a
@@ -18,6 +20,7 @@ use query::key::common_first_component;
 use store::{Snapshot, Store};
 use wire::cluster::{IndexRange, Scan, ScanPosition, Scanned};
 
+use super::filter_cost::FilterCost;
 use super::guards;
 use super::index_rows::{self, IndexId, Key, Mark};
 use super::page_rows as rows;
@@ -27,6 +30,8 @@ use super::plant::{Bug, planted};
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// Most objects that are examined for one answer.
 const MAX_EXAMINED: u64 = 10_000;
+/// Most work for one answer; that on the last object may exceed it. Less than a second.
+const MAX_WORK: u64 = query::limits::WORK;
 /// Most entries that are counted for one answer, if the objects need not be read.
 const MAX_COUNTED: u64 = 100_000;
 /// Rows that are read in one step: first as many as requested within these bounds, then [`MAX_ROWS`].
@@ -40,7 +45,8 @@ const MAX_ROWS: usize = 512;
 /// [`ErrorKind::Corrupt`] for damaged rows.
 pub(crate) fn scan(store: &Store, scan: &Scan) -> Result<Scanned> {
     let state = store.snapshot()?;
-    let mut looking = Scanner { state: &state, scan, scanned: Scanned::default(), bytes: 0 };
+    let cost = FilterCost::new(scan.filter.as_ref());
+    let mut looking = Scanner { state: &state, scan, scanned: Scanned::default(), bytes: 0, cost, work: 0 };
     match &scan.range {
         None => looking.scan_extents()?,
         Some(range) => looking.scan_index(range)?,
@@ -53,6 +59,9 @@ struct Scanner<'a> {
     scan: &'a Scan,
     scanned: Scanned,
     bytes: usize,
+    cost: FilterCost,
+    /// What was read and tested, in units of [`query::limits::WORK`].
+    work: u64,
 }
 
 impl Scanner<'_> {
@@ -200,11 +209,16 @@ impl Scanner<'_> {
     /// Adds an object if it matches. Returns whether there is room for another one.
     fn add_object(&mut self, oid: Oid, version: Version, object: Object, key: &[u8]) -> Result<bool> {
         self.scanned.examined += 1;
+        self.work += 1 + object.data.len() as u64 / 16;
         let matches = self.scan.classes.contains(&object.class)
             && match &self.scan.filter {
                 None => true,
                 Some(_) if object.kind != Kind::Record => false,
-                Some(filter) => filter.matches(&RecordRef::new(&object.data)?)?,
+                Some(filter) => {
+                    let record = RecordRef::new(&object.data)?;
+                    self.work += self.cost.work_on(oid, &record, object.data.len())?;
+                    filter.matches(&record)?
+                }
             };
         if matches {
             self.scanned.count += 1;
@@ -214,11 +228,8 @@ impl Scanner<'_> {
             }
         }
         let is_full = self.scanned.found.len() >= self.scan.limit as usize && !self.scan.count;
-        Ok(self.set_next_if_over(
-            is_full || self.bytes >= MAX_ANSWER_BYTES || self.scanned.examined >= MAX_EXAMINED,
-            oid,
-            key,
-        ))
+        let is_over = self.bytes >= MAX_ANSWER_BYTES || self.scanned.examined >= MAX_EXAMINED || self.work >= MAX_WORK;
+        Ok(self.set_next_if_over(is_full || is_over, oid, key))
     }
 
     /// Counts an object that need not be read. Returns whether another one may be counted.

@@ -93,6 +93,16 @@ impl ClientConnection {
     fn forward(&self, target: Target, request: Request, raw: Raw<'_>, reply: Responder<'_>) {
         let raw = if raw.is_empty() { Vec::new() } else { vec![raw.to_bytes()] };
         match target.node(&self.state).and_then(|node| self.shard.brick_of(node)) {
+            Ok(brick) if is_scan(&request) => {
+                let (shard, deferred) = (self.shard.clone(), reply.defer());
+                let share = shard.queries.share_of(self.state.principal().user_name());
+                share.when_free(move |place| {
+                    shard.brick_links.ask(brick, request, move |answer| {
+                        drop(place);
+                        deferred.forward_answer(answer);
+                    });
+                });
+            }
             Ok(brick) => self.shard.brick_links.forward(brick, request, raw, reply.defer()),
             Err(error) => reply.fail(&error),
         }
@@ -423,6 +433,11 @@ impl Drop for ClientConnection {
         // After a panic of the machine nothing is served, and there is nothing to forget.
         let _ = self.shard.with_driver(|driver, now| driver.client_disconnected(client, now));
     }
+}
+
+/// Whether a request may take long at its brick. Such requests of one user wait for each other.
+fn is_scan(request: &Request) -> bool {
+    matches!(request, Request::Scan(_) | Request::ListNodeObjects(_) | Request::ListEntriesOf(_))
 }
 
 fn violation_error() -> Error {

@@ -42,7 +42,7 @@ use super::shard::PeerShard;
 use crate::cluster_view::{QuerySchema, SpaceView};
 use crate::node_placement::{BrickId, NodePlacement};
 pub(super) use limits::QueryLimits;
-use limits::{Place, UserShare};
+use limits::{Place, ScanPlace, UserShare};
 use machine::{Activity, Bricks, Event, QueryMachine, Work};
 use streams::ScanLimits;
 
@@ -290,7 +290,16 @@ impl QueryTask {
         for work in self.machine.work() {
             let sender = self.sender.clone();
             match work {
-                Work::Scan { ticket, brick, scan } => ask_brick(&self.shard, (ticket, brick), scan, sender),
+                Work::Scan { ticket, brick, scan } => {
+                    let shard = self.shard.clone();
+                    let ask = move |place| {
+                        // A query that has ended needs no answer.
+                        if !sender.is_closed() {
+                            ask_brick(&shard, (ticket, brick), scan, (sender, place));
+                        }
+                    };
+                    self.share.clone().when_free(ask);
+                }
                 Work::Read { generation, oids } => self.shard.read_all_when_cached(&oids, move |found| {
                     let _ = sender.send(Arrival::Event(Event::Read { generation, found }));
                 }),
@@ -330,9 +339,10 @@ fn ask_brick(
     shard: &PeerShard,
     (ticket, brick): ((u32, u32), BrickId),
     scan: cluster::Scan,
-    sender: mpsc::UnboundedSender<Arrival>,
+    (sender, place): (mpsc::UnboundedSender<Arrival>, ScanPlace),
 ) {
     let answered = move |answer: Result<link::Answer>| {
+        drop(place);
         let answer = answer.and_then(decode_scanned);
         let _ = sender.send(Arrival::Event(Event::Scanned { ticket, answer }));
     };

@@ -25,6 +25,8 @@ const INDEX_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a look-up or a listing waits for transactions that change what it reads.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const SETTLE_PAUSE: Duration = Duration::from_millis(1);
+/// The longest pause between two attempts: each takes the lock of the logical node.
+const MAX_SETTLE_PAUSE: Duration = Duration::from_millis(32);
 /// Keys that are followed on the thread that gets the request.
 const FOLLOWED_AT_ONCE: usize = 16;
 /// Entries that are listed on that thread.
@@ -42,7 +44,7 @@ impl Nodes {
     /// # Errors
     /// [`ErrorKind::Unavailable`] if that takes long; [`ErrorKind::Corrupt`] if such a transaction cannot be written, because rows are damaged.
     pub(crate) async fn wait_settled(&self, oid: Oid) -> Result<()> {
-        let until = Instant::now() + SETTLE_TIMEOUT;
+        let (until, mut pause) = (Instant::now() + SETTLE_TIMEOUT, SETTLE_PAUSE);
         while self.is_unsettled(oid) {
             if let Some(damage) = self.require_served(oid.page().node)?.lock()?.undecidable_write(oid) {
                 return Err(damage);
@@ -50,7 +52,8 @@ impl Nodes {
             if Instant::now() >= until {
                 return Err(unsettled_error());
             }
-            time::sleep(SETTLE_PAUSE).await;
+            time::sleep(pause).await;
+            pause = (2 * pause).min(MAX_SETTLE_PAUSE);
         }
         Ok(())
     }
@@ -185,6 +188,7 @@ impl Nodes {
         read: impl Fn(&Self, &BTreeSet<Entry>) -> Result<Option<T>> + Send + Sync + 'static,
     ) -> Result<T> {
         let (read, until) = (Arc::new(read), Instant::now() + SETTLE_TIMEOUT);
+        let mut pause = SETTLE_PAUSE;
         loop {
             let (nodes, read) = (self.clone(), read.clone());
             let job = move || {
@@ -197,7 +201,8 @@ impl Nodes {
             if Instant::now() >= until {
                 return Err(unsettled_error());
             }
-            time::sleep(SETTLE_PAUSE).await;
+            time::sleep(pause).await;
+            pause = (2 * pause).min(MAX_SETTLE_PAUSE);
         }
     }
 

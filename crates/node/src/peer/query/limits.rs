@@ -1,4 +1,5 @@
-//! How many queries may be open, and sort or group, at a time: of all clients, and of one user.
+//! How many queries may be open, and sort or group, at a time: of all clients, and of one user; and how many scans a user may have under
+//! way at bricks, so that those of one user leave room for the requests of others.
 //!
 //! A user has at most half of the places, so that others can always ask. Callers without a name, who exist only while there are no
 //! users, and processes of the cluster have no such limit.
@@ -14,6 +15,9 @@ const MAX_OPEN: usize = 1024;
 /// Most queries that may sort or group at the same time; others wait.
 const MAX_COLLECTING: usize = 8;
 
+/// Most scans of one user that bricks have not answered; others wait. A connection to a brick takes hundreds of requests.
+const MAX_SCANNING: usize = 64;
+
 /// Limits of the queries of all clients, shared by all shards.
 #[derive(Clone)]
 pub(in crate::peer) struct QueryLimits {
@@ -25,11 +29,14 @@ pub(in crate::peer) struct QueryLimits {
 struct Places {
     open: Arc<Semaphore>,
     collecting: Arc<Semaphore>,
+    scanning: Arc<Semaphore>,
 }
 
 impl Places {
     fn new(open: usize, collecting: usize) -> Arc<Self> {
-        Arc::new(Self { open: Arc::new(Semaphore::new(open)), collecting: Arc::new(Semaphore::new(collecting)) })
+        let semaphore = |places| Arc::new(Semaphore::new(places));
+        let (open, collecting, scanning) = (semaphore(open), semaphore(collecting), semaphore(MAX_SCANNING));
+        Arc::new(Self { open, collecting, scanning })
     }
 }
 
@@ -41,7 +48,7 @@ impl Default for QueryLimits {
 
 impl QueryLimits {
     /// The places that the queries of a user may take.
-    pub(super) fn share_of(&self, user: Option<Arc<str>>) -> UserShare {
+    pub(in crate::peer) fn share_of(&self, user: Option<Arc<str>>) -> UserShare {
         let all = self.all.clone();
         let Some(user) = user else { return UserShare { all, own: None } };
         // The map is consistent between any two statements, so a panic elsewhere does no harm.
@@ -58,7 +65,7 @@ impl QueryLimits {
 
 /// The places that the queries of one user may take.
 #[derive(Clone, Debug)]
-pub(super) struct UserShare {
+pub(in crate::peer) struct UserShare {
     all: Arc<Places>,
     own: Option<Arc<Places>>,
 }
@@ -72,7 +79,29 @@ pub(super) struct Place {
     _of_all: OwnedSemaphorePermit,
 }
 
+/// A place of a scan, which it returns when it is dropped.
+#[derive(Debug)]
+pub(in crate::peer) struct ScanPlace {
+    _of_user: Option<OwnedSemaphorePermit>,
+    /// Keeps the count of the user's places.
+    _own: Option<Arc<Places>>,
+}
+
 impl UserShare {
+    /// Calls `scan` with a place for it: at once if there is one, or when a scan of the user has ended.
+    pub(in crate::peer) fn when_free(self, scan: impl FnOnce(ScanPlace) + Send + 'static) {
+        let Some(own) = self.own else { return scan(ScanPlace { _of_user: None, _own: None }) };
+        if let Ok(place) = own.scanning.clone().try_acquire_owned() {
+            return scan(ScanPlace { _of_user: Some(place), _own: Some(own) });
+        }
+        tokio::spawn(async move {
+            // Places are never closed.
+            if let Ok(place) = own.scanning.clone().acquire_owned().await {
+                scan(ScanPlace { _of_user: Some(place), _own: Some(own) });
+            }
+        });
+    }
+
     /// A place for an open query.
     ///
     /// # Errors
@@ -136,6 +165,30 @@ mod tests {
         // Users without queries are forgotten.
         drop(user("cid").open());
         assert_eq!(limits.users.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn scans_of_one_user_wait_for_each_other_and_for_no_other() {
+        let limits = QueryLimits::default();
+        let (sender, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let scan = |user: Option<&str>| {
+            let sender = sender.clone();
+            limits.share_of(user.map(Arc::from)).when_free(move |place| sender.send(place).unwrap());
+        };
+        let kept = limits.share_of(Some("eve".into()));
+        (0..MAX_SCANNING + 2).for_each(|_| scan(Some("eve")));
+        let mut places: Vec<ScanPlace> = std::iter::from_fn(|| begun.try_recv().ok()).collect();
+        assert_eq!(places.len(), MAX_SCANNING);
+        for user in [Some("ann"), None] {
+            scan(user);
+            places.push(begun.try_recv().expect("another user does not wait"));
+        }
+        tokio::task::yield_now().await;
+        assert!(begun.try_recv().is_err());
+        drop(places);
+        begun.recv().await.unwrap();
+        begun.recv().await.unwrap();
+        drop(kept);
     }
 
     #[tokio::test(start_paused = true)]

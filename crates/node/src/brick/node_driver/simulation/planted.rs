@@ -95,6 +95,7 @@ fn unnoticed_bugs<B: PlantedBug>(bugs: &[(B, u64)]) -> Vec<B> {
 
 /// Mistakes that tests beside the code notice: those of the row writer, and those of moves, most of which whole clusters notice, too.
 const DIRECTED: &[Bug] = &[
+    Bug::FilterWorkUnbounded,
     Bug::RefusedLockHeld,
     Bug::PreparedNotCloned,
     Bug::CloneWithoutIndexes,
