@@ -275,7 +275,7 @@ async fn begin_upload(core: Arc<Core>, node: Option<NodeId>) -> Result<ContentId
         Some(node) => node,
         None => core.page_source.home(&core, &core.unreachable_nodes()?)?,
     };
-    let begin = proto::Begin { space: u32::from(core.space.0), node: node.0 };
+    let begin = proto::Begin { space: u32::from(core.space.0), node: node.0, ..proto::Begin::default() };
     match core.ask(Request::BeginContent(begin)).await? {
         (Response::ContentBegun(begun), _) => content_id(begun.content),
         _ => Err(unexpected_answer_error()),

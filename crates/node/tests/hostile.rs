@@ -331,6 +331,24 @@ async fn pages_are_returned_once_and_by_the_connection_that_has_reserved_them() 
 }
 
 #[tokio::test]
+async fn one_user_cannot_take_all_uploads_under_any_name() {
+    let world = World::start().await;
+    let main = world.space("main");
+    let (space, node) = (u32::from(main.id.0), main.nodes[0].0);
+    let (writer, other) = (world.connect("writer", "main").await, world.connect("root", "main").await);
+    // The brick serves its logical node.
+    reserve(&writer, (space, node), 100).await;
+    let begin =
+        |claimed: usize| Request::BeginContent(proto::contents::Begin { space, node, user: claimed.to_string() });
+    for number in 0..512 {
+        assert!(matches!(writer.ask(begin(number)).await, Ok(Response::ContentBegun(_))), "upload {number}");
+    }
+    assert_eq!(writer.ask(begin(512)).await.unwrap_err(), ErrorKind::Full);
+    assert!(matches!(other.ask(begin(0)).await, Ok(Response::ContentBegun(_))));
+    world.end().await;
+}
+
+#[tokio::test]
 async fn all_scans_of_a_user_are_answered_although_they_wait_for_each_other() {
     let world = World::start().await;
     let main = world.space("main");

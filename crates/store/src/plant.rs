@@ -108,6 +108,7 @@ model::planted_bugs! {
         LogFailureForgotten "the store accepts changes after its log has failed"
         RollbackEndsFirst "a buffer ends at what is durable before the changes of a failed force are removed from it"
         UnreadableChunkStops "a chunk that cannot be read stops the installer for ever"
+        UploadsOfOneUser "one user may begin all uploads that may be unfinished"
         UploadsCountedAlone "each upload may fill a store in memory alone"
         FullMemoryIgnored "a full store in memory accepts any change"
         DirectoryNotLocked "a directory is opened twice"

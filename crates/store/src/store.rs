@@ -476,7 +476,15 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::Full`] if too many uploads are unfinished.
     pub fn begin_upload(&self) -> Result<UploadId> {
-        self.core().begin_upload()
+        self.core().begin_upload(None)
+    }
+
+    /// Begins an upload of a user, who may have half of those that may be unfinished.
+    ///
+    /// # Errors
+    /// As [`Store::begin_upload`], also if too many of the user are unfinished.
+    pub fn begin_upload_of(&self, user: &str) -> Result<UploadId> {
+        self.core().begin_upload(Some(user.into()))
     }
 
     /// Adds bytes to an upload.

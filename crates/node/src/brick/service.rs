@@ -299,7 +299,7 @@ impl BrickConnection {
 
     /// Begins an upload of a content.
     fn begin_content(&self, begin: &proto::contents::Begin, reply: Responder<'_>) {
-        match upload_place(begin).and_then(|(space, node)| self.nodes().begin_upload(space, node)) {
+        match upload_place(begin).and_then(|(space, node)| self.nodes().begin_upload(space, node, &begin.user)) {
             Ok(id) => reply.send(Response::ContentBegun(proto::contents::Begun { content: Some(id.into()) })),
             Err(error) => reply.fail(&error),
         }

@@ -89,9 +89,21 @@ impl ClientConnection {
         access.check(&self.state, catalog.as_deref().map(|catalog| &**catalog), &self.shard.stopped.load())
     }
 
+    /// Names the user in a request whose number is limited for each user.
+    fn with_user(&self, request: Request) -> Request {
+        match request {
+            Request::BeginContent(begin) => {
+                let user = self.state.principal().user_name().as_deref().unwrap_or_default().to_owned();
+                Request::BeginContent(proto::contents::Begin { user, ..begin })
+            }
+            request => request,
+        }
+    }
+
     /// Forwards a request to the brick of its target, and its answer back.
     fn forward(&self, target: Target, request: Request, raw: Raw<'_>, reply: Responder<'_>) {
         let raw = if raw.is_empty() { Vec::new() } else { vec![raw.to_bytes()] };
+        let request = self.with_user(request);
         match target.node(&self.state).and_then(|node| self.shard.brick_of(node)) {
             Ok(brick) if is_scan(&request) => {
                 let (shard, deferred) = (self.shard.clone(), reply.defer());

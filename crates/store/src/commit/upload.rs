@@ -1,5 +1,6 @@
 //! Uploads on their way through the log: staged chunks are logged in groups. `stage` makes contents of uploads.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -12,10 +13,10 @@ use crate::log::entry::Step;
 use crate::plant::{ContentBug, planted};
 
 impl Core {
-    pub(crate) fn begin_upload(&self) -> Result<UploadId> {
+    pub(crate) fn begin_upload(&self, user: Option<Arc<str>>) -> Result<UploadId> {
         // The identifier has the number of the opening, which no later opening may have.
         self.log_opening()?;
-        self.uploads.begin(self.options.uploads, self.incarnation.load(Ordering::Relaxed))
+        self.uploads.begin(self.options.uploads, self.incarnation.load(Ordering::Relaxed), user)
     }
 
     /// Adds bytes to an upload.

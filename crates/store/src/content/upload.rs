@@ -28,7 +28,7 @@ const MAX_UNLOGGED: usize = 256;
 
 /// The uploads of a store.
 pub(crate) struct Uploads {
-    unfinished: Mutex<HashMap<UploadId, Arc<Mutex<Upload>>>>,
+    unfinished: Mutex<HashMap<UploadId, UnfinishedUpload>>,
     /// Uploads that a change is taking.
     finishing: Mutex<HashSet<DataId>>,
     next: AtomicU64,
@@ -46,6 +46,13 @@ impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
+}
+
+/// An upload that counts as unfinished.
+struct UnfinishedUpload {
+    /// Whose it is.
+    user: Option<Arc<str>>,
+    upload: Arc<Mutex<Upload>>,
 }
 
 /// An upload in progress.
@@ -87,27 +94,35 @@ impl Uploads {
         Self { unfinished, finishing, next: AtomicU64::new(1), memory_bytes: Arc::default() }
     }
 
-    /// Begins an upload, unless `limit` uploads are unfinished. Its number contains the store's `incarnation`.
-    pub(crate) fn begin(&self, limit: usize, incarnation: u32) -> Result<UploadId> {
+    /// Begins an upload, unless `limit` uploads are unfinished, or half as many of its user. Its number contains the store's `incarnation`.
+    pub(crate) fn begin(&self, limit: usize, incarnation: u32, user: Option<Arc<str>>) -> Result<UploadId> {
+        let full = |count: usize, whose: &str| {
+            let message = format!("{count} uploads{whose} are unfinished, which is the limit: finish or abort some");
+            Err(Error::new(ErrorKind::Full, message))
+        };
         let mut unfinished = self.unfinished.lock();
         if unfinished.len() >= limit {
-            let message = format!("{limit} uploads are unfinished, which is the limit: finish or abort some");
-            return Err(Error::new(ErrorKind::Full, message));
+            return full(limit, "");
+        }
+        let of_user = |user: &Arc<str>| unfinished.values().filter(|other| other.user.as_ref() == Some(user)).count();
+        if user.as_ref().is_some_and(|user| of_user(user) >= limit / 2) && !planted(FaultBug::UploadsOfOneUser) {
+            return full(limit / 2, " of this user");
         }
         // The highest bit keeps these apart from the numbers of contents that are created with their bytes.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let id = UploadId(1 << 63 | u64::from(incarnation) << 32 | number);
-        unfinished.insert(id, Arc::new(Mutex::new(Upload::new(DataId(id.0), &self.memory_bytes))));
+        let upload = Arc::new(Mutex::new(Upload::new(DataId(id.0), &self.memory_bytes)));
+        unfinished.insert(id, UnfinishedUpload { user, upload });
         Ok(id)
     }
 
     pub(crate) fn find(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
-        self.unfinished.lock().get(&id).cloned().ok_or_else(|| unknown_upload_error(id))
+        self.unfinished.lock().get(&id).map(|found| found.upload.clone()).ok_or_else(|| unknown_upload_error(id))
     }
 
     /// Removes an upload from the unfinished ones.
     pub(crate) fn remove(&self, id: UploadId) -> Option<Arc<Mutex<Upload>>> {
-        self.unfinished.lock().remove(&id)
+        self.unfinished.lock().remove(&id).map(|removed| removed.upload)
     }
 
     /// Moves an upload from the unfinished ones to those that a change is taking (rule 1). The change ends that with

@@ -532,6 +532,21 @@ fn number_of_a_missing_blob_file_that_only_the_log_names_is_not_used_again() {
 }
 
 #[test]
+fn one_user_has_at_most_half_of_the_unfinished_uploads() {
+    assert_noticed(&[FaultBug::UploadsOfOneUser], || {
+        let store = Store::in_memory(Options { uploads: 8, ..Options::default() }).unwrap();
+        let mut uploads: Vec<_> = (0..4).map(|_| store.begin_upload_of("eve").unwrap()).collect();
+        let error = store.begin_upload_of("eve").unwrap_err();
+        assert!(error.kind() == ErrorKind::Full && error.message().contains("4 uploads of this user"), "{error}");
+        store.abort_upload(uploads.pop().unwrap());
+        uploads.push(store.begin_upload_of("eve").unwrap());
+        (0..2).for_each(|_| _ = store.begin_upload_of("ann").unwrap());
+        (0..2).for_each(|_| _ = store.begin_upload().unwrap());
+        assert!(store.begin_upload_of("bob").unwrap_err().message().starts_with("8 uploads are unfinished"));
+    });
+}
+
+#[test]
 fn uploads_share_the_room_of_a_store_in_memory() {
     assert_noticed(&[FaultBug::UploadsCountedAlone], || {
         let store = Store::in_memory(Options { memory_bytes: 1 << 20, ..Options::default() }).unwrap();

@@ -19,12 +19,12 @@ enum Finish<'a> {
 }
 
 impl Nodes {
-    /// Begins an upload for a content of a space at a logical node.
+    /// Begins an upload for a content of a space at a logical node, of a user, if it has a name.
     ///
     /// # Errors
-    /// If the node is not served here; [`ErrorKind::Full`] if too many uploads are unfinished.
-    pub(crate) fn begin_upload(&self, space: SpaceId, node: NodeId) -> Result<ContentId> {
-        let upload = self.store.begin_upload()?;
+    /// If the node is not served here; [`ErrorKind::Full`] if too many uploads are unfinished, or too many of this user.
+    pub(crate) fn begin_upload(&self, space: SpaceId, node: NodeId, user: &str) -> Result<ContentId> {
+        let upload = if user.is_empty() { self.store.begin_upload()? } else { self.store.begin_upload_of(user)? };
         let begun = self.with_driver(node, |driver| {
             driver.check_space_stays()?;
             Ok(driver.begin_upload(space, upload, self.time.now()))

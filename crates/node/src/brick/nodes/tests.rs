@@ -80,7 +80,7 @@ async fn read_waits_until_a_prepared_transaction_that_writes_the_object_is_decid
 #[tokio::test]
 async fn finished_upload_is_answered_when_a_transaction_can_name_its_content() {
     let nodes = nodes();
-    let id = nodes.begin_upload(SpaceId(1), NODE).unwrap();
+    let id = nodes.begin_upload(SpaceId(1), NODE, "").unwrap();
     nodes.add_to_upload(id, 0, "staged".into()).unwrap();
     let (answer, mut answers) = mpsc::unbounded_channel();
     let served = nodes.served_node(NODE).unwrap();
@@ -98,7 +98,7 @@ async fn finished_upload_is_answered_when_a_transaction_can_name_its_content() {
 #[tokio::test]
 async fn bytes_of_an_upload_are_added_once_and_in_order() {
     let nodes = nodes();
-    let id = nodes.begin_upload(SpaceId(1), NODE).unwrap();
+    let id = nodes.begin_upload(SpaceId(1), NODE, "").unwrap();
     let add = |offset, bytes: &'static str| nodes.add_to_upload(id, offset, bytes.into()).map_err(|error| error.kind());
     let uploaded = || nodes.usage([NODE].into_iter()).nodes[0].staged_bytes;
     for (offset, bytes, size) in [(0, "12345", 5), (5, "678", 8)] {
@@ -116,7 +116,7 @@ async fn bytes_of_an_upload_are_added_once_and_in_order() {
 #[tokio::test]
 async fn upload_for_which_the_store_has_no_room_ends() {
     let nodes = nodes_on(Store::in_memory(Options { memory_bytes: 8 << 20, ..Options::default() }).unwrap());
-    let id = nodes.begin_upload(SpaceId(1), NODE).unwrap();
+    let id = nodes.begin_upload(SpaceId(1), NODE, "").unwrap();
     let piece = Bytes::from(vec![7; 1 << 20]);
     let add = |offset: usize| nodes.add_to_upload(id, offset as u64, piece.clone());
     let (offset, error) = (0..)
@@ -131,7 +131,7 @@ async fn upload_for_which_the_store_has_no_room_ends() {
 async fn metrics_have_the_sums_over_all_logical_nodes() {
     let nodes = nodes();
     for (node, uploaded, objects) in [(NODE, "12345", 2), (OTHER, "123", 1)] {
-        let id = nodes.begin_upload(SpaceId(1), node).unwrap();
+        let id = nodes.begin_upload(SpaceId(1), node, "").unwrap();
         nodes.add_to_upload(id, 0, uploaded.into()).unwrap();
         let page = PageId { space: SpaceId(1), node, number: 7 };
         let blob = |slot| (Oid::new(ClassId::NONE, page, slot), ObjectState::Value(Object::blob("1234567".into())));
