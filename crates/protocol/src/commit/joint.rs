@@ -28,26 +28,41 @@ use crate::ident::TxnId;
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
 
+/// Most participants that the requests of a joint one name together, each the names of all: 4 bytes each, so that a message holds them. One
+/// of a transaction with 1,024 participants is whole.
+pub const MAX_NAMED_PARTICIPANTS: usize = 1 << 20;
+
 /// Joins requests to logical nodes of one brick: those of one transaction, at most one for each node. Others stay as they
-/// are, in their order. `brick_of` has a number for each brick; requests to nodes without one are not joined.
+/// are, in their order. `brick_of` has a number for each brick; requests to nodes without one are not joined. Requests that name more than
+/// [`MAX_NAMED_PARTICIPANTS`] together become several joint ones.
 pub fn join<T>(
     requests: impl IntoIterator<Item = (NodeId, Request<T>)>,
     brick_of: impl Fn(NodeId) -> Option<u32>,
 ) -> Vec<(NodeId, Request<T>)> {
     let mut joined: Vec<BTreeMap<NodeId, Request<T>>> = Vec::new();
+    let mut named: BTreeMap<usize, usize> = BTreeMap::new();
     let mut last: BTreeMap<(TxnId, u32), usize> = BTreeMap::new();
     for (node, request) in requests {
         let place = brick_of(node).filter(|_| request.may_be_joint()).map(|brick| (request.txn(), brick));
-        let found = place.and_then(|place| last.get(&place)).and_then(|index| joined.get_mut(*index));
-        match found.filter(|group| !group.contains_key(&node)) {
-            Some(group) => drop(group.insert(node, request)),
-            None => {
-                last.extend(place.map(|place| (place, joined.len())));
-                joined.push([(node, request)].into());
-            }
+        let names = named_participants(&request);
+        let found = place.and_then(|place| last.get(&place)).copied().filter(|index| {
+            let has_room = named.get(index).is_none_or(|others| others + names <= MAX_NAMED_PARTICIPANTS);
+            !joined[*index].contains_key(&node) && (has_room)
+        });
+        let index = found.unwrap_or(joined.len());
+        if found.is_none() {
+            last.extend(place.map(|place| (place, index)));
+            joined.push(BTreeMap::new());
         }
+        *named.entry(index).or_default() += names;
+        joined[index].insert(node, request);
     }
     joined.into_iter().filter_map(from_group).collect()
+}
+
+/// How many participants a request names.
+fn named_participants<T>(request: &Request<T>) -> usize {
+    if let Request::Prepare { participants, .. } = request { participants.len() } else { 0 }
 }
 
 /// The request for a group of logical nodes, to the first of them.

@@ -44,6 +44,26 @@ fn requests_to_nodes_of_one_brick_are_joined() {
 }
 
 #[test]
+fn transaction_with_very_many_participants_has_several_joint_requests() {
+    let sizes_of = |count: u32| {
+        let all: Vec<NodeId> = (1..=count).map(NodeId).collect();
+        let joined = join(all.iter().map(|node| (*node, prepare(&all))), |_| Some(1));
+        let sizes = joined.into_iter().map(|(first, request)| match request {
+            Request::Joint { requests, .. } => {
+                assert_eq!(requests.first_key_value().map(|(node, _)| *node), Some(first));
+                requests.len()
+            }
+            other => panic!("{first:?} is asked alone: {other:?}"),
+        });
+        sizes.collect::<Vec<_>>()
+    };
+    assert_eq!(sizes_of(1_024), [1_024]);
+    let sizes = sizes_of(4_096);
+    assert_eq!(sizes, [256; 16]);
+    assert!(sizes.iter().all(|size| size * 4_096 <= MAX_NAMED_PARTICIPANTS));
+}
+
+#[test]
 fn requests_of_other_transactions_and_to_unknown_bricks_are_not_joined() {
     let asked = [(A, decide(TXN)), (C, decide(OTHER)), (NodeId(7), decide(TXN)), (NodeId(8), decide(TXN))];
     assert_eq!(join(asked.clone(), brick_of), asked);
