@@ -73,7 +73,7 @@ use admission::{admit_to_space, check_still_admitted};
 use client_connection::{Admission, ClientConnection};
 use groups::{GroupRegistry, Registration};
 use outcome_counts::OutcomeCounts;
-use page_pool::PagePool;
+use page_pool::{PagePool, ReserveRates};
 use query::QueryLimits;
 use shard::PeerShard;
 
@@ -113,6 +113,7 @@ pub(crate) struct PeerRole {
     local_bricks: Vec<BrickHealth>,
     groups: Arc<GroupRegistry>,
     page_pool: Arc<PagePool>,
+    reserve_rates: ReserveRates,
     /// How many connections were served.
     served: AtomicU64,
 }
@@ -132,7 +133,8 @@ impl PeerRole {
         let shards = std::iter::once(process).chain(further).map(shard).collect();
         let local_bricks = config.local_bricks.clone();
         let (groups, page_pool, served) = (Arc::default(), Arc::default(), AtomicU64::new(0));
-        Ok(Self { cluster_view, shards, local_bricks, groups, page_pool, served })
+        let reserve_rates = ReserveRates::default();
+        Ok(Self { cluster_view, shards, local_bricks, groups, page_pool, reserve_rates, served })
     }
 
     /// The registration of redirectors of a new connection.

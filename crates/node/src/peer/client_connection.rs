@@ -7,6 +7,7 @@ use meta::Revision;
 use meta::catalog::Permission;
 use model::{Error, ErrorKind, Result};
 use protocol::ident::ClientId;
+use tokio::time;
 use wire::cluster::{self, Message, ReservedPages};
 use wire::driving::PeerHandle;
 use wire::frame::Raw;
@@ -134,15 +135,29 @@ impl ClientConnection {
             reservations.add(node, pages);
             return reply.send(Response::Reserved(pages.into()));
         }
-        let deferred = reply.defer();
-        self.shard.brick_links.ask(brick, Request::Reserve(reserve), move |answer| {
-            deferred.answer(answer.and_then(|answer| match answer.response {
-                Response::Reserved(reserved) => {
-                    reservations.add(node, reserved.try_into()?);
-                    Ok(Response::Reserved(reserved))
-                }
-                _ => Err(Error::new(ErrorKind::Internal, format!("brick {} has answered something else", brick.0))),
-            }));
+        let (user, now) = (self.state.principal().user_name(), self.shard.time.now());
+        let wait = match self.thread.server.role.reserve_rates.take(user, reserve.pages, now) {
+            Ok(wait) => wait,
+            Err(error) => return reply.fail(&error),
+        };
+        let (shard, deferred) = (self.shard.clone(), reply.defer());
+        let ask = move || {
+            shard.brick_links.ask(brick, Request::Reserve(reserve), move |answer| {
+                deferred.answer(answer.and_then(|answer| match answer.response {
+                    Response::Reserved(reserved) => {
+                        reservations.add(node, reserved.try_into()?);
+                        Ok(Response::Reserved(reserved))
+                    }
+                    _ => Err(Error::new(ErrorKind::Internal, format!("brick {} has answered something else", brick.0))),
+                }));
+            });
+        };
+        if wait == 0 {
+            return ask();
+        }
+        tokio::spawn(async move {
+            time::sleep(Duration::from_millis(wait)).await;
+            ask();
         });
     }
 

@@ -51,6 +51,7 @@ model::planted_bugs! {
         PagesReturnedTwice "pages can be returned twice"
         TakenSlotsReturned "slots that earlier clients had can be returned as free"
         ReturnedPagesUnbounded "any number of returned pages is kept"
+        PagesWithoutRate "a user gets any number of new pages a second"
         RoomIgnored "a page without room for the object is given"
         QuerySkipsNode "a query does not ask the last logical node of its space"
         QueryPageRepeated "a query asks for the same page of a logical node again"
