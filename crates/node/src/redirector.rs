@@ -36,6 +36,7 @@ use model::{Error, ErrorKind, Result, SpaceId};
 use protocol::ident::ClientId;
 use protocol::redirect::RedirectorCounts;
 use tokio::sync::{OnceCell, watch};
+use tracing::error;
 use wire::driving::PeerHandle;
 use wire::handshake::{ClientNumber, Role, Terms};
 use wire::link::Mailbox;
@@ -170,6 +171,16 @@ impl Groups {
             *lock(&self.ended) += group.status().counts;
         }
     }
+
+    /// Ends the groups whose machine has panicked. Their members connect again, and the first one makes another group.
+    fn end_panicked(&self) {
+        let has_panicked = |cell: &GroupCell| cell.get().is_some_and(|group| group.has_panicked());
+        let ended: Vec<_> = lock(&self.groups).extract_if(.., |_, cell| has_panicked(cell)).collect();
+        for group in ended.into_iter().filter_map(|(_, cell)| cell.get().cloned()) {
+            error!(space = group.space.name, "the redirector of this space has panicked, and is started again");
+            group.disconnect_members();
+        }
+    }
 }
 
 impl ServerRole for RedirectorRole {
@@ -228,6 +239,7 @@ impl ServerRole for RedirectorRole {
     async fn run_background(_: &Thread<Self>) {}
 
     fn tick(&self) {
+        self.groups.end_panicked();
         self.groups.end_abandoned();
     }
 

@@ -176,8 +176,13 @@ impl Group {
         let _ = self.with_driver(|driver, now| driver.member_disconnected(member, now));
     }
 
+    /// Whether the machine has panicked: then nothing is served.
+    pub(super) fn has_panicked(&self) -> bool {
+        self.driver.is_poisoned()
+    }
+
     /// Ends the connections of all members: they connect again, to this redirector or elsewhere.
-    fn disconnect_members(&self) {
+    pub(super) fn disconnect_members(&self) {
         lock(&self.connections).members.values().for_each(PeerHandle::hang_up);
     }
 
@@ -380,8 +385,11 @@ pub(super) fn unexpected_message_error() -> Error {
 mod tests {
     use model::{NodeId, SpaceId};
 
+    use tokio::sync::OnceCell;
+
     use super::*;
     use crate::auth::ClusterCredentials;
+    use crate::redirector::Groups;
 
     fn group() -> Arc<Group> {
         let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(1)] };
@@ -410,5 +418,19 @@ mod tests {
         group.check_connected().unwrap_err();
         group.member_connected(PeerHandle::new(Arc::new(Mailbox::for_transactions())));
         assert_eq!(group.status().members, 1);
+    }
+
+    #[tokio::test]
+    async fn a_group_that_has_panicked_is_replaced() {
+        let (groups, group) = (Groups::default(), group());
+        let key = ("cluster".to_owned(), SpaceId(1));
+        let cell = Arc::new(OnceCell::new_with(Some(group.clone())));
+        lock(&groups.groups).insert(key, cell);
+        groups.end_panicked();
+        assert_eq!(groups.current().len(), 1, "nothing is wrong with it");
+        let fault = || group.with_driver(|_, _| panic!("a fault of the machine"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(fault)).is_err());
+        groups.end_panicked();
+        assert!(groups.current().is_empty(), "the next member makes another one");
     }
 }
