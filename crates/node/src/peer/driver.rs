@@ -31,8 +31,8 @@ use model::{Error, ErrorKind, NodeId, Oid, Result};
 use protocol::cache_node::{self, CacheNode};
 use protocol::clock::ClusterTime;
 use protocol::commit::Refusal;
-use protocol::commit::coordinator::MixedOutcome;
-use protocol::gateway::{Call, CallLimit};
+use protocol::commit::coordinator::{CommitReply, MixedOutcome};
+use protocol::gateway::{Call, CallLimit, Reply};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::lease::Ms;
 use protocol::tree::{Down, Up};
@@ -265,6 +265,13 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         let node = participants.first().copied().unwrap_or(NodeId(0));
         self.out.push(refusal(client.address(), (node, txn), why));
         if planted(Bug::RefusedNotResolved) {
+            return Ok(());
+        }
+        if participants.is_empty() && !planted(Bug::EmptyRefusalUnknown) {
+            // It changes nothing, whatever became of an earlier call.
+            let (to, reply) = (client.address().clone(), Reply::Ended(CommitReply::Refused(Refusal::Aborted)));
+            self.outcome_counts.count(&reply);
+            self.out.push(Output::Reply { to, txn, reply });
             return Ok(());
         }
         self.pass_call(client.address(), txn, Call::Resolve { participants, patched }, now)

@@ -33,6 +33,7 @@ model::planted_bugs! {
         ForeignAge "a transaction may have the age of another client's"
         OversizedCommit "a commit may write any number of bytes"
         RefusedNotResolved "the outcome of a refused commit is not determined"
+        EmptyRefusalUnknown "the outcome of a refused commit without participants is unknown"
         ReadOnlySpaceWritten "commits that write are accepted in a read-only space"
         StoppedSpaceServed "commits are accepted in a stopped space"
         StoppedSpaceDropsWrites "writes outside of transactions are refused in a stopped space"

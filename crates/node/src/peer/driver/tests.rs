@@ -300,6 +300,22 @@ fn what_a_client_may_do_depends_on_its_permission() {
 }
 
 #[test]
+fn transaction_without_participants_that_is_denied_has_not_committed() {
+    assert_noticed(&[Bug::EmptyRefusalUnknown], || {
+        let (mut driver, mut client) = (driver(), client(1, "reader"));
+        driver.set_catalog(&FIXTURE.revoked);
+        let call = Call::Commit { parts: BTreeMap::new(), creates: false };
+        let outputs = send(&mut driver, &mut client, ClientMessage::Call { txn: txn(7), call });
+        assert_eq!(deferral_kind(&outputs), Some(ErrorKind::Denied));
+        let replies = outputs.iter().filter_map(|output| match output {
+            Output::Reply { reply, .. } => Some(reply.clone()),
+            _ => None,
+        });
+        assert_eq!(replies.collect::<Vec<_>>(), [Reply::Ended(CommitReply::Refused(Refusal::Aborted))]);
+    });
+}
+
+#[test]
 fn permission_is_that_of_the_newest_catalogue() {
     assert_noticed(&[Bug::PermissionNotRefreshed], || {
         let (mut driver, mut writer) = (driver(), client(1, "writer"));
