@@ -20,11 +20,14 @@ final class DeletionCascade extends DeleteFieldManager {
     private final MortarStoreManager store;
     private final DNStateManager deleted;
     private final ExecutionContext context;
+    private final boolean deletesDependents;
 
-    DeletionCascade(MortarStoreManager store, DNStateManager deleted) {
+    /** @param deletesDependents whether the objects that depend on the deleted one are deleted, too */
+    DeletionCascade(MortarStoreManager store, DNStateManager deleted, boolean deletesDependents) {
         super(deleted);
         this.store = store;
         this.deleted = deleted;
+        this.deletesDependents = deletesDependents;
         this.context = deleted.getExecutionContext();
     }
 
@@ -45,7 +48,7 @@ final class DeletionCascade extends DeleteFieldManager {
             List<Object> elements = Containers.elements(value);
             deleteAll(elements, Dependents.elements(member));
             clearOwner(member, elements);
-        } else if (Dependents.object(member)) {
+        } else if (deletesDependents && Dependents.object(member)) {
             delete(value);
         } else if (!member.isEmbedded() && RelationType.isBidirectional(relation)) {
             endReference(member, relation, value);
@@ -59,7 +62,8 @@ final class DeletionCascade extends DeleteFieldManager {
     }
 
     private void delete(Object object) {
-        if (object != null
+        if (deletesDependents
+                && object != null
                 && context.getApiAdapter().isPersistable(object)
                 && !isDeleted(context.findStateManager(object))) {
             context.deleteObjectInternal(object);

@@ -129,7 +129,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             Record record = current(session, manager, mapping);
             if (mapping.metadata().hasRelations(context.getClassLoaderResolver())) {
                 manager.loadUnloadedFields();
-                manager.provideFields(mapping.members().positions(), new DeletionCascade(store, manager));
+                manager.provideFields(
+                        mapping.members().positions(), new DeletionCascade(store, manager, session.isCascading()));
             }
             session.rememberChanged(state(manager).oid(session), manager, record);
             delete(session, state(manager).oid(session), mapping, record);
@@ -139,7 +140,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         count(manager, ManagerStatistics::incrementDeleteCount);
     }
 
-    private static void delete(StoreSession session, Oid oid, ClassMapping mapping, Record record) {
+    /** Deletes a stored object with its blobs. */
+    static void delete(StoreSession session, Oid oid, ClassMapping mapping, Record record) {
         if (mapping.visibility().keepsDeleted()) {
             Record.Builder deleted = record.toBuilder();
             mapping.visibility().markDeleted(deleted);

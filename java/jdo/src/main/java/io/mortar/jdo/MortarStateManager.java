@@ -21,6 +21,7 @@ import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.IdentityType;
 import org.datanucleus.metadata.PropertyMetaData;
 import org.datanucleus.metadata.RelationType;
+import org.datanucleus.state.CallbackHandler;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.state.StateManagerImpl;
 import org.datanucleus.store.FieldValues;
@@ -378,6 +379,13 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     @Override
     public void deletePersistent() {
         inTraversal(super::deletePersistent);
+    }
+
+    @Override
+    protected CallbackHandler getCallbackHandler() {
+        CallbackHandler callbacks = super.getCallbackHandler();
+        boolean isFlushOfDeletion = isFlushing() && myLC != null && myLC.isDeleted();
+        return isFlushOfDeletion ? new DeletionCallbacks(callbacks) : callbacks;
     }
 
     @Override

@@ -134,6 +134,11 @@ public final class StoreQueries {
         return StoreErrors.translating(context, rows::next);
     }
 
+    /** Changes and deletes objects that a query has found. */
+    public BulkChanges bulkChanges() {
+        return new BulkChanges(store, context);
+    }
+
     /** The object of a row. Its members of the fetch plan are loaded from the row. */
     public Object object(Row row, FetchPlan plan, boolean ignoreCache) {
         ClassMapping mapping = store.mapping(row.oid(), context.getClassLoaderResolver());

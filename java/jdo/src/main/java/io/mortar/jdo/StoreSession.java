@@ -69,6 +69,9 @@ final class StoreSession {
     /** Whether a lock that the application asked for has made an optimistic transaction one with locks. */
     private boolean isUpgraded;
 
+    /** Whether objects that depend on a deleted one are deleted, too. */
+    private boolean isCascading = true;
+
     private long epoch = EPOCHS.incrementAndGet();
     /** What has been written and not been sent; a deleted object has no record. */
     private final Map<Oid, Write> pending = new LinkedHashMap<>();
@@ -105,6 +108,15 @@ final class StoreSession {
     /** The objects that were removed from containers since the last flush. */
     Orphans orphans() {
         return orphans;
+    }
+
+    /** Whether the deletion of an object deletes those that depend on it. */
+    boolean isCascading() {
+        return isCascading;
+    }
+
+    void setCascading(boolean cascading) {
+        isCascading = cascading;
     }
 
     private Transaction transaction() {

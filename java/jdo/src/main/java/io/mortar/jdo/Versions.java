@@ -6,6 +6,7 @@ import io.mortar.jdo.mapping.MemberMapping;
 import io.mortar.jdo.mapping.ValueMapping;
 import java.sql.Timestamp;
 import java.time.Instant;
+import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.VersionMetaData;
@@ -35,8 +36,7 @@ final class Versions {
         }
         MemberMapping member = mapping.members().named(versions.getMemberName());
         if (member instanceof ValueMapping value) {
-            Object stored = record.get(value.column().number());
-            return value.codec().decode(stored == null ? value.column().initial() : stored);
+            return value.value(record);
         }
         throw new NucleusUserException(member.member().getFullFieldName() + " cannot hold a version");
     }
@@ -58,6 +58,23 @@ final class Versions {
             record.set(mapped.column().number(), mapped.codec().encode(value));
         }
         manager.setTransactionalVersion(next);
+    }
+
+    /** Gives an object that is changed by its record alone the next version. */
+    static void advance(ExecutionContext context, ClassMapping mapping, Record before, Record.Builder record) {
+        VersionMetaData versions = mapping.metadata().getVersionMetaDataForClass();
+        if (versions == null) {
+            return;
+        }
+        Object next = context.getLockManager().getNextVersion(versions, stored(mapping, versions, before));
+        if (versions.getMemberName() == null) {
+            record.set(mapping.version().number(), next instanceof Timestamp time ? time.toInstant() : next);
+        } else {
+            ValueMapping mapped = (ValueMapping) mapping.members().named(versions.getMemberName());
+            record.set(
+                    mapped.column().number(),
+                    mapped.codec().encode(converted(next, mapped.member().getType())));
+        }
     }
 
     private static Object converted(Object version, Class<?> type) {

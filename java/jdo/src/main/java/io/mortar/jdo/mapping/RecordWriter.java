@@ -6,9 +6,6 @@ import java.util.function.BiConsumer;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
-import org.datanucleus.metadata.ColumnMetaData;
-import org.datanucleus.metadata.NullValue;
-import org.datanucleus.metadata.VersionMetaData;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.fieldmanager.AbstractFieldManager;
 
@@ -100,33 +97,12 @@ public final class RecordWriter extends AbstractFieldManager {
                         + " is null, and it is a part of the primary key: assign it before the object is stored, or"
                         + " have it generated");
             }
-            if (value == null && !allowsNull(mapping)) {
-                throw new NucleusUserException(
-                        mapping.member().getFullFieldName() + " is null, and its metadata does not permit that");
+            // A reference may always be null: an object can lose it for a while before it is deleted with its owner.
+            if (mapping instanceof ValueMapping plain) {
+                plain.requireAllowed(owner.getClassMetaData(), value);
             }
             mapping.write(this, value);
         }
-    }
-
-    /**
-     * Whether a member may be null. A reference may always be: an object can lose it for a while before it is deleted
-     * with its owner.
-     */
-    private boolean allowsNull(MemberMapping mapping) {
-        AbstractMemberMetaData member = mapping.member();
-        if (!(mapping instanceof ValueMapping) || isVersion(member)) {
-            return true;
-        }
-        ColumnMetaData[] columns = member.getColumnMetaData();
-        boolean isForbiddenByColumn =
-                columns != null && columns.length > 0 && Boolean.FALSE.equals(columns[0].getAllowsNull());
-        return member.getNullValue() != NullValue.EXCEPTION && !isForbiddenByColumn;
-    }
-
-    /** Whether a member has the version of its object, which is set later. */
-    private boolean isVersion(AbstractMemberMetaData member) {
-        VersionMetaData version = owner.getClassMetaData().getVersionMetaDataForClass();
-        return version != null && member.getName().equals(version.getMemberName());
     }
 
     @Override

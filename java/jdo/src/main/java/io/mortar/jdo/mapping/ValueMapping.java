@@ -1,6 +1,12 @@
 package io.mortar.jdo.mapping;
 
+import io.mortar.Record;
+import org.datanucleus.exceptions.NucleusUserException;
+import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.ColumnMetaData;
+import org.datanucleus.metadata.NullValue;
+import org.datanucleus.metadata.VersionMetaData;
 
 /** A member with a value: a number, a text, a date, and so on, in one column. */
 public sealed class ValueMapping extends ColumnMapping permits SerializedObjectMapping, ZonedCalendarMapping {
@@ -15,10 +21,49 @@ public sealed class ValueMapping extends ColumnMapping permits SerializedObjectM
         return codec;
     }
 
+    /** Whether the value is in this column alone, and is no object with a state. */
+    public boolean isPlain() {
+        return getClass() == ValueMapping.class;
+    }
+
+    /** The Java value in a record. */
+    public Object value(Record record) {
+        return decoded(record.get(column().number()));
+    }
+
+    /** Replaces the value in a record of an object of a class. */
+    public void replace(AbstractClassMetaData owner, Record.Builder record, Object value) {
+        requireAllowed(owner, value);
+        record.set(column().number(), codec.encode(value));
+    }
+
+    /** Refuses null if the metadata does not permit it. */
+    void requireAllowed(AbstractClassMetaData owner, Object value) {
+        if (value == null && !allowsNull(owner)) {
+            throw new NucleusUserException(
+                    member().getFullFieldName() + " is null, and its metadata does not permit that");
+        }
+    }
+
+    private boolean allowsNull(AbstractClassMetaData owner) {
+        VersionMetaData version = owner.getVersionMetaDataForClass();
+        if (version != null && member().getName().equals(version.getMemberName())) {
+            // It is set later.
+            return true;
+        }
+        ColumnMetaData[] columns = member().getColumnMetaData();
+        boolean isForbiddenByColumn =
+                columns != null && columns.length > 0 && Boolean.FALSE.equals(columns[0].getAllowsNull());
+        return member().getNullValue() != NullValue.EXCEPTION && !isForbiddenByColumn;
+    }
+
+    private Object decoded(Object stored) {
+        return codec.decode(stored == null ? column().initial() : stored);
+    }
+
     @Override
     Object read(RecordReader from) {
-        Object stored = from.get(column());
-        return codec.decode(stored == null ? column().initial() : stored);
+        return decoded(from.get(column()));
     }
 
     @Override

@@ -73,6 +73,26 @@ public final class JdoqlQuery extends AbstractJDOQLQuery {
         }
     }
 
+    /**
+     * Deletes what the query finds, as a bulk delete of JPQL does. One that must find one object at most is executed
+     * first.
+     */
+    @Override
+    protected long performDeletePersistentAll(Map parameters) {
+        if (isUnique()) {
+            return super.performDeletePersistentAll(parameters);
+        }
+        compileInternal(parameters);
+        prepareDatastore();
+        QueryCheck.checkParameters(compilation, parameters);
+        QueryExecution execution = new QueryExecution(this, compilation, parameters, false);
+        try {
+            return (Long) execution.execute(candidateCollection, evaluateInMemory(), QueryType.BULK_DELETE);
+        } finally {
+            nativeQuery = execution.nativeQuery();
+        }
+    }
+
     @Override
     protected boolean evaluateInMemory() {
         return candidateCollection == null && super.evaluateInMemory();

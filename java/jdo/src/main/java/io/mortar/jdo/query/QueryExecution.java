@@ -20,24 +20,19 @@ import java.util.Objects;
 import java.util.function.Function;
 import java.util.stream.Stream;
 import org.datanucleus.ExecutionContext;
-import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractClassMetaData;
-import org.datanucleus.metadata.AbstractMemberMetaData;
-import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.connection.ManagedConnection;
 import org.datanucleus.store.connection.ManagedConnectionResourceListener;
 import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.QueryUtils;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.CreatorExpression;
-import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.PrimaryExpression;
 import org.datanucleus.store.query.inmemory.AbstractResultClassMapper;
 import org.datanucleus.store.query.inmemory.JDOQLResultClassMapper;
 import org.datanucleus.store.query.inmemory.JPQLResultClassMapper;
-import org.datanucleus.store.types.converters.TypeConversionHelper;
 import org.datanucleus.util.NucleusLogger;
 
 /** Executes one query of JDOQL or JPQL, as far as possible in the store. */
@@ -105,7 +100,7 @@ final class QueryExecution implements Evaluator.Source {
         }
         List<ClassMapping> classes = candidateClasses();
         if (classes.size() == 1) {
-            return finish(execute(classes.get(0), onlyInMemory), type);
+            return finish(execute(classes.get(0), onlyInMemory, isBulk(type)), type);
         }
         List<Object> all = new ArrayList<>();
         classes.forEach(each -> all.addAll(all(each)));
@@ -152,7 +147,12 @@ final class QueryExecution implements Evaluator.Source {
         return classes;
     }
 
-    private Object execute(ClassMapping candidate, boolean onlyInMemory) {
+    /**
+     * Executes the query for one class of candidates.
+     *
+     * @param forChange whether the rows that the store finds are wanted themselves, and not their objects
+     */
+    private Object execute(ClassMapping candidate, boolean onlyInMemory, boolean forChange) {
         QueryPlan plan = new QueryPlan(store, compiled, candidate, parameters, subqueries(), isJpql, false);
         nativeQuery = plan.nativeQuery();
         if (NucleusLogger.DATASTORE_NATIVE.isDebugEnabled()) {
@@ -171,6 +171,9 @@ final class QueryExecution implements Evaluator.Source {
         }
         if (plan.columns() != null) {
             return values(plan);
+        }
+        if (forChange) {
+            return queries.all(nativeQuery.text(), nativeQuery.parameters(), row -> row);
         }
         Rows rows = queries.run(nativeQuery.text(), nativeQuery.parameters());
         // The first portion; a short result is complete then, and needs nothing at the server any more.
@@ -435,25 +438,14 @@ final class QueryExecution implements Evaluator.Source {
         return named;
     }
 
-    // ------------------------------------------------------------------------------------------- bulk changes
+    // ------------------------------------------------------------------------------------------- the end of the
+    // execution
 
     private Object finish(Object result, Query.QueryType type) {
-        if (type == Query.QueryType.BULK_DELETE) {
-            List<Object> objects = drained(result);
-            context.deleteObjects(objects.toArray());
-            // The deletions belong to the transaction even if its context is cleared before the commit.
-            context.flushInternal(true);
-            return (long) objects.size();
-        }
-        if (type == Query.QueryType.BULK_UPDATE) {
-            List<Object> objects = drained(result);
-            // All values are those before the changes.
-            List<Object[]> values = objects.stream().map(this::newValues).toList();
-            for (int i = 0; i < values.size(); i++) {
-                update(objects.get(i), values.get(i));
-            }
-            context.flushInternal(true);
-            return (long) objects.size();
+        if (isBulk(type)) {
+            BulkExecution bulk = new BulkExecution(compiled, evaluator(), queries);
+            List<Object> found = drained(result);
+            return type == Query.QueryType.BULK_DELETE ? bulk.delete(found) : bulk.update(found);
         }
         if (result instanceof StreamedResult<?> streamed) {
             boolean outlivesContext = isJakarta() && !context.getTransaction().isActive();
@@ -463,6 +455,10 @@ final class QueryExecution implements Evaluator.Source {
             closeWithConnection(streamed);
         }
         return result;
+    }
+
+    private static boolean isBulk(Query.QueryType type) {
+        return type == Query.QueryType.BULK_DELETE || type == Query.QueryType.BULK_UPDATE;
     }
 
     /** Jakarta Persistence: a list of entities can be used after its entity manager was closed. */
@@ -479,61 +475,6 @@ final class QueryExecution implements Evaluator.Source {
                 streamed.close();
             }
         }
-    }
-
-    private Object[] newValues(Object object) {
-        Evaluator evaluator = evaluator();
-        Evaluator.Row row = new Evaluator.Row(Map.of(compilation.getCandidateAlias(), object), null);
-        Object[] values = new Object[compilation.getExprUpdate().length];
-        for (int i = 0; i < values.length; i++) {
-            values[i] = evaluator.value(compilation.getExprUpdate()[i].getRight(), row);
-        }
-        return values;
-    }
-
-    private void update(Object object, Object[] values) {
-        DNStateManager manager = context.findStateManager(object);
-        for (int i = 0; i < values.length; i++) {
-            assign(manager, (DyadicExpression) compilation.getExprUpdate()[i], values[i]);
-        }
-    }
-
-    private void assign(DNStateManager manager, DyadicExpression assignment, Object value) {
-        List<String> path = ((PrimaryExpression) assignment.getLeft()).getTuples();
-        int first = path.get(0).equals(compilation.getCandidateAlias()) && path.size() > 1 ? 1 : 0;
-        DNStateManager owner = manager;
-        for (String name : path.subList(first, path.size() - 1)) {
-            owner = embedded(owner, name, assignment);
-        }
-        String name = path.get(path.size() - 1);
-        AbstractMemberMetaData member = owner.getClassMetaData().getMetaDataForMember(name);
-        if (member == null) {
-            throw new NucleusUserException(assignment.getLeft() + " cannot be updated: there is no such member");
-        }
-        Object converted = value == null || member.getType().isInstance(value)
-                ? value
-                : TypeConversionHelper.convertTo(value, member.getType());
-        if (value != null && converted == null) {
-            throw new NucleusException(
-                    "a " + value.getClass().getName() + " is assigned to " + member.getFullFieldName());
-        }
-        owner.replaceFieldMakeDirty(member.getAbsoluteFieldNumber(), converted);
-    }
-
-    /** The state of an object that is embedded in another one. */
-    private DNStateManager embedded(DNStateManager owner, String name, DyadicExpression assignment) {
-        int position = owner.getClassMetaData().getAbsolutePositionOfMember(name);
-        Object value = null;
-        if (position >= 0) {
-            owner.loadField(position);
-            value = owner.provideField(position);
-        }
-        DNStateManager embedded = value == null ? null : context.findStateManager(value);
-        if (embedded == null || !embedded.isEmbedded()) {
-            throw new NucleusUserException(
-                    assignment.getLeft() + " cannot be updated: " + name + " is not an embedded object");
-        }
-        return embedded;
     }
 
     /** Reads the rest of a result before its transaction ends. */
