@@ -14,6 +14,7 @@ import jakarta.persistence.criteria.CriteriaBuilder;
 import jakarta.persistence.criteria.CriteriaQuery;
 import jakarta.persistence.criteria.Join;
 import jakarta.persistence.criteria.JoinType;
+import jakarta.persistence.criteria.Path;
 import jakarta.persistence.criteria.Predicate;
 import jakarta.persistence.criteria.Root;
 import jakarta.persistence.criteria.Subquery;
@@ -168,5 +169,62 @@ class CriteriaTest {
         album = arrays.from(Album.class);
         arrays.multiselect(album.get("title"), album.get("year")).where(builder.lt(album.<Integer>get("year"), 1960));
         assertEquals(List.of("Blue", 1959), List.of(manager.createQuery(arrays).getSingleResult()));
+    }
+
+    /** Positions begin with 1, as in JPQL; in Java they begin with 0. */
+    @Test
+    void positions_in_texts_begin_with_one() {
+        CriteriaQuery<Object[]> query = builder.createQuery(Object[].class);
+        Root<Album> album = query.from(Album.class);
+        Path<String> title = album.get("title");
+        query.multiselect(
+                        builder.substring(title, 2, 2),
+                        builder.substring(title, 3),
+                        builder.locate(title, "l"),
+                        builder.locate(title, "z"),
+                        builder.locate(title, "u", 4))
+                .where(builder.equal(builder.locate(title, "u"), 3));
+        for (int i = 0; i < 2; i++) {
+            List<Object[]> rows = manager.createQuery(query).getResultList();
+            assertEquals(1, rows.size());
+            assertEquals(List.of("lu", "ue", 2, 0, 0), List.of(rows.get(0)));
+        }
+    }
+
+    @Test
+    void a_negated_subquery_finds_what_has_no_row() {
+        CriteriaQuery<String> query = builder.createQuery(String.class);
+        Root<Artist> artist = query.from(Artist.class);
+        artist.alias("artist");
+        Subquery<Album> albums = query.subquery(Album.class);
+        Root<Album> album = albums.from(Album.class);
+        album.alias("album");
+        albums.select(album).where(builder.equal(album.get("artist"), artist));
+        query.select(artist.get("name")).where(builder.exists(albums).not());
+        assertEquals(List.of("Silent"), sorted(query));
+    }
+
+    @Test
+    void nullif_compares_paths_with_values() {
+        CriteriaQuery<String> query = builder.createQuery(String.class);
+        Root<Album> album = query.from(Album.class);
+        query.select(album.get("title")).where(builder.isNull(builder.nullif(album.<String>get("title"), "Blue")));
+        assertEquals(List.of("Blue"), sorted(query));
+    }
+
+    @Test
+    void what_datanucleus_does_not_compile_is_refused() {
+        CriteriaQuery<String> roots = builder.createQuery(String.class);
+        Root<Album> album = roots.from(Album.class);
+        album.alias("a");
+        roots.from(Artist.class).alias("b");
+        roots.select(album.get("title")).where(builder.equal(album.get("title"), "Blue"));
+        RuntimeException error = assertThrows(RuntimeException.class, () -> sorted(roots));
+        assertTrue(error.getMessage().contains("several roots"), error.getMessage());
+        CriteriaQuery<String> types = builder.createQuery(String.class);
+        Root<Album> typed = types.from(Album.class);
+        types.select(typed.get("title")).where(builder.equal(typed.type(), Album.class));
+        error = assertThrows(RuntimeException.class, () -> sorted(types));
+        assertTrue(error.getMessage().contains("type()"), error.getMessage());
     }
 }

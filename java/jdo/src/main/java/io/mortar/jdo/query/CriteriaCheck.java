@@ -1,21 +1,45 @@
 package io.mortar.jdo.query;
 
+import java.lang.reflect.Field;
 import java.util.HashSet;
 import java.util.Set;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.ClassExpression;
+import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
+import org.datanucleus.store.query.expression.InvokeExpression;
 
 /**
- * Refuses queries of the criteria API whose roots cannot be distinguished. DataNucleus gives all roots without an alias
- * the same one, so that a path of one root reads as a path of the other.
+ * Refuses queries of the criteria API that DataNucleus has compiled to something else than they say, and repairs
+ * others.
+ *
+ * <ul>
+ *   <li>It gives all roots without an alias the same one, so that a path of one root reads as a path of the other.
+ *   <li>It knows only the first of several roots.
+ *   <li>{@code locate} and {@code substring}, whose positions begin with 1, are functions of Java, whose positions
+ *       begin with 0.
+ *   <li>It does not compile {@code type()}, of which null is left.
+ * </ul>
  */
 final class CriteriaCheck {
     /** The alias of roots that the program has given none. */
     private static final String DEFAULT_ALIAS = "DN_THIS";
 
+    private static final Field METHOD_NAME = methodName();
+
     private CriteriaCheck() {}
+
+    /** The name of the function that an expression calls, which has no setter. */
+    private static Field methodName() {
+        try {
+            Field field = InvokeExpression.class.getDeclaredField("methodName");
+            field.setAccessible(true);
+            return field;
+        } catch (NoSuchFieldException error) {
+            throw new IllegalStateException("this version of DataNucleus is not supported", error);
+        }
+    }
 
     static void check(QueryCompilation criteria) {
         if (criteria != null) {
@@ -32,6 +56,15 @@ final class CriteriaCheck {
                         + " finds members of the first root only: use a join, a subquery, or JPQL");
             }
         }
+        for (String alias : aliases) {
+            if (query.getSymbolTable().getSymbol(alias) == null) {
+                throw new NucleusUserException("a criteria query has several roots, and DataNucleus knows only the"
+                        + " first of them, not " + alias + ": use a join, a subquery, or JPQL");
+            }
+        }
+        for (Expression[] clause : clauses(query)) {
+            ExpressionTree.forEach(clause, CriteriaCheck::repair);
+        }
         boolean hasDefault = DEFAULT_ALIAS.equals(query.getCandidateAlias()) || aliases.contains(DEFAULT_ALIAS);
         // Without conditions a subquery has only its selection, which is of its own root.
         boolean hasConditions = query.getExprFilter() != null || query.getExprHaving() != null;
@@ -44,6 +77,38 @@ final class CriteriaCheck {
         String[] subqueries = query.getSubqueryAliases();
         for (String name : subqueries == null ? new String[0] : subqueries) {
             check(query.getCompilationForSubquery(name), isTaken || hasDefault);
+        }
+    }
+
+    private static Expression[][] clauses(QueryCompilation query) {
+        return new Expression[][] {
+            query.getExprResult(),
+            {query.getExprFilter(), query.getExprHaving()},
+            query.getExprGrouping(),
+            query.getExprOrdering(),
+            query.getExprUpdate()
+        };
+    }
+
+    private static void repair(Expression expression) {
+        if (expression instanceof InvokeExpression function && function.getLeft() != null) {
+            String name = function.getOperation();
+            if (name.equals("indexOf") || name.equals("substring")) {
+                rename(function, name.equals("indexOf") ? TextFunctions.LOCATE : TextFunctions.SUBSTRING);
+            }
+        } else if (expression instanceof DyadicExpression
+                && Conditions.isComparison(expression.getOperator())
+                && (expression.getLeft() == null || expression.getRight() == null)) {
+            throw new NucleusUserException("a criteria query compares something that DataNucleus does not compile, such"
+                    + " as type(): use JPQL. What is left of it is " + expression);
+        }
+    }
+
+    private static void rename(InvokeExpression function, String name) {
+        try {
+            METHOD_NAME.set(function, name);
+        } catch (IllegalAccessException error) {
+            throw new IllegalStateException(error);
         }
     }
 }

@@ -17,6 +17,7 @@ import org.datanucleus.store.query.expression.Literal;
 import org.datanucleus.store.query.inmemory.InMemoryExpressionEvaluator;
 import org.datanucleus.store.query.inmemory.InMemoryFailure;
 import org.datanucleus.store.query.inmemory.InvocationEvaluator;
+import org.datanucleus.store.query.inmemory.method.MathFunction;
 
 /** Calls functions in memory whose receiver and arguments are known. */
 final class Functions {
@@ -148,6 +149,9 @@ final class Functions {
             throw new NucleusUserException("the query contains " + invoke.getOperation()
                     + ", which is not a function"
                     + (receiver == null ? "" : " of " + receiver.getClass().getName()) + ": " + invoke);
+        }
+        if (function instanceof MathFunction && arguments.contains(null)) {
+            return null;
         }
         List<Expression> literals = new ArrayList<>();
         arguments.forEach(argument -> literals.add(new Literal(Values.plain(argument))));

@@ -2,15 +2,21 @@ package io.mortar.jdo.query;
 
 import java.util.List;
 
-/** The functions of texts in memory for which those of DataNucleus fail or differ from the store. */
+/**
+ * The functions of texts in memory for which those of DataNucleus fail or differ from the store. In capital letters
+ * they are those of Jakarta Persistence, whose positions begin with 1: see {@link CriteriaCheck}.
+ */
 final class TextFunctions {
+    static final String LOCATE = "INDEXOF";
+    static final String SUBSTRING = "SUBSTRING";
+
     private TextFunctions() {}
 
     /** Whether there is a function with a name, for a number of arguments. */
     static boolean has(String name, int arguments) {
         return switch (name) {
             case "length" -> arguments == 0;
-            case "substring", "indexOf", "startsWith", "matches" -> arguments == 1 || arguments == 2;
+            case "substring", "indexOf", "startsWith", "matches", LOCATE, SUBSTRING -> arguments == 1 || arguments == 2;
             case "charAt", "endsWith", "contains", "trim", "trimLeft", "trimRight" -> arguments == 1;
             default -> false;
         };
@@ -24,6 +30,16 @@ final class TextFunctions {
             case "substring" -> {
                 int from = position(text, arguments.get(0));
                 yield text.substring(from, second == null ? text.length() : Math.max(from, position(text, second)));
+            }
+            case SUBSTRING -> {
+                long from = ((Number) arguments.get(0)).longValue() - 1;
+                int start = position(text, from);
+                int end = second == null ? text.length() : position(text, from + ((Number) second).longValue());
+                yield text.substring(start, Math.max(start, end));
+            }
+            case LOCATE -> {
+                int start = second == null ? 0 : position(text, ((Number) second).longValue() - 1);
+                yield text.indexOf(arguments.get(0).toString(), start) + 1;
             }
             case "charAt" -> {
                 int at = ((Number) arguments.get(0)).intValue();
@@ -44,6 +60,6 @@ final class TextFunctions {
 
     /** A position in a text; the nearest one for a number outside of it. */
     private static int position(String text, Object number) {
-        return Math.max(0, Math.min(text.length(), ((Number) number).intValue()));
+        return (int) Math.max(0, Math.min(text.length(), ((Number) number).longValue()));
     }
 }

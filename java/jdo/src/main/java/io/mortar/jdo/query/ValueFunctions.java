@@ -41,7 +41,7 @@ final class ValueFunctions {
     /** Whether there is a function of values with a name, for a number of arguments. */
     static boolean has(String name, int arguments) {
         return switch (name.toUpperCase(Locale.ROOT)) {
-            case "SIGN", "CEILING", "FLOOR" -> arguments == 1;
+            case "SIGN", "CEILING", "FLOOR", "EXP", "LN" -> arguments == 1;
             case "POWER", "ROUND" -> arguments == 2;
             default -> arguments == 1 && FIELDS.containsKey(name.toUpperCase(Locale.ROOT));
         };
@@ -67,6 +67,8 @@ final class ValueFunctions {
                         number(function, first),
                         number(function, arguments.get(1)).intValue(),
                         RoundingMode.HALF_UP);
+            case "EXP" -> Math.exp(number(function, first).doubleValue());
+            case "LN" -> Math.log(number(function, first).doubleValue());
             case "POWER" ->
                 Math.pow(
                         number(function, first).doubleValue(),
