@@ -14,6 +14,7 @@ import io.mortar.jdo.model.Undeclared;
 import jakarta.persistence.EntityManager;
 import jakarta.persistence.EntityManagerFactory;
 import jakarta.persistence.Persistence;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
@@ -153,7 +154,6 @@ class UndeclaredMembersTest {
     @ValueSource(
             classes = {
                 io.mortar.jdo.entities.Undeclared.AnyValue.class,
-                io.mortar.jdo.entities.Undeclared.SerializableValue.class,
                 io.mortar.jdo.entities.Undeclared.FinalList.class,
                 io.mortar.jdo.entities.Undeclared.WithProperty.class,
                 io.mortar.jdo.entities.Undeclared.Embedding.class
@@ -172,6 +172,33 @@ class UndeclaredMembersTest {
             var declared = manager.find(io.mortar.jdo.entities.Undeclared.Declared.class, 1L);
             assertEquals("text", declared.getValue());
             assertEquals(size, declared.getSize());
+        });
+    }
+
+    /** Jakarta Persistence 3.1, section 2.8. */
+    @Test
+    void members_of_serializable_types_are_stored() {
+        var size = new io.mortar.jdo.entities.Undeclared.Size(1, 2);
+        run(manager -> {
+            manager.persist(new io.mortar.jdo.entities.Undeclared.SerializableValues(1, size));
+            manager.persist(new io.mortar.jdo.entities.Undeclared.SerializableProperty(1, size));
+        });
+        var larger = new io.mortar.jdo.entities.Undeclared.Size(10, 20);
+        run(manager -> {
+            var found = manager.find(io.mortar.jdo.entities.Undeclared.SerializableValues.class, 1L);
+            assertEquals(Arrays.asList(size, size, List.of(size, size), size, null), found.values());
+            found.setSize(larger);
+            var property = manager.find(io.mortar.jdo.entities.Undeclared.SerializableProperty.class, 1L);
+            assertEquals(size, property.getSize());
+            property.setSize(larger);
+        });
+        run(manager -> {
+            var found = manager.find(io.mortar.jdo.entities.Undeclared.SerializableValues.class, 1L);
+            assertEquals(larger, found.values().get(0));
+            assertEquals(
+                    larger,
+                    manager.find(io.mortar.jdo.entities.Undeclared.SerializableProperty.class, 1L)
+                            .getSize());
         });
     }
 

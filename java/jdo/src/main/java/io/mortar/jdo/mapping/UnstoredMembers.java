@@ -163,7 +163,8 @@ final class UnstoredMembers {
         throw new NucleusUserException(what + " would not be stored: "
                 + (member.isFinal()
                         ? "it is final; remove that, or annotate the member with @Transient"
-                        : "annotate it with @Basic, which stores it in serialized form, @ManyToOne or @OneToOne if it is"
+                        : "annotate it with @Basic, which stores it in serialized form (a Serializable type needs that only if"
+                                + " the class path of the enhancer does not have mortar-jdo), @ManyToOne or @OneToOne if it is"
                                 + " an entity, or @Transient"));
     }
 }

@@ -3,12 +3,14 @@ package io.mortar.jdo.entities;
 import jakarta.persistence.Access;
 import jakarta.persistence.AccessType;
 import jakarta.persistence.Basic;
+import jakarta.persistence.Column;
 import jakarta.persistence.Embeddable;
 import jakarta.persistence.Entity;
 import jakarta.persistence.Id;
 import jakarta.persistence.Transient;
 import java.io.Serializable;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /** Entities with members that DataNucleus does not store unless they are declared. */
@@ -25,15 +27,6 @@ public final class Undeclared {
         private long id;
 
         private Object value = "text";
-    }
-
-    /** A member with a value that can be serialized. */
-    @Entity
-    public static class SerializableValue {
-        @Id
-        private long id;
-
-        private Size value = new Size(1, 2);
     }
 
     /** A member that cannot be assigned. */
@@ -116,6 +109,84 @@ public final class Undeclared {
 
         public Size getSize() {
             return size;
+        }
+    }
+
+    /** Members whose types are serializable are stored without an annotation. */
+    @Entity
+    public static class SerializableValues {
+        @Id
+        private long id;
+
+        private Size size;
+
+        @Column(name = "other_size")
+        private Size other;
+
+        private Size[] several;
+        private Shade shade;
+        private transient Size notStored;
+
+        protected SerializableValues() {}
+
+        public SerializableValues(long id, Size size) {
+            this.id = id;
+            this.size = size;
+            this.other = size;
+            this.several = new Size[] {size, size};
+            this.shade = new Shade(size);
+            this.notStored = size;
+        }
+
+        public List<Object> values() {
+            return Arrays.asList(size, other, several == null ? null : List.of(several), shade.size, notStored);
+        }
+
+        public void setSize(Size size) {
+            this.size = size;
+        }
+    }
+
+    /** An embedded object with such a member. */
+    @Embeddable
+    public static class Shade {
+        private Size size;
+
+        protected Shade() {}
+
+        Shade(Size size) {
+            this.size = size;
+        }
+    }
+
+    /** A property whose type is serializable. */
+    @Entity
+    public static class SerializableProperty {
+        private long id;
+        private Size content;
+
+        protected SerializableProperty() {}
+
+        public SerializableProperty(long id, Size content) {
+            this.id = id;
+            this.content = content;
+        }
+
+        @Id
+        public long getId() {
+            return id;
+        }
+
+        public void setId(long id) {
+            this.id = id;
+        }
+
+        public Size getSize() {
+            return content;
+        }
+
+        public void setSize(Size size) {
+            content = size;
         }
     }
 }
