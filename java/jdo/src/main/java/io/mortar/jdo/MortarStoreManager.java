@@ -93,6 +93,7 @@ public final class MortarStoreManager extends AbstractStoreManager
 
     private final StoreLocation location;
     private final Client client;
+    private volatile boolean isClosed;
     private final StoreSchema schema;
     private final Identities identities = new Identities(this);
     private final Set<IdentityOfClass> checkedIdentities = ConcurrentHashMap.newKeySet();
@@ -209,10 +210,28 @@ public final class MortarStoreManager extends AbstractStoreManager
         return value != null && Boolean.parseBoolean(value.toString());
     }
 
+    /**
+     * Closes the client, so that the calls of other threads end with an error that says so. What they use beside it
+     * stays as it is; {@code super.close()} would make null of it.
+     */
     @Override
     public synchronized void close() {
-        super.close();
-        location.close(client);
+        if (!isClosed) {
+            isClosed = true;
+            location.close(client);
+        }
+    }
+
+    @Override
+    public boolean isClosed() {
+        return isClosed;
+    }
+
+    /** Fails if the factory of the persistence contexts was closed. */
+    public void requireOpen() {
+        if (isClosed) {
+            throw StoreErrors.closed();
+        }
     }
 
     @Override
@@ -256,6 +275,7 @@ public final class MortarStoreManager extends AbstractStoreManager
     // ------------------------------------------------------------------------------------------- sessions
 
     <T> T withSession(ExecutionContext context, Function<StoreSession, T> use) {
+        requireOpen();
         ManagedConnection connection = connectionMgr.getConnection(context);
         try {
             return use.apply(((MortarConnectionFactory.Connection) connection).session());

@@ -40,7 +40,15 @@ final class StoreErrors {
         }
     }
 
+    /** The error of a use of persistence contexts whose factory was closed. */
+    static NucleusUserException closed() {
+        return new NucleusUserException("the factory of this persistence manager or entity manager was closed");
+    }
+
     static RuntimeException translate(ExecutionContext context, MortarException error) {
+        if (context.getStoreManager().isClosed()) {
+            return closed();
+        }
         if (error instanceof ConflictException conflict) {
             return conflict(context, conflict.getMessage(), conflict.object());
         }

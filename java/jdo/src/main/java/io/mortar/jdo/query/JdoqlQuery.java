@@ -1,5 +1,6 @@
 package io.mortar.jdo.query;
 
+import io.mortar.jdo.MortarStoreManager;
 import java.util.Map;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
@@ -34,6 +35,7 @@ public final class JdoqlQuery extends AbstractJDOQLQuery {
 
     @Override
     public void compileGeneric(Map parameterValues) {
+        ((MortarStoreManager) getStoreManager()).requireOpen();
         if (candidateClass == null && candidateClassName == null) {
             throw new NucleusUserException("the query has no class of candidates: " + this);
         }

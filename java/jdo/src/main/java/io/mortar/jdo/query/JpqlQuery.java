@@ -1,5 +1,6 @@
 package io.mortar.jdo.query;
 
+import io.mortar.jdo.MortarStoreManager;
 import java.util.Map;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.store.StoreManager;
@@ -24,6 +25,7 @@ public final class JpqlQuery extends AbstractJPQLQuery {
 
     @Override
     public void compileGeneric(Map parameterValues) {
+        ((MortarStoreManager) getStoreManager()).requireOpen();
         if (compilation == null) {
             repair();
         }
