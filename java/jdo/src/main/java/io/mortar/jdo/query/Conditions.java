@@ -1,21 +1,15 @@
 package io.mortar.jdo.query;
 
-import io.mortar.FieldType;
 import java.util.ArrayList;
-import java.util.Collection;
-import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 import java.util.stream.Collectors;
 import org.datanucleus.store.query.compiler.QueryCompilation;
-import org.datanucleus.store.query.expression.ArrayExpression;
 import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.InvokeExpression;
 import org.datanucleus.store.query.expression.Literal;
-import org.datanucleus.store.query.expression.ParameterExpression;
 import org.datanucleus.store.query.expression.PrimaryExpression;
 import org.datanucleus.store.query.expression.VariableExpression;
 
@@ -24,27 +18,12 @@ import org.datanucleus.store.query.expression.VariableExpression;
  * nor false, become tests that are: a negation moves down to the tests.
  */
 final class Conditions {
-    private static final Map<Expression.Operator, String> COMPARISONS = Map.of(
-            Expression.OP_EQ,
-            "==",
-            Expression.OP_NOTEQ,
-            "!=",
-            Expression.OP_LT,
-            "<",
-            Expression.OP_LTEQ,
-            "<=",
-            Expression.OP_GT,
-            ">",
-            Expression.OP_GTEQ,
-            ">=");
-    private static final Map<String, String> OPPOSITES =
-            Map.of("==", "!=", "!=", "==", "<", ">=", "<=", ">", ">", "<=", ">=", "<");
-    private static final Map<String, String> MIRRORED =
-            Map.of("==", "==", "!=", "!=", "<", ">", "<=", ">=", ">", "<", ">=", "<=");
-    private static final String ALWAYS = "1 == 1";
+    static final String ALWAYS = "1 == 1";
     static final String NEVER = "1 == 2";
 
     private final Operands operands;
+    private final Comparisons comparisons;
+    private final Memberships memberships;
     private final QueryCompilation compilation;
     private final boolean isJpql;
     private int variables;
@@ -60,6 +39,8 @@ final class Conditions {
 
     Conditions(Operands operands, QueryCompilation compilation, boolean isJpql) {
         this.operands = operands;
+        this.comparisons = new Comparisons(operands, isJpql);
+        this.memberships = new Memberships(operands, comparisons, isJpql);
         this.compilation = compilation;
         this.isJpql = isJpql;
     }
@@ -94,11 +75,9 @@ final class Conditions {
         return condition instanceof InvokeExpression
                 || condition instanceof PrimaryExpression
                 || operator != null
-                        && (isComparison(operator) || operator == Expression.OP_IN || operator == Expression.OP_NOTIN);
-    }
-
-    static boolean isComparison(Expression.Operator operator) {
-        return COMPARISONS.containsKey(operator);
+                        && (Comparisons.isComparison(operator)
+                                || operator == Expression.OP_IN
+                                || operator == Expression.OP_NOTIN);
     }
 
     private static String joined(List<String> texts, String operator) {
@@ -283,17 +262,22 @@ final class Conditions {
                     parts.stream().map(part -> condition(part, negated)).toList();
             return joined(texts, isAnd == negated ? " || " : " && ");
         }
-        String comparison = COMPARISONS.get(operator);
+        String comparison = Comparisons.operator(operator);
         if (comparison != null) {
-            return present(expression, comparison(expression.getLeft(), comparison, expression.getRight(), negated));
+            String onFunction = comparisonOfFunction(expression.getLeft(), comparison, expression.getRight(), negated);
+            return present(
+                    expression,
+                    onFunction != null
+                            ? onFunction
+                            : comparisons.comparison(expression.getLeft(), comparison, expression.getRight(), negated));
         }
         if (operator == Expression.OP_IN || operator == Expression.OP_NOTIN) {
             boolean isNot = negated != (operator == Expression.OP_NOTIN);
-            return present(expression, in(expression.getLeft(), expression.getRight(), isNot));
+            return present(expression, memberships.in(expression.getLeft(), expression.getRight(), isNot));
         }
         if (operator == Expression.OP_LIKE) {
             Term value = operands.term(expression.getLeft());
-            return guarded(
+            return Comparisons.guarded(
                     TextPattern.ofLike(constantText(expression.getRight()), TextPattern.escape(null))
                             .test(value, operands),
                     negated,
@@ -313,152 +297,13 @@ final class Conditions {
         return term.text() + " == " + !negated;
     }
 
-    // ------------------------------------------------------------------------------------------- comparisons
-
-    private String comparison(Expression leftExpression, String operator, Expression rightExpression, boolean negated) {
-        String onFunction = comparisonOfFunction(leftExpression, operator, rightExpression, negated);
-        if (onFunction != null) {
-            return onFunction;
-        }
-        boolean areIdentities = isIdentity(leftExpression) || isIdentity(rightExpression);
-        if (areIdentities && !operator.equals("==") && !operator.equals("!=")) {
-            throw new Untranslatable("identities have no order in the store");
-        }
-        Term left = areIdentities ? identified(leftExpression) : operands.term(leftExpression);
-        Term right = areIdentities ? identified(rightExpression) : operands.term(rightExpression);
-        boolean isNothing = left.isNull() && operands.isSubquery(leftExpression)
-                || right.isNull() && operands.isSubquery(rightExpression);
-        if (isNothing && !(left.isConstant() && right.isConstant())) {
-            return NEVER;
-        }
-        if (left.isConstant() && !right.isConstant()) {
-            return comparison(right, MIRRORED.get(operator), left, leftExpression, negated);
-        }
-        return comparison(left, operator, right, rightExpression, negated);
-    }
-
-    private static boolean isIdentity(Expression expression) {
-        return expression instanceof InvokeExpression invoke
-                && invoke.getLeft() == null
-                && Functions.GET_OBJECT_ID.contains(invoke.getOperation());
-    }
-
-    /**
-     * The object of an identity: the argument of {@code JDOHelper.getObjectId}, or the object that a constant
-     * identifies.
-     */
-    private Term identified(Expression expression) {
-        if (isIdentity(expression)) {
-            Term object =
-                    operands.term(((InvokeExpression) expression).getArguments().get(0));
-            if (!object.isConstant() && !(object instanceof Term.Reference)) {
-                throw new Untranslatable("an identity of something else than an object");
-            }
-            return object;
-        }
-        Term identity = operands.term(expression);
-        if (!identity.isConstant()) {
-            throw new Untranslatable("an identity is compared with a member");
-        }
-        return new Term.Constant(operands.parameters().identified(identity.constant()));
-    }
-
-    private String comparison(Term left, String operator, Term right, Expression rightExpression, boolean negated) {
-        String used = negated ? OPPOSITES.get(operator) : operator;
-        boolean isEquality = operator.equals("==") || operator.equals("!=");
-        if (left.isConstant()) {
-            throw new Untranslatable("two constants are compared");
-        }
-        if (right.isNull()) {
-            if (left instanceof Term.Inverse) {
-                throw new Untranslatable("the other side of a relation has the reference");
-            }
-            boolean isUnknown = isJpql && rightExpression instanceof ParameterExpression;
-            return !isEquality || isUnknown ? NEVER : nullTest(left, used);
-        }
-        if (right.isConstant()) {
-            if (!isEquality && !hasOrder(left)) {
-                throw new Untranslatable(
-                        "the stored values of " + left.text() + " do not have the order of the Java values");
-            }
-            boolean isPromoted = rightExpression instanceof ParameterExpression
-                    && left.codec() != null
-                    && left.codec().type().equals(FieldType.INT64)
-                    && Promotion.isPromoting(right.constant());
-            return isPromoted
-                    ? Promotion.test(left, used, right.constant())
-                    : left.text() + ' ' + used + ' ' + operands.parameters().text(right.constant(), left);
-        }
-        if (!haveOneForm(left, right) || !isEquality && !(hasOrder(left) && hasOrder(right))) {
-            throw new Untranslatable("the stored values of two members cannot be compared");
-        }
-        return between(left, used, right);
-    }
-
-    /** Whether the store can compare two values. */
-    private static boolean haveOneForm(Term left, Term right) {
-        return left.isNumber() && right.isNumber()
-                || left instanceof Term.Value
-                        && right instanceof Term.Value
-                        && left.codec() != null
-                        && right.codec() != null
-                        && left.codec().type().equals(right.codec().type())
-                || left instanceof Term.Reference && right instanceof Term.Reference;
-    }
-
-    /** Whether the stored values have the order of the Java values. Objects have none. */
-    private static boolean hasOrder(Term term) {
-        return term instanceof Term.Value
-                && (term.codec() == null || term.codec().keepsOrder());
-    }
-
-    /**
-     * A test whether a member is null. In JPQL there is no member behind a reference that is null, unless an outer join
-     * gives null.
-     */
-    private String nullTest(Term left, String operator) {
-        requireNoZero(left);
-        String test = left.text() + ' ' + operator + " null";
-        return operator.equals("==") ? joinedInner(left, test) : test;
-    }
-
-    /** Refuses a value that is stored as zero if an embedded object is null, in a test that is true for null. */
-    private static void requireNoZero(Term value) {
-        if (!value.presences().isEmpty()) {
-            throw new Untranslatable("a member of an embedded object that is null is stored as zero");
-        }
-    }
-
-    /** A test that is not true in JPQL behind a reference that is null. */
-    private String joinedInner(Term term, String test) {
-        List<String> tests = new ArrayList<>();
-        if (isJpql) {
-            term.references().stream()
-                    .filter(reference -> !operands.scope().isOuter(reference))
-                    .forEach(reference -> tests.add(reference + " != null"));
-        }
-        tests.add(test);
-        return String.join(" && ", tests);
-    }
-
-    /** A comparison of two members. Two nulls are equal in JDOQL. */
-    private String between(Term left, String operator, Term right) {
-        String test = left.text() + ' ' + operator + ' ' + right.text();
-        if (isJpql || !operator.equals("==") || !left.isNullable() || !right.isNullable()) {
-            return test;
-        }
-        requireNoZero(left);
-        requireNoZero(right);
-        return '(' + test + " || " + left.text() + " == null && " + right.text() + " == null)";
-    }
-
     /**
      * A comparison of {@code size()} or {@code indexOf()} with a constant that a test without them can replace; else
      * null.
      */
     private String comparisonOfFunction(Expression left, String operator, Expression right, boolean negated) {
         if (left instanceof Literal && right instanceof InvokeExpression) {
-            return comparisonOfFunction(right, MIRRORED.get(operator), left, negated);
+            return comparisonOfFunction(right, Comparisons.mirrored(operator), left, negated);
         }
         if (!(left instanceof InvokeExpression invoke)
                 || invoke.getLeft() == null
@@ -469,8 +314,8 @@ final class Conditions {
         String test = operator + ' ' + Values.decimal(number).stripTrailingZeros();
         if (invoke.getOperation().equals("size")) {
             return switch (test) {
-                case "== 0", "<= 0", "< 1" -> empty(operands.values(invoke.getLeft()), negated);
-                case "> 0", "!= 0", ">= 1" -> empty(operands.values(invoke.getLeft()), !negated);
+                case "== 0", "<= 0", "< 1" -> memberships.empty(operands.values(invoke.getLeft()), negated);
+                case "> 0", "!= 0", ">= 1" -> memberships.empty(operands.values(invoke.getLeft()), !negated);
                 default -> null;
             };
         }
@@ -486,20 +331,6 @@ final class Conditions {
         return null;
     }
 
-    /** A test of values, whose negation is false if one of them is null. */
-    private static String guarded(String test, boolean negated, Term... values) {
-        if (!negated) {
-            return test;
-        }
-        StringBuilder text = new StringBuilder("!(").append(test).append(')');
-        for (Term value : values) {
-            if (!value.isConstant()) {
-                text.append(" && ").append(value.text()).append(" != null");
-            }
-        }
-        return text.toString();
-    }
-
     // ------------------------------------------------------------------------------------------- functions
 
     private String invocation(InvokeExpression invoke, boolean negated) {
@@ -510,9 +341,9 @@ final class Conditions {
             case "contains":
                 return containsElement(invoke, negated);
             case "containsKey":
-                return containsKey(invoke, negated);
+                return memberships.containsKey(invoke, negated);
             case "isEmpty":
-                return empty(operands.values(invoke.getLeft()), negated);
+                return memberships.empty(operands.values(invoke.getLeft()), negated);
             case "isPresent":
                 return operands.term(invoke.getLeft()).text() + (negated ? " == null" : " != null");
             default:
@@ -523,7 +354,7 @@ final class Conditions {
         }
         return switch (invoke.getOperation()) {
             case "startsWith", "endsWith" -> call(receiver, invoke.getOperation(), invoke, negated);
-            case "matches" -> guarded(pattern(invoke).test(receiver, operands), negated, receiver);
+            case "matches" -> Comparisons.guarded(pattern(invoke).test(receiver, operands), negated, receiver);
             default -> truth(operands.term(invoke), negated);
         };
     }
@@ -562,24 +393,7 @@ final class Conditions {
             throw new Untranslatable("the argument of " + invoke.getOperation() + " is not a string");
         }
         String text = argument.isConstant() ? operands.parameters().string(argument.constant()) : argument.text();
-        return guarded(receiver.text() + '.' + function + '(' + text + ')', negated, receiver, argument);
-    }
-
-    private String empty(Term collection, boolean negated) {
-        if (!(collection instanceof Term.Container container) || container.isMap()) {
-            throw new Untranslatable("the size of the collection is not stored");
-        }
-        String any = container.text() + ".any(e_ => " + ALWAYS + ')';
-        return joinedInner(container, negated ? any : '!' + any);
-    }
-
-    /** A test whether a collection has an element. In JPQL it is not known whether it has null. */
-    private String membership(Term collection, Term element, String test, boolean negated) {
-        if (!negated) {
-            return joinedInner(collection, test);
-        }
-        boolean mayBeNull = isJpql && !element.isConstant() && !element.isCandidate();
-        return joinedInner(collection, (mayBeNull ? element.text() + " != null && " : "") + "!(" + test + ')');
+        return Comparisons.guarded(receiver.text() + '.' + function + '(' + text + ')', negated, receiver, argument);
     }
 
     private String containsElement(InvokeExpression invoke, boolean negated) {
@@ -589,119 +403,11 @@ final class Conditions {
             if (collection.constant() instanceof String) {
                 throw new Untranslatable("a function of a constant");
             }
-            return in(element, invoke.getLeft(), negated);
+            return memberships.in(element, invoke.getLeft(), negated);
         }
         if (collection.isText()) {
             return call(collection, "contains", invoke, negated);
         }
-        Term value = operands.term(element);
-        if (isJpql && value.isNull()) {
-            // It is not known whether null is an element.
-            return NEVER;
-        }
-        String test = collection instanceof Term.Inverse inverse ? isOwner(inverse, value) : isIn(value, collection);
-        return membership(collection, value, test, negated);
-    }
-
-    /** A test whether a list or a set has a value. In JDOQL it may have null, unless its elements are objects. */
-    private String isIn(Term value, Term collection) {
-        if (!(collection instanceof Term.Container container) || container.isMap()) {
-            throw new Untranslatable("the collection is not a list or a set");
-        }
-        boolean mayHaveNull = container.mapping().mayHaveNull();
-        String hasNull = mayHaveNull ? container.text() + ".any(e_ => e_ == null)" : NEVER;
-        if (value.isNull()) {
-            return hasNull;
-        }
-        String test = among(value, operands.scope().element(container.mapping(), "e_"), container);
-        if (isJpql || value.isConstant() || !value.isNullable()) {
-            return test;
-        }
-        requireNoZero(value);
-        return mayHaveNull ? '(' + test + " || " + value.text() + " == null && " + hasNull + ')' : test;
-    }
-
-    /** A test whether a container has a value among its elements or keys, which have the form of a term. */
-    private String among(Term value, Term form, Term.Container container) {
-        if (!value.isConstant() && !haveOneForm(value, form)) {
-            throw new Untranslatable("the stored values of a member and a container cannot be compared");
-        }
-        String text = value.isConstant() ? operands.parameters().text(value.constant(), form) : value.text();
-        return text + " in " + container.text();
-    }
-
-    /** A constant object is in an inverse collection if it refers to the owner of the collection. */
-    private String isOwner(Term.Inverse collection, Term value) {
-        if (!value.isConstant() || value.constant() == null) {
-            throw new Untranslatable("the elements of the collection are found by their references to its owner");
-        }
-        Object owner = operands.parameters()
-                .member(value.constant(), collection.mapping().elementMember());
-        if (owner instanceof Collection<?> owners) {
-            return collection.owner().text() + " in " + operands.parameters().listText(owners, collection.owner());
-        }
-        return owner == null
-                ? NEVER
-                : collection.owner().text() + " == " + operands.parameters().text(owner, collection.owner());
-    }
-
-    private String containsKey(InvokeExpression invoke, boolean negated) {
-        Term map = operands.term(invoke.getLeft());
-        Term key = operands.term(invoke.getArguments().get(0));
-        if (!(map instanceof Term.Container container) || !container.isMap()) {
-            throw new Untranslatable("the map is not stored as one");
-        }
-        if (!isJpql) {
-            requireNoZero(key);
-        }
-        return membership(map, key, among(key, operands.scope().key(container.mapping(), "e_"), container), negated);
-    }
-
-    /** A test whether a value is one of a list of constants, or one of several expressions. */
-    private String in(Expression element, Expression list, boolean negated) {
-        Term value = operands.term(element);
-        if (value.isConstant()) {
-            throw new Untranslatable("two constants are compared");
-        }
-        List<Object> constants = new ArrayList<>();
-        if (list instanceof ArrayExpression array) {
-            for (int i = 0; i < array.getArraySize(); i++) {
-                Term each = operands.values(array.getElement(i));
-                if (!each.isConstant()) {
-                    throw new Untranslatable("a list has elements that are not constant");
-                }
-                boolean isList = each.constant() instanceof Collection;
-                constants.addAll(
-                        isList ? Parameters.elements(each.constant()) : Collections.singleton(each.constant()));
-            }
-        } else {
-            Term each = operands.values(list);
-            if (!each.isConstant()) {
-                if (list instanceof PrimaryExpression) {
-                    return membership(each, value, isIn(value, each), negated);
-                }
-                throw new Untranslatable("a list is not constant");
-            }
-            if (each.constant() == null) {
-                return NEVER;
-            }
-            boolean isOne = !(each.constant() instanceof Collection)
-                    && !each.constant().getClass().isArray();
-            constants.addAll(isOne ? List.of(each.constant()) : Parameters.elements(each.constant()));
-        }
-        // JPQL does not know whether a value differs from null.
-        if (negated && isJpql && constants.contains(null)) {
-            return NEVER;
-        }
-        String test = value.text() + " in " + operands.parameters().listText(constants, value);
-        if (isJpql) {
-            return guarded(test, negated, value);
-        }
-        if (constants.contains(null) != negated) {
-            requireNoZero(value);
-        }
-        boolean hasNull = constants.contains(null) && value.isNullable();
-        String found = hasNull ? test + " || " + value.text() + " == null" : test;
-        return negated ? "!(" + found + ')' : hasNull ? '(' + found + ')' : found;
+        return memberships.contains(collection, operands.term(element), negated);
     }
 }

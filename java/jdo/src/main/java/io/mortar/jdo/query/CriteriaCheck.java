@@ -97,7 +97,7 @@ final class CriteriaCheck {
                 rename(function, name.equals("indexOf") ? TextFunctions.LOCATE : TextFunctions.SUBSTRING);
             }
         } else if (expression instanceof DyadicExpression
-                && Conditions.isComparison(expression.getOperator())
+                && Comparisons.isComparison(expression.getOperator())
                 && (expression.getLeft() == null || expression.getRight() == null)) {
             throw new NucleusUserException("a criteria query compares something that DataNucleus does not compile, such"
                     + " as type(): use JPQL. What is left of it is " + expression);

@@ -458,7 +458,7 @@ final class Evaluator {
         if (operator == Expression.OP_NOT) {
             return not(condition(expression.getLeft(), row));
         }
-        if (Conditions.isComparison(operator)) {
+        if (Comparisons.isComparison(operator)) {
             return comparison(expression, row);
         }
         if (operator == Expression.OP_IN) {

@@ -156,7 +156,7 @@ final class QueryCheck {
                 checkConditions(cases);
             } else if (each instanceof InvokeExpression invoke) {
                 checkFunction(invoke);
-            } else if (each instanceof DyadicExpression && Conditions.isComparison(each.getOperator())) {
+            } else if (each instanceof DyadicExpression && Comparisons.isComparison(each.getOperator())) {
                 checkCharacter(each.getLeft(), each.getRight());
                 checkCharacter(each.getRight(), each.getLeft());
             }
