@@ -19,6 +19,7 @@ import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.identity.IdentityUtils;
 import org.datanucleus.management.ManagerStatistics;
 import org.datanucleus.state.DNStateManager;
+import org.datanucleus.state.LockManager;
 import org.datanucleus.state.LockMode;
 import org.datanucleus.store.AbstractPersistenceHandler;
 import org.datanucleus.store.StoreManager;
@@ -288,10 +289,23 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             state(manager).forgetRecord();
         }
         state(manager).rememberRead(session, record);
+        noteLockMode(manager);
         if (state(manager).isRefreshing()) {
             session.setOutdated(manager, false);
         }
         return record;
+    }
+
+    /**
+     * Gives an object the lock mode that {@code find} has been called with. DataNucleus notes it for the identity only,
+     * so that neither {@code getLockMode} nor the increment of the version at the commit knows it.
+     */
+    private static void noteLockMode(DNStateManager manager) {
+        LockManager locks = manager.getExecutionContext().getLockManager();
+        LockMode wanted = locks.getLockMode(manager.getInternalObjectId());
+        if (wanted != LockMode.LOCK_NONE && locks.getLockMode(manager) != wanted) {
+            locks.lock(manager, wanted);
+        }
     }
 
     /** Whether members were read that are not known from the identity. */

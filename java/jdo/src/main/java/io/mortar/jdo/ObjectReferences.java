@@ -22,6 +22,7 @@ import java.util.Map;
 import java.util.Objects;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.PersistableObjectType;
+import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.exceptions.ReachableObjectNotCascadedException;
 import org.datanucleus.flush.CollectionRemoveOperation;
@@ -124,12 +125,35 @@ final class ObjectReferences implements References {
             throw new NucleusUserException(member.getFullFieldName() + " refers to a "
                     + value.getClass().getName() + ", which is not persistent");
         }
+        Object managed = managed((Persistable) value, member);
+        if (managed != null) {
+            return managed;
+        }
         boolean isKnown = context.getApiAdapter().isPersistent(value)
                 || context.getApiAdapter().isDetached(value);
         if (!isKnown && !member.isCascadePersist()) {
             throw new ReachableObjectNotCascadedException(member.getFullFieldName(), value);
         }
         return context.persistObjectInternal(value, null, PersistableObjectType.PC, null, -1);
+    }
+
+    /**
+     * The object of the context that a reference to a detached one means, if its state is not merged: it is being
+     * merged already, or the reference does not cascade that. Null otherwise.
+     */
+    private Object managed(Persistable value, AbstractMemberMetaData member) {
+        if (value.dnGetStateManager() instanceof DNStateManager<?> manager) {
+            // While a detached object is merged, it has a state of its own, which refers to the object of the context.
+            return manager instanceof MortarStateManager ? null : manager.getReferencedPC();
+        }
+        boolean isReferenceOnly = context.getApiAdapter().isDetached(value) && !member.isCascadeAttach();
+        return isReferenceOnly
+                ? context.findObject(
+                        context.getApiAdapter().getIdForObject(value),
+                        true,
+                        true,
+                        value.getClass().getName())
+                : null;
     }
 
     @Override

@@ -73,6 +73,7 @@ public final class EmbeddedElementsMapping extends MemberMapping {
         }
         List<Object> read = read(from, elements, ((Number) size).intValue());
         if (keys == null) {
+            Containers.sort(from.context(), member(), read);
             return Containers.build(from.context(), member(), read);
         }
         Map<Object, Object> map = Containers.newMap(from.context(), member());
