@@ -239,6 +239,34 @@ class InverseContainersTest {
         });
     }
 
+    @Test
+    void elements_with_other_positions_give_a_list_another_order() {
+        Object id = store.call(manager -> {
+            Library library = manager.makePersistent(new Library());
+            library.getRanked().addAll(List.of(new Book("Emma"), new Book("Ulysses"), new Book("Dubliners")));
+            return manager.getObjectId(library);
+        });
+        store.run(manager -> {
+            List<Book> ranked = ((Library) manager.getObjectById(id)).getRanked();
+            ranked.get(0).setRank(2);
+            ranked.get(2).setRank(0);
+        });
+        store.run(manager -> {
+            List<Book> ranked = ((Library) manager.getObjectById(id)).getRanked();
+            assertEquals(
+                    List.of("Dubliners", "Ulysses", "Emma"),
+                    ranked.stream().map(Book::getTitle).toList());
+            ranked.add(1, new Book("Persuasion"));
+        });
+        store.run(manager -> {
+            List<Book> ranked = ((Library) manager.getObjectById(id)).getRanked();
+            assertEquals(
+                    List.of("Dubliners", "Persuasion", "Ulysses", "Emma"),
+                    ranked.stream().map(Book::getTitle).toList());
+            assertEquals(List.of(0, 1, 2, 3), ranked.stream().map(Book::getRank).toList());
+        });
+    }
+
     @ParameterizedTest
     @ValueSource(booleans = {true, false})
     void dependent_keys_and_values_are_deleted_with_their_owner(boolean isOptimistic) {

@@ -4,8 +4,10 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import io.mortar.jdo.model.AllTypes;
+import io.mortar.jdo.model.Form;
 import io.mortar.jdo.model.Harbour;
 import io.mortar.jdo.model.Position;
 import java.math.BigDecimal;
@@ -31,6 +33,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.TimeZone;
 import java.util.UUID;
+import javax.jdo.JDOException;
 import javax.jdo.JDOHelper;
 import javax.jdo.PersistenceManager;
 import javax.jdo.Query;
@@ -294,5 +297,26 @@ class ValuesTest {
         if (filter.contains(':' + name)) {
             parameters.put(name, value);
         }
+    }
+
+    /** JDO 3.2, section 18.14: the default of the column is stored. */
+    @Test
+    void null_is_replaced_by_a_default_or_refused() {
+        Object id = STORE.call(manager -> manager.getObjectId(manager.makePersistent(new Form("A"))));
+        STORE.run(manager -> {
+            Form form = (Form) manager.getObjectById(id);
+            assertEquals("draft", form.getState());
+            assertEquals(7, form.getDays());
+            form.setState("sent");
+        });
+        STORE.run(manager -> {
+            Form form = (Form) manager.getObjectById(id);
+            assertEquals("sent", form.getState());
+            form.setState(null);
+        });
+        STORE.run(manager -> assertEquals(
+                1,
+                manager.newQuery(Form.class, "state == 'draft'").executeList().size()));
+        assertThrows(JDOException.class, () -> STORE.run(manager -> manager.makePersistent(new Form(null))));
     }
 }

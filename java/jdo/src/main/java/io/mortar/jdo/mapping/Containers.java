@@ -154,15 +154,18 @@ public final class Containers {
     /** Sorts persistent objects as the metadata of a member says, if it gives an order by their members. */
     static void sort(ExecutionContext context, AbstractMemberMetaData member, List<Object> elements) {
         OrderMetaData order = member.getOrderMetaData();
-        if (order == null || order.isIndexedList()) {
+        if (order == null || order.isIndexedList() && order.getMappedBy() == null) {
             return;
         }
         ClassLoaderResolver loaders = context.getClassLoaderResolver();
-        List<OrderMetaData.FieldOrder> keys = orderKeys(
-                order,
-                member.hasArray()
-                        ? member.getArray().getElementClassMetaData(loaders)
-                        : member.getCollection().getElementClassMetaData(loaders));
+        // Elements may have been given other positions by the application.
+        List<OrderMetaData.FieldOrder> keys = order.getMappedBy() != null
+                ? List.of(new OrderMetaData.FieldOrder(order.getMappedBy()))
+                : orderKeys(
+                        order,
+                        member.hasArray()
+                                ? member.getArray().getElementClassMetaData(loaders)
+                                : member.getCollection().getElementClassMetaData(loaders));
         elements.sort((left, right) -> {
             for (OrderMetaData.FieldOrder key : keys) {
                 Comparable<Object> first = (Comparable<Object>) value(context, left, key.getFieldName());

@@ -7,6 +7,7 @@ import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.ColumnMetaData;
 import org.datanucleus.metadata.NullValue;
 import org.datanucleus.metadata.VersionMetaData;
+import org.datanucleus.store.types.converters.TypeConversionHelper;
 
 /** A member with a value: a number, a text, a date, and so on, in one column. */
 public sealed class ValueMapping extends ColumnMapping permits SerializedObjectMapping, ZonedCalendarMapping {
@@ -34,7 +35,7 @@ public sealed class ValueMapping extends ColumnMapping permits SerializedObjectM
     /** Replaces the value in a record of an object of a class. */
     public void replace(AbstractClassMetaData owner, Record.Builder record, Object value) {
         requireAllowed(owner, value);
-        record.set(column().number(), codec.encode(value));
+        record.set(column().number(), codec.encode(value == null ? ofNull() : value));
     }
 
     /** Refuses null if the metadata does not permit it. */
@@ -57,6 +58,24 @@ public sealed class ValueMapping extends ColumnMapping permits SerializedObjectM
         return member().getNullValue() != NullValue.EXCEPTION && !isForbiddenByColumn;
     }
 
+    /** What is stored for null: the default of the column if the metadata says so. */
+    private Object ofNull() {
+        ColumnMetaData[] columns = member().getColumnMetaData();
+        String text = member().getNullValue() != NullValue.DEFAULT || columns == null || columns.length == 0
+                ? null
+                : columns[0].getDefaultValue();
+        if (text == null || text.equalsIgnoreCase("#NULL")) {
+            return null;
+        }
+        Object value =
+                member().getType() == String.class ? text : TypeConversionHelper.convertTo(text, member().getType());
+        if (value == null) {
+            throw new NucleusUserException("the default '" + text + "' of " + member().getFullFieldName() + " is not a "
+                    + member().getTypeName());
+        }
+        return value;
+    }
+
     private Object decoded(Object stored) {
         return codec.decode(stored == null ? column().initial() : stored);
     }
@@ -68,6 +87,6 @@ public sealed class ValueMapping extends ColumnMapping permits SerializedObjectM
 
     @Override
     void write(RecordWriter to, Object value) {
-        to.set(column(), codec.encode(value));
+        to.set(column(), codec.encode(value == null ? ofNull() : value));
     }
 }

@@ -49,6 +49,10 @@ public class Book {
         return rank;
     }
 
+    public void setRank(int rank) {
+        this.rank = rank;
+    }
+
     public Library getWindow() {
         return window;
     }
