@@ -152,6 +152,14 @@ public final class StoreQueries {
 
     /** The object with an identifier. */
     public Object object(Oid oid) {
+        if (context.isClosed()) {
+            throw store.getNucleusContext()
+                    .getApiAdapter()
+                    .getUserExceptionForException(
+                            "the persistence manager or entity manager was closed, and the result of its query does not"
+                                    + " keep this object: copy the list before, or use its iterator",
+                            null);
+        }
         return References.of(context).object(oid);
     }
 }
