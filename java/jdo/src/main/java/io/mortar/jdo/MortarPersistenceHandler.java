@@ -205,6 +205,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             Record record = read(session, manager);
             load(manager, mapping, record, positions);
         });
+        FetchGraph.load(manager, positions, manager.getExecutionContext().getFetchPlan());
     }
 
     @Override

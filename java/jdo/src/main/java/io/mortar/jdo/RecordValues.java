@@ -16,6 +16,7 @@ record RecordValues(StoreSession session, ClassMapping mapping, Oid oid, Record 
         remember(manager);
         manager.replaceFields(positions(manager), reader(manager));
         Versions.load(manager, mapping, current(manager));
+        FetchGraph.load(manager, positions(manager), plan);
     }
 
     @Override
@@ -25,6 +26,7 @@ record RecordValues(StoreSession session, ClassMapping mapping, Oid oid, Record 
         if (manager.getTransactionalVersion() == null) {
             Versions.load(manager, mapping, current(manager));
         }
+        FetchGraph.load(manager, positions(manager), plan);
     }
 
     private void remember(DNStateManager manager) {

@@ -8,6 +8,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import io.mortar.jdo.entities.Pen;
 import io.mortar.jdo.entities.Studio;
+import jakarta.persistence.EntityGraph;
+import jakarta.persistence.EntityManager;
 import jakarta.persistence.EntityManagerFactory;
 import jakarta.persistence.LockModeType;
 import jakarta.persistence.Persistence;
@@ -136,6 +138,27 @@ class DetachedGraphsTest {
                 Studio studio = manager.find(Studio.class, 1L, LockModeType.PESSIMISTIC_WRITE);
                 assertEquals(LockModeType.PESSIMISTIC_WRITE, manager.getLockMode(studio));
             });
+        });
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void an_entity_graph_leads_through_relations(boolean isOptimistic) {
+        with(isOptimistic, factory -> {
+            for (boolean isQuery : new boolean[] {true, false}) {
+                EntityManager manager = factory.createEntityManager();
+                EntityGraph<Studio.Session> graph = manager.createEntityGraph(Studio.Session.class);
+                graph.addSubgraph("studio", Studio.class).addAttributeNodes("name", "branches");
+                String hint = "jakarta.persistence.loadgraph";
+                Studio.Session session = isQuery
+                        ? manager.createQuery("SELECT s FROM Studio$Session s", Studio.Session.class)
+                                .setHint(hint, graph)
+                                .getSingleResult()
+                        : manager.find(Studio.Session.class, 1L, Map.of(hint, graph));
+                manager.close();
+                assertEquals(3, session.getStudio().getBranches().size());
+                assertEquals("A", session.getStudio().getName());
+            }
         });
     }
 }

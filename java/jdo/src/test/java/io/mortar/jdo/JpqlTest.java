@@ -252,6 +252,7 @@ class JpqlTest {
                 "SELECT CEILING(a.year / 2.0), FLOOR(a.year / 2.0), FLOOR(a.year), ROUND(a.year / 8.0, 2) FROM Album a WHERE a.year = 1959 => 980,979,1959,244.88",
                 "SELECT EXP(NULLIF(a.year, 1959)), LN(NULLIF(a.year, 1959)), EXP(a.year - 1959), LN(1) FROM Album a WHERE a.year = 1959 => null,null,1.0,0.0",
                 "SELECT CEILING(t.seconds), FLOOR(t.seconds), ROUND(t.seconds, 0) FROM Album a JOIN a.tracks t WHERE t.title = 'Prelude' => 1001.0,1000.0,1001.0",
+                "SELECT EXTRACT(DATE FROM a.released), 'EXTRACT(DATE FROM x)' FROM Album a WHERE EXTRACT( date FROM a.released) = {d '1959-01-01'} => 1959-01-01,EXTRACT(DATE FROM x)",
                 "SELECT EXTRACT(YEAR FROM a.released), EXTRACT(QUARTER FROM a.released), EXTRACT(WEEK FROM a.released) FROM Album a WHERE a.title = 'Blue' => 1959,1,1",
                 "SELECT a.title FROM Album a WHERE EXTRACT(MONTH FROM a.released) = 1 AND EXTRACT(DAY FROM a.released) = 1 AND a.year < 1970 => Blue",
                 // A join finds the elements of one class, and follows several members.

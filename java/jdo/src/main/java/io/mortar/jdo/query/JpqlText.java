@@ -1,5 +1,6 @@
 package io.mortar.jdo.query;
 
+import java.util.Locale;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.datanucleus.exceptions.NucleusUserException;
@@ -13,6 +14,7 @@ import org.datanucleus.exceptions.NucleusUserException;
  *       JOIN} has an inner join.
  *   <li>It takes a comparison with a literal {@code NULL}, which is never true, for {@code IS NULL}.
  *   <li>It ends a string at a doubled quote.
+ *   <li>It does not know {@code EXTRACT} of {@code DATE} and {@code TIME}.
  * </ul>
  */
 final class JpqlText {
@@ -28,6 +30,9 @@ final class JpqlText {
             Pattern.CASE_INSENSITIVE);
     /** The end of a text behind which the values of a list follow. */
     private static final Pattern OPENS_LIST = Pattern.compile("\\bIN\\s*\\($", Pattern.CASE_INSENSITIVE);
+
+    private static final Pattern PART_OF_TIMESTAMP =
+            Pattern.compile("\\bEXTRACT\\s*\\(\\s*(DATE|TIME)\\s+FROM\\s", Pattern.CASE_INSENSITIVE);
 
     private static final Pattern NULL = Pattern.compile("\\bNULL\\b", Pattern.CASE_INSENSITIVE);
     /** A value of null that the parser does not take for the literal. */
@@ -71,7 +76,7 @@ final class JpqlText {
 
     /** Assignments as DataNucleus reads them correctly; null for null. */
     static String repairedUpdate(String clause) {
-        String text = clause;
+        String text = clause == null ? null : new JpqlText(clause).withParts();
         for (int from = 0; text != null && from >= 0; ) {
             JpqlText current = new JpqlText(text);
             current.refuseConcatenation();
@@ -131,6 +136,19 @@ final class JpqlText {
                 result.append(text, end, at).append(UNKNOWN);
                 end = found.end();
             }
+        }
+        return result.append(text.substring(end)).toString();
+    }
+
+    /** The text with functions by their names for the date and the time of a timestamp. */
+    private String withParts() {
+        StringBuilder result = new StringBuilder();
+        Matcher found = PART_OF_TIMESTAMP.matcher(text);
+        int end = 0;
+        for (int at = next(found, 0); at >= 0; at = next(found, end)) {
+            String part = found.group(1).toUpperCase(Locale.ROOT);
+            result.append(text, end, at).append("FUNCTION('").append(part).append("', ");
+            end = found.end();
         }
         return result.append(text.substring(end)).toString();
     }

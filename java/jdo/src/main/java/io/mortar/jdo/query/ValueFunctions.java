@@ -13,6 +13,8 @@ import java.time.temporal.ChronoField;
 import java.time.temporal.IsoFields;
 import java.time.temporal.TemporalAccessor;
 import java.time.temporal.TemporalField;
+import java.time.temporal.TemporalQueries;
+import java.time.temporal.TemporalQuery;
 import java.util.Calendar;
 import java.util.Date;
 import java.util.List;
@@ -41,7 +43,7 @@ final class ValueFunctions {
     /** Whether there is a function of values with a name, for a number of arguments. */
     static boolean has(String name, int arguments) {
         return switch (name.toUpperCase(Locale.ROOT)) {
-            case "SIGN", "CEILING", "FLOOR", "EXP", "LN" -> arguments == 1;
+            case "SIGN", "CEILING", "FLOOR", "EXP", "LN", "DATE", "TIME" -> arguments == 1;
             case "POWER", "ROUND" -> arguments == 2;
             default -> arguments == 1 && FIELDS.containsKey(name.toUpperCase(Locale.ROOT));
         };
@@ -73,6 +75,8 @@ final class ValueFunctions {
                 Math.pow(
                         number(function, first).doubleValue(),
                         number(function, arguments.get(1)).doubleValue());
+            case "DATE" -> part(function, first, TemporalQueries.localDate());
+            case "TIME" -> part(function, first, TemporalQueries.localTime());
             default -> field(function, first);
         };
     }
@@ -112,6 +116,15 @@ final class ValueFunctions {
         } catch (DateTimeException error) {
             throw new NucleusUserException(name + " of a " + value.getClass().getName() + ", which has none", error);
         }
+    }
+
+    /** The date or the time of a timestamp. */
+    private static Object part(String name, Object value, TemporalQuery<?> part) {
+        Object found = temporal(name, value).query(part);
+        if (found == null) {
+            throw new NucleusUserException(name + " of a " + value.getClass().getName() + ", which has none");
+        }
+        return found;
     }
 
     private static TemporalAccessor temporal(String name, Object value) {
