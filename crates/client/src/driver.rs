@@ -224,7 +224,7 @@ impl<T: DriverObject> ClientDriver<T> {
     /// [`ErrorKind::Stopped`]; [`ErrorKind::Conflict`] if the transaction cannot commit any more; the refusal, if it was
     /// refused for good.
     pub fn read(&mut self, read: &ReadRequest, now: Ms) -> Result<Option<Option<T>>> {
-        self.monitor.check()?;
+        self.check_not_stopped()?;
         self.try_read(read, now)
     }
 
@@ -233,7 +233,7 @@ impl<T: DriverObject> ClientDriver<T> {
     /// # Errors
     /// [`ErrorKind::Stopped`].
     pub fn get(&mut self, oid: Oid, now: Ms) -> Result<Option<Option<T>>> {
-        self.monitor.check()?;
+        self.check_not_stopped()?;
         Ok(self.try_get(oid, now))
     }
 
@@ -243,7 +243,7 @@ impl<T: DriverObject> ClientDriver<T> {
     /// # Errors
     /// As [`ClientDriver::read`].
     pub fn read_derived(&mut self, read: &ReadRequest, now: Ms) -> Result<Option<Arc<dyn Any + Send + Sync>>> {
-        self.monitor.check()?;
+        self.check_not_stopped()?;
         let ReadRequest { txn, level, oid, .. } = *read;
         self.check_readable(txn)?;
         let derived = match self.session.read_copy(txn, oid, now) {
@@ -419,6 +419,15 @@ impl<T: DriverObject> ClientDriver<T> {
     pub fn check_serving(&self) -> Result<()> {
         self.check_access()?;
         self.monitor.check()
+    }
+
+    /// Whether the space is stopped. What a client knows of that is older than that no peer server admits it, which is the reason then.
+    fn check_not_stopped(&self) -> Result<()> {
+        match self.monitor.check() {
+            Err(stopped) if planted(Bug::StopOutlivesAccess) => Err(stopped),
+            Err(_) => self.check_serving(),
+            Ok(()) => Ok(()),
+        }
     }
 
     fn check_access(&self) -> Result<()> {

@@ -33,6 +33,8 @@ model::planted_bugs! {
         StatusNotWatched "does not ask a new peer server for the status of the space"
         LocksKeptAtClose "keeps its locks when it is closed"
         LeaseNewsIgnored "does not try again what waits for a logical node when its session opens"
+        StopOutlivesAccess "reports that the space is stopped, as it was before, when no peer server admits it"
+        RefusalKept "stays refused when a peer server has admitted it again"
         DeniedWaits "waits for the whole timeout once no peer server admits it"
         DeniedIsNotWritten "reports a write as denied that was sent before and may have been written"
         ChangeNotNoticed "does not look at watched objects when a change of their page arrives"

@@ -33,6 +33,7 @@ mod peer;
 mod process;
 mod query;
 mod redirector;
+mod rejections;
 mod root;
 mod schema;
 mod stops;
@@ -50,6 +51,7 @@ use net::{Net, Pid};
 use oracle::Oracle;
 pub use oracle::RunFailure;
 use process::Process;
+use rejections::RejectionJournal;
 use schema::SpaceSchema;
 use users::Users;
 use wall_clocks::ClockComparison;
@@ -145,6 +147,8 @@ pub struct World {
     count: RunCounters,
     /// The meta-server that compares clocks, if clocks are set.
     comparison: Option<ClockComparison>,
+    /// What has happened that may cause rejections.
+    rejections: RejectionJournal,
     /// Actions that wait for earlier ones to complete.
     waiting: VecDeque<usize>,
     healing: bool,
@@ -161,6 +165,7 @@ impl World {
     pub fn new(plan: Plan) -> Self {
         let mut world = Self::empty(plan);
         world.oracle.solo = world.plan.demand == Demand::Solo;
+        world.rejections.note_noise(world.plan.noise);
         world.build();
         world
     }
@@ -195,6 +200,7 @@ impl World {
             oracle: Oracle::default(),
             count: RunCounters::default(),
             comparison: ClockComparison::of(&plan),
+            rejections: RejectionJournal::default(),
             waiting: VecDeque::new(),
             healing: false,
             users: None,

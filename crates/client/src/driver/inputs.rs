@@ -60,7 +60,10 @@ impl<T: DriverObject> ClientDriver<T> {
 
     /// A peer server is connected, at this address.
     pub fn handle_connected(&mut self, peer: Arc<str>, now: Ms) {
-        (self.is_connected, self.access_refused) = (true, None);
+        self.is_connected = true;
+        if !planted(Bug::RefusalKept) {
+            self.access_refused = None;
+        }
         // The first output, so that the status of the space arrives before all other answers.
         if !planted(Bug::StatusNotWatched) {
             self.out.push(Output::Watch);

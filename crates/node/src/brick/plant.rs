@@ -11,6 +11,7 @@ model::planted_bugs! {
         "L1" OldLifeCounts "a result of a submission from before a refusal counts"
         "L1" RefusedRowsLost "the first rows that the store has refused are not submitted again"
         "L1" RefusedRowsBehindLater "refused rows are submitted again after later ones"
+        "L1" FullIsDenied "a transaction for which there is no room is denied, and not deferred"
         "L1" TakenWithoutRoom "transactions are accepted although the store accepts no rows"
         "K4" DamageEndsNode "a logical node is not served any more when something reads a damaged row"
         "K3" VersionsKept "after rows were given up, pages of which a part is left keep their versions"

@@ -27,6 +27,7 @@ impl World {
     /// Performs an action.
     pub(super) fn act(&mut self, action: &Action) {
         self.note(|_| format!("* {action:?}"));
+        self.rejections.note_action(action, self.now);
         match *action {
             Action::Do(number, ref operation) => {
                 self.with_client(number, |client| client.queue.push_back(operation.clone()));
@@ -147,7 +148,11 @@ impl World {
                 disk.crash(kept);
                 process.disk = Some(disk);
             }
-            Some(ProcessMachine::Client(mut client)) => self.history.operations.extend(client.take_unfinished()),
+            Some(ProcessMachine::Client(mut client)) => {
+                let unfinished = client.take_unfinished();
+                unfinished.iter().for_each(|one| self.rejections.note_ended_operation(one.number, self.now));
+                self.history.operations.extend(unfinished);
+            }
             Some(ProcessMachine::GroupMember(host)) => process.logs = host.crash(kept),
             Some(
                 ProcessMachine::CacheNode(_)
@@ -225,6 +230,7 @@ impl World {
         self.healing = true;
         self.note(|_| "* heal".to_owned());
         self.net.heal();
+        self.rejections.heal(self.now);
         self.set_clock(ProcessName::Meta, 0);
         self.net.held.clear();
         let parked = std::mem::take(&mut self.parked).into_values().flatten();

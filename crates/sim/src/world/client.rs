@@ -27,6 +27,7 @@ use wire::proto::request::Request;
 use super::event::Event;
 use super::net::{Datagram, Pid};
 use super::process::ProcessMachine;
+use super::rejections::Rejection;
 use super::users::Asked;
 use super::{GATEWAY_LIMIT_BYTES, SKEW_MS, World};
 use crate::object::Content;
@@ -253,7 +254,10 @@ impl World {
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         match message {
             Message::Reply { txn, reply } => client.driver.handle_reply(*txn, reply.clone(), now),
-            Message::Deferred { txn, kind, why, .. } => client.driver.handle_deferred(*txn, *kind, why.clone(), now),
+            Message::Deferred { txn, kind, why, .. } => {
+                client.driver.handle_deferred(*txn, *kind, why.clone(), now);
+                self.check_deferral(pid, *txn, *kind);
+            }
             Message::SpaceStatus(status) => client.handle_status(status.clone(), now, run_time),
             Message::Time(time_ms) => client.driver.set_time(ClusterTime::from_message(*time_ms, now)),
             Message::Answer { node, answer, locked, seen } => {
@@ -331,39 +335,47 @@ impl World {
                 if age < KEPT_MS && is_awaited {
                     self.oracle.report(format!("C3: the outcome of {txn:?} is lost after {age} ms"));
                 }
-                self.finish(pid, Outcome::Unknown, None);
+                self.finish_unknown(pid);
             }
-            Ok(CallResult::Outcome(CommitOutcome::Conflict(_))) => self.finish(pid, Outcome::Failed, None),
-            Err(error) if error.kind() == ErrorKind::Unknown => self.finish(pid, Outcome::Unknown, None),
-            Err(error) if error.kind() == ErrorKind::Denied => self.give_up_denied(pid),
-            Err(error) if error.kind() == ErrorKind::Stopped => self.give_up_stopped(pid),
-            Err(_) => self.give_up(pid),
+            Ok(CallResult::Outcome(CommitOutcome::Conflict(_))) => {
+                self.check_rejection(pid, Rejection::Conflict);
+                self.finish(pid, Outcome::Failed, None);
+            }
+            Err(error) if error.kind() == ErrorKind::Unknown => self.finish_unknown(pid),
+            Err(error) => self.give_up(pid, error.kind()),
             Ok(CallResult::Reachable) => {}
         }
     }
 
-    /// A client ends its transaction, which cannot commit any more or has run for too long.
-    fn give_up(&mut self, pid: Pid) {
+    fn finish_unknown(&mut self, pid: Pid) {
+        self.check_rejection(pid, Rejection::Unavailable);
+        self.finish(pid, Outcome::Unknown, None);
+    }
+
+    /// A client ends what it does, which was rejected with an error of this kind.
+    pub(super) fn give_up(&mut self, pid: Pid, kind: ErrorKind) {
+        self.check_rejection(pid, Rejection::of(kind));
+        match kind {
+            // It is not tried again.
+            ErrorKind::Denied => {
+                self.count.denied += 1;
+                if let Some(current) = self.current_mut(pid) {
+                    current.tries = TRIES;
+                }
+            }
+            ErrorKind::Stopped => self.count.stopped += 1,
+            _ => {}
+        }
+        self.end_transaction(pid);
+    }
+
+    /// A client ends its transaction without a commit.
+    fn end_transaction(&mut self, pid: Pid) {
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         if let Some(txn) = client.current.as_ref().and_then(|current| current.txn) {
             client.driver.abort(txn);
         }
         self.finish(pid, Outcome::Failed, None);
-    }
-
-    /// The same of one that is denied, which is not tried again.
-    pub(super) fn give_up_denied(&mut self, pid: Pid) {
-        self.count.denied += 1;
-        if let Some(current) = self.current_mut(pid) {
-            current.tries = TRIES;
-        }
-        self.give_up(pid);
-    }
-
-    /// The same of one in a stopped space.
-    pub(super) fn give_up_stopped(&mut self, pid: Pid) {
-        self.count.stopped += 1;
-        self.give_up(pid);
     }
 
     fn client_gateway(&mut self, pid: Pid, output: gateway::Output<Pid, Object>) {
@@ -395,10 +407,14 @@ impl World {
         if let Some(current) = &mut client.current {
             match (current.stage, current.txn) {
                 (OperationStage::Thinking(until), _) if until <= now => current.stage = OperationStage::Running,
-                (OperationStage::Running, Some(_)) if current.since + RUN_MS <= now => self.give_up(pid),
+                (OperationStage::Running, Some(_)) if current.since + RUN_MS <= now => {
+                    self.check_rejection(pid, Rejection::Late);
+                    self.end_transaction(pid);
+                }
                 (OperationStage::Running, None) if current.since + RUN_MS <= now && !self.healing => {
                     // Nothing was done: a read outside of transactions that found nothing.
                     if matches!(current.operation, Operation::Get(_)) {
+                        self.check_rejection(pid, Rejection::Late);
                         self.finish(pid, Outcome::Failed, None);
                     }
                 }
@@ -519,8 +535,8 @@ impl World {
                 };
                 match take(&mut reader, step, &mut current.record, now) {
                     StepProgress::Done => current.at += 1,
-                    StepProgress::Fails => {
-                        self.give_up(pid);
+                    StepProgress::Fails(kind) => {
+                        self.give_up(pid, kind);
                         return true;
                     }
                     StepProgress::Waits => return false,
@@ -573,6 +589,7 @@ impl World {
         let first = first.or(txn);
         let (at, stage, since) = (0, OperationStage::Running, now);
         let is_stopped = client.knows_stopped();
+        self.rejections.note_begun(&record, &operation, &steps);
         let isolation = match level {
             Some(Level::Snapshot) => IsolationLevel::Snapshot,
             Some(Level::Locks { .. }) => IsolationLevel::Locks,
@@ -618,6 +635,7 @@ impl World {
         current.record.at = at;
         current.record.finish(outcome, now);
         let number = current.record.number;
+        self.rejections.note_ended_operation(number, now);
         let took = now - current.record.invoked;
         self.oracle.check_duration(self.processes[pid].place, &current.record, took);
         self.check_permitted_operation(pid, &current.record);

@@ -15,6 +15,7 @@ use wire::cluster::{Message, SpaceStatus};
 use super::event::Event;
 use super::net::{LinkId, Pid};
 use super::process::ProcessMachine;
+use super::rejections::Condition;
 use super::{RunFailure, World};
 use crate::plan::ProcessName;
 
@@ -60,6 +61,7 @@ impl World {
         let is_needed = |brick: Option<BrickId>| brick.is_some_and(|brick| needed.contains(&brick));
         let uplinks = &self.processes[pid].uplinks;
         let is_away = uplinks.iter().any(|uplink| is_needed(uplink.brick) && uplink.link.is_none());
+        self.rejections.set(Condition::StoppedSpace(pid), is_away, self.now);
         let Some(users) = &mut self.users else { return };
         match is_away {
             true => drop(users.stopped_since.entry(pid).or_insert(self.now)),

@@ -38,6 +38,7 @@ use super::clock::START_MS;
 use super::event::Event;
 use super::net::{LinkId, Pid};
 use super::process::ProcessMachine;
+use super::rejections::Condition;
 use super::{NOTICE_MS, RunFailure, World};
 use crate::plan::{ProcessName, SPACE, UserRight};
 
@@ -121,11 +122,21 @@ impl Users {
     }
 
     /// Whether a peer server knew a catalogue, at some moment of this time, by which the user of a client had this permission.
-    fn could(&self, client: usize, needed: UserRight, (from, to): (u64, u64)) -> bool {
+    fn could(&self, client: usize, needed: UserRight, time: (u64, u64)) -> bool {
+        self.was_known(time, |version| self.rights(version, client) >= needed)
+    }
+
+    /// Whether a peer server knew one, at some moment of this time, by which the user could not write.
+    fn could_not_write(&self, client: usize, time: (u64, u64)) -> bool {
+        self.was_known(time, |version| self.rights(version, client) < UserRight::Write)
+    }
+
+    /// Whether a peer server knew such a version at some moment of this time.
+    fn was_known(&self, (from, to): (u64, u64), is_wanted: impl Fn(usize) -> bool) -> bool {
         self.known.values().any(|known| {
             known.iter().enumerate().any(|(at, (since, version))| {
                 let until = known.get(at + 1).map_or(u64::MAX, |(next, _)| *next);
-                *since <= to && until >= from && self.rights(*version, client) >= needed
+                *since <= to && until >= from && is_wanted(*version)
             })
         })
     }
@@ -354,6 +365,7 @@ impl World {
     /// A client is admitted that was refused before. What it has begun meanwhile it gives up soon.
     fn note_admitted(&mut self, pid: Pid) {
         let now = self.now;
+        self.rejections.set(Condition::Refused(pid), false, now);
         if let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine
             && client.driver.check_serving().is_err()
         {
@@ -364,6 +376,7 @@ impl World {
     /// A client is refused: it knows that, and tries again.
     pub(super) fn refuse(&mut self, pid: Pid, error: &Error) {
         self.count.refused_clients += 1;
+        self.rejections.set(Condition::Refused(pid), true, self.now);
         let now = self.local_time(pid);
         if let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine {
             client.driver.handle_refused(error, now);
@@ -441,29 +454,31 @@ impl World {
         match self.check_request(pid, request) {
             Some(Ok(())) => Asked::Allowed,
             Some(Err(error)) if error.kind() == ErrorKind::Stopped => {
-                self.give_up_stopped(pid);
+                self.give_up(pid, ErrorKind::Stopped);
                 Asked::Denied
             }
             Some(Err(_)) => {
-                self.give_up_denied(pid);
+                self.give_up(pid, ErrorKind::Denied);
                 Asked::Denied
             }
-            // A client that no peer server admits waits for none.
-            None if self.is_refused_client(pid) => {
-                self.give_up_denied(pid);
-                Asked::Denied
-            }
-            None => {
-                self.push_timer(self.now + retry_ms, pid, self.processes[pid].incarnation);
-                Asked::Unconnected
-            }
+            None => match self.why_not_served(pid) {
+                // A client that no peer server admits, or whose space is stopped as far as it knows, waits for none.
+                Some(kind) => {
+                    self.give_up(pid, kind);
+                    Asked::Denied
+                }
+                None => {
+                    self.push_timer(self.now + retry_ms, pid, self.processes[pid].incarnation);
+                    Asked::Unconnected
+                }
+            },
         }
     }
 
-    /// Whether a client knows that no peer server admits it.
-    fn is_refused_client(&self, pid: Pid) -> bool {
-        let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return false };
-        client.driver.check_serving().is_err()
+    /// Why a client knows that it is not served, if it is not.
+    fn why_not_served(&self, pid: Pid) -> Option<ErrorKind> {
+        let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return None };
+        client.driver.check_serving().err().map(|error| error.kind())
     }
 
     /// A peer server refuses a message of a client: it closes the connection, if it knows that the user may not read.
@@ -478,6 +493,12 @@ impl World {
     fn user_could(&self, pid: Pid, needed: UserRight, since: u64) -> bool {
         let (Some(user), Some(users)) = (self.user_of(pid), &self.users) else { return true };
         users.could(user, needed, (since, self.now))
+    }
+
+    /// Whether a peer server knew, at some moment since then, that the user of a client could not write.
+    pub(super) fn user_could_not(&self, pid: Pid, since: u64) -> bool {
+        let (Some(user), Some(users)) = (self.user_of(pid), &self.users) else { return false };
+        users.could_not_write(user, (since, self.now))
     }
 
     /// A brick has stored a change.

@@ -182,6 +182,19 @@ fn bugs_in_permissions_are_noticed_in_whole_clusters() {
     assert_noticed(ENTRY_PERMISSION_BUGS.iter().copied().map(bug::Bug::Peer), USERS_OF_NAMES);
 }
 
+/// Bugs that show as rejections without a cause, each with where it is looked for.
+const REJECTION_BUGS: &[(bug::Bug, Choice)] = &[
+    (bug::Bug::Client(ClientBug::RefusalKept), USERS),
+    (bug::Bug::Peer(PeerBug::ReaderStaysConnected), USERS_IN_GROUPS),
+    (bug::Bug::Brick(Bug::FullIsDenied), CHOICE),
+];
+
+#[test]
+fn rejections_without_a_cause_are_noticed_in_whole_clusters() {
+    let searches = REJECTION_BUGS.iter().map(|(bug, choice)| Search { bug: *bug, choice: *choice, limit: LIMIT });
+    assert_eq!(search::unnoticed_bugs(searches), []);
+}
+
 /// Clients are below redirectors.
 const GROUPS: Choice = Choice::of(Topology::Group, Workload::Everything, Faults::All);
 

@@ -282,7 +282,8 @@ impl<C: Clone> NodeDriver<C> {
     ) -> std::result::Result<(), DeferredTransaction> {
         match self.writer.full_error() {
             Some(full) if !planted(Bug::TakenWithoutRoom) => {
-                Err(DeferredTransaction { kind: full.kind(), why: full.message().to_owned() })
+                let kind = if planted(Bug::FullIsDenied) { ErrorKind::Denied } else { full.kind() };
+                Err(DeferredTransaction { kind, why: full.message().to_owned() })
             }
             // What was taken in before is written, room or not.
             _ if self.reader.is_memory_full() && self.grows(part) => {

@@ -1,6 +1,6 @@
 //! Reads of contents: the bytes of lists that stand beside their pages.
 
-use model::{ContentRef, Object, Oid};
+use model::{ContentRef, ErrorKind, Object, Oid};
 use wire::cluster::ReadContent;
 use wire::proto;
 use wire::proto::request::Request;
@@ -60,7 +60,7 @@ impl World {
                 true
             }
             (Ok(_), _) => {
-                self.give_up(pid);
+                self.give_up(pid, ErrorKind::Conflict);
                 true
             }
             (Err(_), _) => {

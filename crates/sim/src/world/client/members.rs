@@ -137,8 +137,8 @@ impl World {
         match client.driver.read(&read, shown) {
             Ok(Some(object)) => Ok(object),
             Ok(None) => Err(false),
-            Err(_) => {
-                self.give_up(pid);
+            Err(error) => {
+                self.give_up(pid, error.kind());
                 Err(true)
             }
         }
@@ -226,7 +226,7 @@ impl World {
 
     /// A transaction ends for which there is no member.
     fn end_without_member(&mut self, pid: Pid) -> bool {
-        self.give_up(pid);
+        self.end_transaction(pid);
         true
     }
 

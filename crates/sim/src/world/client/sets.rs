@@ -20,6 +20,7 @@ use crate::world::World;
 use crate::world::net::Pid;
 use crate::world::process::ProcessMachine;
 use crate::world::query::{QueryAnswer, SetQuery};
+use crate::world::rejections::Rejection;
 use check::history;
 
 /// How soon a query of a brick that is down is tried again, in milliseconds.
@@ -154,10 +155,13 @@ impl World {
             return;
         }
         match result {
-            Err((ErrorKind::Denied, _)) => self.give_up_denied(pid),
-            Err((ErrorKind::Stopped, _)) => self.give_up_stopped(pid),
+            Err((kind @ (ErrorKind::Denied | ErrorKind::Stopped), _)) => self.give_up(pid, kind),
             // One that has failed is sent again.
             result => {
+                if let Err((kind, _)) = &result {
+                    self.check_rejection(pid, Rejection::of_query(*kind));
+                }
+                let Some(current) = self.current_mut(pid) else { return };
                 current.query = result.ok().map(ClientQuery::Answered);
                 self.resume(pid);
             }
@@ -178,8 +182,8 @@ impl World {
                     current.calls.insert(client.driver.start(ClientCall::Read(read), shown));
                     return Some(false);
                 }
-                Err(_) => {
-                    self.give_up(pid);
+                Err(error) => {
+                    self.give_up(pid, error.kind());
                     return None;
                 }
             }
@@ -230,7 +234,7 @@ impl World {
         let Some(current) = &mut client.current else { return false };
         let SetMembers { mut sets, guards, found, seen, has_own } = members;
         if client.driver.rely_on(txn, guards.into_iter().chain(found).collect(), seen).is_err() {
-            self.give_up(pid);
+            self.give_up(pid, ErrorKind::Conflict);
             return true;
         }
         if !has_own {
@@ -279,7 +283,7 @@ impl World {
         let Some(current) = &mut client.current else { return false };
         let questions = [oid, entry.collection].map(|oid| unique_question(SPACE, oid.page().node, guard.claim_index()));
         if client.driver.rely_on(txn, reads.into_iter().chain(questions).collect(), seen).is_err() {
-            self.give_up(pid);
+            self.give_up(pid, ErrorKind::Conflict);
             return true;
         }
         let mut holders: Vec<i64> = current.own_entries.get(&entry).copied().into_iter().collect();

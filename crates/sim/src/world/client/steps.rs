@@ -7,7 +7,7 @@ use bytes::Bytes;
 use check::history;
 use client::IsolationLevel;
 use client::driver::{CallId, ClientCall, ClientDriver, ReadRequest};
-use model::{ContentId, Object, Oid};
+use model::{ContentId, ErrorKind, Object, Oid};
 use protocol::ident::TxnId;
 use protocol::locks::LockMode;
 use protocol::page_cache::{DerivedValue, ObjectState};
@@ -25,8 +25,8 @@ const MIN_PATCHED_LEN: usize = 5;
 pub(super) enum StepProgress {
     Done,
     Waits,
-    /// The transaction cannot commit any more.
-    Fails,
+    /// The transaction cannot commit any more, with an error of this kind.
+    Fails(ErrorKind),
     Until(OperationStage),
     /// The bytes of a content have to be read first.
     Reads(ReadContent),
@@ -34,8 +34,8 @@ pub(super) enum StepProgress {
 
 /// Why a step is not taken.
 enum Stop {
-    /// The transaction cannot commit any more.
-    Conflicts,
+    /// The transaction cannot commit any more, with an error of this kind.
+    Rejected(ErrorKind),
     /// The bytes of a content have to be read first.
     Reads(ReadContent),
 }
@@ -83,7 +83,8 @@ impl Reader<'_> {
     fn look_up(&mut self, oid: Oid, mode: LockMode) -> Result<Option<Option<Object>>, Stop> {
         let read = ReadRequest { txn: self.txn, level: self.isolation, oid, mode };
         // What was derived from an object stands for the object, as a decoded struct does, so that the checkers see whether it is current.
-        if let Some(derived) = self.driver.read_derived(&read, self.shown).map_err(|_| Stop::Conflicts)?
+        if let Some(derived) =
+            self.driver.read_derived(&read, self.shown).map_err(|error| Stop::Rejected(error.kind()))?
             && let Some(object) = derived.downcast_ref::<Object>()
         {
             return Ok(Some(Some(object.clone())));
@@ -99,7 +100,7 @@ impl Reader<'_> {
                 self.calls.insert(self.driver.start(ClientCall::Read(read), self.shown));
                 Ok(None)
             }
-            Err(_) => Err(Stop::Conflicts),
+            Err(error) => Err(Stop::Rejected(error.kind())),
         }
     }
 
@@ -134,7 +135,7 @@ fn number(state: &Option<Object>) -> i64 {
 pub(super) fn take(reader: &mut Reader<'_>, step: Step, record: &mut history::Operation, now: u64) -> StepProgress {
     match try_step(reader, step, record, now) {
         Ok(progress) => progress,
-        Err(Stop::Conflicts) => StepProgress::Fails,
+        Err(Stop::Rejected(kind)) => StepProgress::Fails(kind),
         Err(Stop::Reads(read)) => StepProgress::Reads(read),
     }
 }
@@ -191,7 +192,8 @@ fn try_step(
                 steps.push(history::Step::append(guard.to_string(), element));
                 return Ok(StepProgress::Done);
             }
-            let touched = reader.driver.touch(reader.txn, guard.oid(), reader.shown).map_err(|_| Stop::Conflicts)?;
+            let touched = reader.driver.touch(reader.txn, guard.oid(), reader.shown);
+            let touched = touched.map_err(|_| Stop::Rejected(ErrorKind::Conflict))?;
             if !touched || reader.read(member, LockMode::Exclusive)?.is_none() {
                 return Ok(StepProgress::Waits);
             }
