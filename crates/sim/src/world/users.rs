@@ -582,17 +582,15 @@ impl World {
         }
     }
 
-    /// Removes reads of a client's own writes outside of transactions that nothing has stored: a client sees its writes while they are under
-    /// way, and those of one that is not admitted any more may never arrive. Their outcome is unknown.
+    /// Removes reads of a client's own writes outside of transactions whose outcome the client does not know: it sees its writes while they are
+    /// under way. Those of one that is not admitted any more, or whose space is stopped, may be stored long after it has read them, or never.
     pub(super) fn drop_reads_of_lost_writes(&mut self) {
         if self.users.is_none() {
             return;
         }
         let is_lost = |one: &&history::Operation| one.kind == Kind::Write && one.outcome == Outcome::Unknown;
-        let stored = |number: i64| self.oracle.orders.values().any(|values| values.contains(&number));
         let lost: BTreeMap<i64, u64> =
             self.history.operations.iter().filter(is_lost).map(|one| (one.number as i64, one.client)).collect();
-        let lost: BTreeMap<i64, u64> = lost.into_iter().filter(|(number, _)| !stored(*number)).collect();
         self.history.operations.retain(|one| {
             let is_own = |step: &history::Step| {
                 matches!(step, history::Step::Read(_, history::Value::Integer(number)) if lost.get(number) == Some(&one.client))
