@@ -265,7 +265,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
 
     /// The server above tells why a write outside of transactions is delayed or refused.
     pub fn upstream_deferred(&mut self, node: NodeId, txn: TxnId, kind: ErrorKind, why: String) {
-        if let Some(to) = self.below.client(txn.client)
+        // A write of a member of a redirector below is that redirector's here, which waits for its end on the same connection.
+        let writer = self.node.writer(node, txn).and_then(|holder| self.below.holder(holder));
+        let writer = writer.filter(|_| !planted(Bug::DeferredToMember));
+        if let Some(to) = writer.or_else(|| self.below.client(txn.client))
             && !planted(Bug::DeferredToNone)
         {
             self.out.push(Output::Deferred { to: to.clone(), node, txn, kind, why });

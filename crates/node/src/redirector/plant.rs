@@ -17,6 +17,7 @@ model::planted_bugs! {
         UpstreamLossIgnored "sessions go on when the connection to the server above has ended"
         UpstreamReturnIgnored "sessions are not opened when there is a connection to the server above"
         ReplyDropped "the reply to a call that has ended is not forwarded"
+        DeferredToMember "the reason for the delay of a write of a redirector below goes to the member, on another connection than the end of the write"
         DeferredToNone "the reason for the delay of a write is not forwarded"
     }
 }

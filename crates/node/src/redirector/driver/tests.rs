@@ -138,6 +138,33 @@ fn later_connection_of_a_member_ends_its_earlier_one() {
     assert_eq!(deferred(&mut driver), None);
 }
 
+/// Redirector 8 is below, at address 2, and has a connection in the name of its member 5, at address 1, if the member has called.
+#[test]
+fn redirector_below_hears_why_the_write_of_its_member_is_deferred() {
+    for (bug, calls, hears) in [
+        (None, false, Some(2)),
+        (None, true, Some(2)),
+        (Some(Bug::DeferredToMember), false, None),
+        (Some(Bug::DeferredToMember), true, Some(1)),
+    ] {
+        let _planted = bug.map(plant);
+        let (mut driver, mut one) = (connected_driver(), member(1, true));
+        let mut below = member_with_number(2, 8, true);
+        below.client = below.client.as_redirector();
+        open(&mut driver, &mut below, 8);
+        if calls {
+            driver.member_call(&mut one, txn(5), commit(PAGE), NOW).unwrap();
+        }
+        let write = TxnId { start: HlcTimestamp::at(NOW + 1), client: ClientId(5) };
+        let message = Up::Write { write, writes: writes(PAGE) };
+        driver.member_up(&mut below, (NODE, holder(8)), message, NOW).unwrap();
+        driver.outputs().for_each(drop);
+        driver.upstream_deferred(NODE, write, ErrorKind::Denied, "read-only".to_owned());
+        let told = driver.outputs().find_map(|out| if let Output::Deferred { to, .. } = out { Some(to) } else { None });
+        assert_eq!(told, hears, "{bug:?}, after a call: {calls}");
+    }
+}
+
 #[test]
 fn pages_and_logical_nodes_of_other_spaces_are_refused() {
     let (mut driver, mut one) = (connected_driver(), member(1, true));
