@@ -409,7 +409,14 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
     }
 
     fn invalidate(&mut self, message: Invalidation, contents: Option<SlotStates<T>>, now: Ms) {
-        let contents = contents.or_else(|| self.proven_update(&message));
+        let contents = match contents.filter(|_| !planted(Bug::UpdateFromAboveIgnored)) {
+            None => self.proven_update(&message),
+            // A redirector above has proven it: what is retained of it here serves for nothing more.
+            update => {
+                self.forget_page_of_update(&message);
+                update
+            }
+        };
         self.digests.note_message(&message, contents.as_ref());
         if contents.is_none() && !planted(Bug::HoleCalledComplete) {
             self.complete.remove(&message.page);
@@ -427,11 +434,30 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
                 Some(_) => self.counts.updates += 1,
                 None => self.counts.invalidations += 1,
             }
+            if self.skips_lower_redirector(holder, &message) {
+                continue;
+            }
             self.send_down(holder, Down::Invalidate { message: message.clone(), contents: contents.clone() });
         }
         if contents.is_none() || !planted(Bug::UpdateNotBuffered) {
             self.buffer_message(page, message, contents);
         }
+    }
+
+    fn forget_page_of_update(&mut self, message: &Invalidation) {
+        if !planted(Bug::RetainedBesideUpdate) {
+            self.retained.take(message.txn, message.page);
+        }
+    }
+
+    /// Planted bugs: a redirector below need not acknowledge, or is not even told. Returns whether it is not.
+    fn skips_lower_redirector(&mut self, holder: HolderId, message: &Invalidation) -> bool {
+        let is_planted = planted(Bug::LowerRedirectorNotTold) || planted(Bug::LowerRedirectorNotAwaited);
+        if !is_planted || self.helpers == Helpers::None || !self.directory.has_levels_below(&[holder], 1) {
+            return false;
+        }
+        self.directory.acknowledge(holder, message.page, message.version);
+        planted(Bug::LowerRedirectorNotTold)
     }
 
     /// The holders that are sent a message: those that have the page, or fetch it.

@@ -27,22 +27,29 @@ pub enum Topology {
     Mixed,
     /// Clients below peer servers; a group of two or three bricks serves each logical node.
     Replicated,
+    /// Redirectors in a chain of two levels: the first half of them is below peer servers, the others are below those. A third of the clients is
+    /// below the upper ones, the others below the lower ones.
+    Chain,
 }
 
 impl Topology {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Direct, Self::Peer, Self::Group, Self::Site, Self::Mixed, Self::Replicated];
+    pub const ALL: [Self; 7] =
+        [Self::Direct, Self::Peer, Self::Group, Self::Site, Self::Mixed, Self::Replicated, Self::Chain];
+
+    /// Those that seeds choose from. A part of the seeds that choose [`Topology::Group`] have [`Topology::Chain`].
+    pub const DRAWN: [Self; 6] = [Self::Direct, Self::Peer, Self::Group, Self::Site, Self::Mixed, Self::Replicated];
 
     /// Whether logical nodes may move between bricks: all clients are below peer servers, which have placement maps.
     #[must_use]
     pub const fn allows_moves(self) -> bool {
-        matches!(self, Self::Peer | Self::Group | Self::Site)
+        matches!(self, Self::Peer | Self::Group | Self::Site | Self::Chain)
     }
 
     /// Whether peer servers check what clients may do.
     #[must_use]
     pub const fn has_users(self) -> bool {
-        matches!(self, Self::Peer | Self::Group | Self::Site | Self::Mixed)
+        matches!(self, Self::Peer | Self::Group | Self::Site | Self::Mixed | Self::Chain)
     }
 
     /// Its name in the command line and in scenarios.
@@ -55,6 +62,7 @@ impl Topology {
             Self::Site => "site",
             Self::Mixed => "mixed",
             Self::Replicated => "replicated",
+            Self::Chain => "chain",
         }
     }
 }
@@ -70,7 +78,7 @@ pub struct Cluster {
     pub nodes_per_brick: usize,
     /// Peer servers.
     pub peers: usize,
-    /// Redirectors.
+    /// Redirectors, of both levels if they are in a chain.
     pub redirectors: usize,
     /// Clients.
     pub clients: usize,
@@ -87,6 +95,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// How many of the redirectors, the first ones, are below peer servers. The others are below these.
+    #[must_use]
+    pub const fn upper_redirectors(&self) -> usize {
+        match self.topology {
+            Topology::Chain => self.redirectors.div_ceil(2),
+            _ => self.redirectors,
+        }
+    }
+
     /// The number of the brick that serves a logical node at first.
     #[must_use]
     pub const fn first_brick(&self, node: u32) -> usize {

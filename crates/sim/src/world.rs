@@ -81,6 +81,10 @@ pub struct RunCounters {
     pub peer_fetches: u64,
     /// Updates that redirectors have sent to members.
     pub peer_updates: u64,
+    /// Fetches of redirectors at redirectors above them.
+    pub chained_fetches: u64,
+    /// Updates that redirectors have sent to redirectors below them.
+    pub chained_updates: u64,
     /// Copies and updates of wicked members that redirectors have noticed and dropped.
     pub forgeries: u64,
     /// Messages of wicked members that redirectors have rejected.

@@ -67,7 +67,7 @@ fn third_of_the_plans_with_groups_have_a_wicked_member() {
         plan.actions.iter().any(|(_, action)| matches!(action, Action::Deceive(..)))
     };
     for topology in Topology::ALL {
-        let has_groups = matches!(topology, Topology::Group | Topology::Site | Topology::Mixed);
+        let has_groups = matches!(topology, Topology::Group | Topology::Site | Topology::Mixed | Topology::Chain);
         let wicked = (0..120).filter(|seed| is_wicked(topology, *seed)).count();
         assert!(if has_groups { (20..60).contains(&wicked) } else { wicked == 0 }, "{topology:?}: {wicked} of 120");
     }
@@ -75,7 +75,7 @@ fn third_of_the_plans_with_groups_have_a_wicked_member() {
 
 #[test]
 fn wicked_members_harm_nobody_else() {
-    for topology in [Topology::Group, Topology::Mixed, Topology::Site] {
+    for topology in [Topology::Group, Topology::Mixed, Topology::Site, Topology::Chain] {
         let total = run_all(topology, Deceit::Any, 30);
         assert!(total.peer_fetches > 0 && total.peer_updates > 0 && total.forgeries > 0, "{topology:?}: {total:?}");
     }

@@ -279,6 +279,30 @@ fn forged_copy_reaches_no_other_holder_and_its_giver_is_not_asked_again() {
     }
 }
 
+/// The update of a commit that passed comes from a redirector above, which has proven it.
+#[test]
+fn update_from_above_is_passed_on_and_ends_the_retained_one() {
+    for bug in [None, Some(Bug::RetainedBesideUpdate), Some(Bug::UpdateFromAboveIgnored)] {
+        let _planted = bug.map(plant);
+        let mut node = node(Helpers::All);
+        let part = Part { writes: write(1), ..Part::default() };
+        node.handle_call(1, txn(2), Call::Commit { parts: [(NODE, part)].into(), creates: false }, 1_003).unwrap();
+        node.outputs().clear();
+        let (previous, version) = (Version::ZERO, Version { moves: 0, position: 2 });
+        let timestamp = txn(2).start;
+        let message =
+            Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp, txn: txn(2), digest: None };
+        let contents = Some([(1, ObjectState::Value(7))].into());
+        node.handle_down(NODE, ABOVE, Down::Invalidate { message, contents: contents.clone() }, 1_004);
+        let sent = node.outputs().into_iter().find_map(|output| match output {
+            Output::Down(_, BELOW, Down::Invalidate { contents, .. }) => Some(contents),
+            _ => None,
+        });
+        assert_eq!(sent.unwrap() == contents, bug != Some(Bug::UpdateFromAboveIgnored));
+        assert_eq!(sends_update(&mut node, txn(2)), bug == Some(Bug::RetainedBesideUpdate), "the retained update");
+    }
+}
+
 /// A member has sent one commit with different contents here and to another server, and the brick has applied the other ones.
 #[test]
 fn update_that_the_brick_has_not_applied_reaches_no_holder() {

@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// The seeds: A..B without B, or a single one.
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     seeds: Range<u64>,
-    /// The topology: direct, peer, group, site, mixed or replicated.
+    /// The topology: direct, peer, group, site, mixed, replicated or chain.
     #[arg(long, value_name = "T", value_parser = topology)]
     topology: Option<Topology>,
     /// The workload: lists, bank, ring, own, skew, hot, wide, snapshots, locks, phantoms, names, pram, slow

@@ -179,6 +179,7 @@ impl Header {
             Topology::Direct => (0, 0),
             Topology::Peer | Topology::Site | Topology::Replicated => (1, 0),
             Topology::Group | Topology::Mixed => (1, 1),
+            Topology::Chain => (1, 2),
         };
         self.cluster.peers = self.peers.unwrap_or(peers).max(usize::from(peers > 0));
         self.cluster.redirectors = self.redirectors.unwrap_or(redirectors).max(usize::from(redirectors > 0));

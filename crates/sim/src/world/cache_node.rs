@@ -257,7 +257,7 @@ impl World {
             (Datagram::MetaRequest(member, ask), Some(ProcessMachine::Meta(meta))) => {
                 meta.handle_ask(*member, ask.clone(), now)
             }
-            (Datagram::MemberCall(link, txn, call), Some(ProcessMachine::Peer(_))) => {
+            (Datagram::MemberCall(link, txn, call), Some(ProcessMachine::Peer(_) | ProcessMachine::Redirector(_))) => {
                 self.handle_member_call((from, to), *link, *txn, call.clone());
             }
             (Datagram::Query(message), Some(_)) => self.handle_query(from, to, message),

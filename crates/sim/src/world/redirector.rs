@@ -56,11 +56,29 @@ impl RedirectorProcess {
     fn member(
         &mut self,
         from: Address,
-        number: ClientId,
+        (number, is_redirector): (ClientId, bool),
     ) -> (&mut RedirectorDriver<Address, Object>, &mut Member<Address>) {
         let space = &self.space;
-        let new = || Member::new(PeerClient::with_all_permissions(from, space.clone(), number), true);
+        let new = || {
+            let client = PeerClient::with_all_permissions(from, space.clone(), number);
+            Member::new(if is_redirector { client.as_redirector() } else { client }, true)
+        };
         (&mut self.driver, self.members.entry(from).or_insert_with(new))
+    }
+
+    /// A call of a member of a redirector below, on the connection in its name. One that has to be admitted, and is not, is not connected.
+    pub(super) fn member_call(
+        &mut self,
+        from: Address,
+        (number, is_checked): (ClientId, bool),
+        (txn, call): (TxnId, Call<Object>),
+        now: u64,
+    ) -> model::Result<()> {
+        if is_checked && !self.members.contains_key(&from) {
+            return Ok(());
+        }
+        let (driver, member) = self.member(from, (number, false));
+        driver.member_call(member, txn, call, now)
     }
 
     /// The server above has admitted a member.
@@ -84,7 +102,7 @@ impl World {
         (node, holder): (NodeId, HolderId),
         mut message: Up<Object>,
     ) {
-        let (now, number) = (self.local_time(pid), self.number_of(from.0));
+        let (now, number) = (self.local_time(pid), (self.number_of(from.0), self.is_redirector(from.0)));
         let is_to_be_rejected = self.is_to_be_rejected(from.0, holder, &message);
         let elsewhere = match &mut message {
             Up::Write { write, writes } => {
@@ -93,6 +111,7 @@ impl World {
             }
             _ => None,
         };
+        self.count.chained_fetches += u64::from(number.1 && matches!(message, Up::Fetch { .. }));
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
         redirector.writes_elsewhere.extend(elsewhere);
         let is_copy = matches!(message, Up::Helped { copy: Some(_), .. });
@@ -179,7 +198,7 @@ impl World {
         let elsewhere = other.map(|other| (txn, std::mem::replace(&mut call, other)));
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
         redirector.calls_elsewhere.extend(elsewhere);
-        let (driver, member) = redirector.member((from, link), number);
+        let (driver, member) = redirector.member((from, link), (number, false));
         let handled = driver.member_call(member, txn, call, now);
         // The number may be that of an earlier start of the same client.
         let is_to_be_rejected = is_foreign && self.members.get(&txn.client.0) != Some(&from);
@@ -197,7 +216,9 @@ impl World {
         let now = self.local_time(pid);
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
         redirector.driver.set_time(ClusterTime::from_message(time_ms, now));
-        let members: Vec<Pid> = redirector.members.keys().map(|(member, _)| *member).collect();
+        // A member of a redirector below is told by that redirector.
+        let mut members: Vec<Pid> = redirector.members.keys().map(|(member, _)| *member).collect();
+        members.dedup();
         for member in members {
             self.send_datagram(pid, member, Datagram::Cluster(Message::Time(time_ms)));
         }
@@ -225,13 +246,17 @@ impl World {
                 }
                 Output::Down { node, holder, message, .. } => {
                     self.check_told(pid, holder, &message);
+                    let is_update = matches!(message, Down::Invalidate { contents: Some(_), .. });
+                    let below = self.members.get(&(holder.0 >> SESSION_BITS)).copied();
+                    let is_chained = is_update && below.is_some_and(|below| self.is_redirector(below));
+                    self.count.chained_updates += u64::from(is_chained);
                     if let Down::Help { page, help } = message {
                         self.note_help_asked(pid, (holder, page), help);
                     }
                     self.send_down(pid, node, holder, message);
                 }
                 Output::Reply { to, txn, reply } => {
-                    self.check_may_get_reply(to.0, &reply);
+                    self.check_may_get_reply(self.net.links[to.1].lower, &reply);
                     self.send_datagram(pid, to.0, Datagram::Cluster(Message::Reply { txn, reply }));
                 }
                 Output::Deferred { to, node, txn, kind, why } => {

@@ -47,9 +47,11 @@ impl World {
             let uplinks = self.peer_uplinks();
             peer_pids.push(self.add(ProcessName::Peer(number), uplinks));
         }
+        let uppers = self.plan.cluster.upper_redirectors();
         let mut redirector_pids = Vec::new();
         for number in 1..=redirectors {
-            let uplink = Self::uplink(&peer_pids, number);
+            let is_upper = number <= uppers;
+            let uplink = Self::uplink(if is_upper { &peer_pids } else { &redirector_pids[..uppers] }, number);
             redirector_pids.push(self.add(ProcessName::Redirector(number), vec![uplink]));
         }
         for number in 1..=clients {
@@ -57,12 +59,18 @@ impl World {
                 Topology::Mixed => number % 3,
                 Topology::Direct => 0,
                 Topology::Peer | Topology::Site | Topology::Replicated => 1,
-                Topology::Group => 2,
+                Topology::Group | Topology::Chain => 2,
+            };
+            let is_below_uppers = number % 3 == 0 || redirectors == uppers;
+            let entries = match topology {
+                Topology::Chain if is_below_uppers => &redirector_pids[..uppers],
+                Topology::Chain => &redirector_pids[uppers..],
+                _ => &redirector_pids[..],
             };
             let uplinks = match way {
                 0 => self.brick_uplinks(),
                 1 => vec![Self::uplink(&peer_pids, number)],
-                _ => vec![Self::uplink(&redirector_pids, number)],
+                _ => vec![Self::uplink(entries, number)],
             };
             self.add(ProcessName::Client(number), uplinks);
         }

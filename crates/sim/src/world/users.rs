@@ -325,24 +325,36 @@ impl World {
         }
     }
 
-    /// The peer server above a redirector that is connected, or the peer server itself.
-    fn peer_above(&self, upper: Pid) -> Option<Pid> {
-        let peer = match self.processes[upper].place {
-            ProcessName::Redirector(_) => self.net.links[self.processes[upper].uplinks.first()?.link?].upper,
-            _ => upper,
-        };
-        matches!(self.processes[peer].machine, Some(ProcessMachine::Peer(_))).then_some(peer)
+    /// The servers from this one upward: redirectors that are connected to each other, and the peer server at their end.
+    fn servers_above(&self, first: Pid) -> Option<Vec<Pid>> {
+        let mut servers = vec![first];
+        let mut last = first;
+        while matches!(self.processes[last].place, ProcessName::Redirector(_)) {
+            last = self.net.links[self.processes[last].uplinks.first()?.link?].upper;
+            servers.push(last);
+        }
+        matches!(self.processes[last].machine, Some(ProcessMachine::Peer(_))).then_some(servers)
+    }
+
+    /// The peer server to which a client that is connected to this server by a link has a connection, or a connection in its name, and its address
+    /// there.
+    fn peer_address(&self, upper: Pid, (client, link): Address) -> Option<(Pid, Address)> {
+        match self.servers_above(upper)?[..] {
+            [peer] => Some((peer, (client, link))),
+            [.., redirector, peer] => Some((peer, (redirector, link))),
+            [] => None,
+        }
     }
 
     /// Whether a client that connects to a process now, by this link, is admitted.
     pub(super) fn admission(&self, pid: Pid, upper: Pid, link: LinkId) -> Admission {
         let (Some(user), Some(users)) = (self.user_of(pid), &self.users) else { return Admission::Unchecked };
-        let Some(at) = self.peer_above(upper).filter(|at| !self.is_refused(*at)) else { return Admission::Unavailable };
+        let peer = self.peer_address(upper, (pid, link)).filter(|(at, _)| !self.is_refused(*at));
+        let Some((at, address)) = peer else { return Admission::Unavailable };
         let (Some(ProcessMachine::Peer(peer)), Some(version)) = (&self.processes[at].machine, self.known_users(at))
         else {
             return Admission::Unavailable;
         };
-        let address = if at == upper { (pid, link) } else { (upper, link) };
         let catalog = &users.versions[version].catalog;
         match PeerClient::admit(address, peer.space.clone(), &user_name(user), self.number_of(pid), catalog) {
             Ok((client, permission)) => Admission::Admitted(at, Box::new(AdmittedClient { client, permission })),
@@ -350,12 +362,16 @@ impl World {
         }
     }
 
-    /// A client is admitted: the peer server knows it, and so does the redirector between them.
+    /// A client is admitted: the peer server knows it, and so do the redirectors between them.
     pub(super) fn join(&mut self, (pid, upper, link): (Pid, Pid, LinkId), at: Pid, admitted: AdmittedClient) {
         self.note_admitted(pid);
         let (number, may_write) = (self.number_of(pid), admitted.permission >= handshake::Permission::Write);
-        if let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[upper].machine {
-            redirector.add_member((pid, link), number, may_write);
+        let mut below = pid;
+        for server in self.servers_above(upper).unwrap_or_default() {
+            if let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[server].machine {
+                redirector.add_member((below, link), number, may_write);
+            }
+            below = server;
         }
         if let Some(ProcessMachine::Peer(peer)) = &mut self.processes[at].machine {
             peer.add_client(admitted);
@@ -383,28 +399,54 @@ impl World {
         }
     }
 
-    /// A connection to a redirector has ended: the one in the member's name ends, too.
+    /// A connection to a redirector has ended: those in the member's name end, too, at all servers above. If the member is a redirector, these are
+    /// the connections in the names of its members.
     pub(super) fn end_member(&mut self, redirector: Pid, link: LinkId) {
         if !matches!(self.processes[redirector].place, ProcessName::Redirector(_)) {
             return;
         }
+        let links: Vec<LinkId> = [link].into_iter().chain(self.links_below(self.net.links[link].lower)).collect();
+        let uppers: Vec<Pid> = self.processes[redirector].uplinks.iter().flat_map(|up| up.choices.clone()).collect();
         for pid in 0..self.processes.len() {
-            if matches!(self.processes[pid].machine, Some(ProcessMachine::Peer(_))) {
-                let (at, life) = (self.now + self.net.chance(pid, (1, NOTICE_MS)), self.processes[pid].incarnation);
-                self.push(at, Event::MemberGone(pid, life, (redirector, link)));
+            let addressed: Vec<Pid> = match self.processes[pid].machine {
+                Some(ProcessMachine::Peer(_)) if uppers.contains(&pid) => vec![redirector],
+                Some(ProcessMachine::Peer(_)) => uppers.clone(),
+                Some(ProcessMachine::Redirector(_)) if uppers.contains(&pid) => vec![redirector],
+                _ => continue,
+            };
+            let (at, life) = (self.now + self.net.chance(pid, (1, NOTICE_MS)), self.processes[pid].incarnation);
+            for below in addressed {
+                links.iter().for_each(|link| self.push(at, Event::MemberGone(pid, life, (below, *link))));
             }
+        }
+    }
+
+    /// The connections from below to a redirector.
+    fn links_below(&self, pid: Pid) -> Vec<LinkId> {
+        match self.processes[pid].place {
+            ProcessName::Redirector(_) => {
+                self.net.links_of(pid).into_iter().filter(|link| self.net.links[*link].upper == pid).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
     /// The connection in a member's name has ended.
     pub(super) fn handle_member_gone(&mut self, pid: Pid, life: u64, address: Address) {
         let now = self.local_time(pid);
-        if self.processes[pid].incarnation == life
-            && let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine
-            && peer.remove_client(&address, now)
-        {
-            self.drain_process(pid);
+        if self.processes[pid].incarnation != life {
+            return;
         }
+        match &mut self.processes[pid].machine {
+            Some(ProcessMachine::Peer(peer)) => {
+                if !peer.remove_client(&address, now) {
+                    return;
+                }
+            }
+            Some(ProcessMachine::Redirector(redirector)) => redirector.handle_disconnected(address, now),
+            _ => return,
+        }
+        self.drain_process(pid);
     }
 
     /// A redirector has lost the server above it, and with that the connections in the names of its members.
@@ -412,8 +454,7 @@ impl World {
         if self.users.is_none() || !matches!(self.processes[redirector].place, ProcessName::Redirector(_)) {
             return;
         }
-        let below = self.net.links_of(redirector).into_iter().filter(|link| self.net.links[*link].upper == redirector);
-        below.collect::<Vec<_>>().into_iter().for_each(|link| self.cut(link));
+        self.links_below(redirector).into_iter().for_each(|link| self.cut(link));
     }
 
     /// A redirector passes the call of a member on, by the member's own connection.
@@ -424,6 +465,10 @@ impl World {
         }
         let (now, member) = (self.local_time(pid), self.net.links[link].lower);
         let (number, is_checked) = (self.number_of(member), self.user_of(member).is_some());
+        if let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine {
+            let handled = redirector.member_call((from, link), (number, is_checked), (txn, call), now);
+            return self.expect_handled(((member, link), pid), false, handled);
+        }
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
         let handled = peer.member_call((from, link), (number, is_checked), (txn, call), now);
         self.expect_served((from, pid), handled);
@@ -432,9 +477,7 @@ impl World {
     /// The peer server that a client is connected to, or its redirector, and its address there.
     pub(super) fn address_above(&self, pid: Pid) -> Option<(Pid, Address)> {
         let link = self.processes[pid].uplinks.first()?.link.filter(|link| self.net.links[*link].alive)?;
-        let upper = self.net.links[link].upper;
-        let at = self.peer_above(upper)?;
-        Some((at, if at == upper { (pid, link) } else { (upper, link) }))
+        self.peer_address(self.net.links[link].upper, (pid, link))
     }
 
     /// Checks that a client may ask this now, by the table of the peer server. `None` if it is not connected to one.

@@ -171,9 +171,12 @@ impl World {
 
     /// A client connects to a process, which tells it what time it is.
     pub(super) fn tell_time(&mut self, pid: Pid, upper: Pid) {
-        let above =
-            self.processes[upper].uplinks.first().map(|uplink| uplink.choices[uplink.chosen % uplink.choices.len()]);
-        let teller = if self.processes[upper].wall.agreement.is_some() { Some(upper) } else { above };
+        let above = |server: Pid| {
+            let uplink = self.processes[server].uplinks.first();
+            uplink.map(|uplink| uplink.choices[uplink.chosen % uplink.choices.len()])
+        };
+        let mut servers = std::iter::successors(Some(upper), |server| above(*server));
+        let teller = servers.find(|server| self.processes[*server].wall.agreement.is_some());
         let Some(teller) = teller.filter(|teller| !self.is_refused(*teller)) else { return };
         let (theirs, own) = (self.local_time(teller), self.local_time(pid));
         let Some(agreement) = &self.processes[teller].wall.agreement else { return };

@@ -42,7 +42,7 @@ fn choice(bug: Bug) -> Choice {
     };
     let topology = match bug.rule() {
         "R1" | "R2" | "R4" => Some(Topology::Group),
-        _ if matches!(bug, Bug::LateHelperAsked | Bug::EvictedForAll) => Some(Topology::Group),
+        _ if matches!(bug, Bug::LateHelperAsked | Bug::EvictedForAll | Bug::MarkForgotten) => Some(Topology::Group),
         // Where bricks may have several logical nodes.
         "C5" | "K1" => Some(Topology::Peer),
         _ => None,
@@ -67,7 +67,7 @@ fn missed_bugs(bugs: &[Bug], choice: impl Fn(Bug) -> Choice) -> Vec<bug::Bug> {
 
 /// Bugs of which `protocol::cache_node` and `protocol::redirect` have tests. Most cost fetches, messages or time and nothing else; the others
 /// need an accident that hardly happens here, such as a thousand messages during a fetch.
-const OF_CACHE_NODES_ONLY: [Bug; 13] = [
+const OF_CACHE_NODES_ONLY: [Bug; 14] = [
     Bug::AnyPageFromAbove,
     Bug::ChangedPartIgnored,
     Bug::CreationRetained,
@@ -79,6 +79,7 @@ const OF_CACHE_NODES_ONLY: [Bug; 13] = [
     Bug::RefusedUpdateKept,
     Bug::RestNotEnded,
     Bug::RestNotLonger,
+    Bug::RetainedBesideUpdate,
     Bug::RetainedUnbounded,
     Bug::UpdateWithoutProof,
 ];
