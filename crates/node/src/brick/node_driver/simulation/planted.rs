@@ -36,7 +36,6 @@ const SIMULATED: &[(Bug, u64)] = &[
     (Bug::NewestHeadForgotten, 11),
     (Bug::PagesTakenForNew, 0),
     (Bug::ChangingPagesForgotten, 0),
-    (Bug::ChangeInFlightForgotten, 105),
     (Bug::OutdatedReplacedUsed, 0),
     (Bug::GuardsNotRead, 0),
     (Bug::ClassNotTouched, 0),
@@ -146,6 +145,8 @@ const DIRECTED: &[Bug] = &[
     Bug::OldMapRemovesRows,
     Bug::OtherEpochServed,
     // Whole clusters notice these.
+    Bug::ChangeInFlightForgotten,
+    Bug::FullIsDenied,
     Bug::BoundKeyTakenForUnbound,
     Bug::DurableAppendOffset,
     Bug::LookUpWithoutVersion,
