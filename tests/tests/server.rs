@@ -1,5 +1,7 @@
 //! The life of a server: it starts, stops, is killed, and is refused.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
