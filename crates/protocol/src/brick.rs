@@ -159,12 +159,6 @@ impl<A: Clone, T: Clone + Hash> Brick<A, T> {
         }
     }
 
-    /// Sets how many outcomes are kept for a client: see [`Participant::with_outcome_limit`].
-    #[must_use]
-    pub fn with_outcome_limit(self, outcomes: usize) -> Self {
-        Self { participant: self.participant.with_outcome_limit(outcomes), ..self }
-    }
-
     /// Restores a durable record: see [`Participant::recover`].
     pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<Change<T>> {
         self.participant.recover(at, record)
@@ -543,7 +537,6 @@ impl<A: Clone, T: Clone + Hash> Brick<A, T> {
             if self.participant.may_serve() {
                 let before = self.participant.physical_ms(now).saturating_sub(HORIZON_MS);
                 self.participant.raise_horizon(HlcTimestamp::at(before));
-                self.participant.limit_outcomes(now);
             }
             self.drop_unanswered(now);
             self.finish_orphans(now);

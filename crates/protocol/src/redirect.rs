@@ -125,8 +125,6 @@ pub struct Redirector<T> {
     /// What has passed of the pages that holders have.
     digests: PageDigests,
     fetching: BTreeMap<PageId, PageFetch<T>>,
-    /// How many pages each holder waits for.
-    waiting: BTreeMap<HolderId, usize>,
     /// Deadlines of helpers.
     helping: Schedule<PageId>,
     /// The fetch by which this node is listed above, for each page.
@@ -158,7 +156,6 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             resting: RestingHelpers::default(),
             digests: PageDigests::default(),
             fetching: BTreeMap::new(),
-            waiting: BTreeMap::new(),
             helping: Schedule::default(),
             listed: BTreeMap::new(),
             last_fetch: 0,
@@ -298,11 +295,8 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         let pages: Vec<PageId> = self.fetching.keys().copied().collect();
         for page in pages {
             let Some(fetching) = self.fetching.get_mut(&page) else { continue };
-            let before = fetching.waiters.len();
             fetching.waiters.retain(|waiter| waiter.holder != holder || planted(Bug::GoneWaiterKept));
-            let gone = before - fetching.waiters.len();
             let is_helper = matches!(fetching.stage, FetchStage::Helping { helper, .. } if helper == holder);
-            self.count_waiting(holder, gone, 0);
             if is_helper && !planted(Bug::GoneHelperAwaited) {
                 self.dispatch(page, now);
             }
@@ -483,7 +477,6 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
     fn close_all(&mut self) {
         if !planted(Bug::FetchOutlivesSession) {
             self.fetching.clear();
-            self.waiting.clear();
             self.helping.clear();
         }
         let waiting = std::mem::take(&mut self.syncing);
@@ -621,13 +614,6 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
     /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.directory.check_invariants()?;
-        let mut waiting: BTreeMap<HolderId, usize> = BTreeMap::new();
-        for waiter in self.fetching.values().flat_map(|fetching| &fetching.waiters) {
-            *waiting.entry(waiter.holder).or_default() += 1;
-        }
-        if waiting != self.waiting {
-            return Err(format!("R1: holders wait for {waiting:?} pages, but {:?} are counted", self.waiting));
-        }
         for (page, fetching) in &self.fetching {
             for waiter in &fetching.waiters {
                 if !self.directory.holders(*page).any(|holder| holder == waiter.holder) {

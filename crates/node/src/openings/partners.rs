@@ -69,12 +69,18 @@ impl Partners {
         Ok(())
     }
 
-    /// Adds what the store of a brick has that does not run.
+    /// Adds what the store of a brick has that does not run. If it is damaged, what the brick knows is not compared.
     pub(super) fn add_store(&mut self, brick: BrickId, store: &Store) -> Result<()> {
         let (nodes, prepared) = (self.nodes(), self.prepared());
+        let mut told = Vec::new();
         for (node, _) in self.places.iter().filter(|(_, place)| **place == brick) {
-            self.told.extend(known_transactions(*node, store)?.tell(*node, &nodes, &prepared));
+            match known_transactions(*node, store) {
+                Ok(known) => told.extend(known.tell(*node, &nodes, &prepared)),
+                Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(()),
+                Err(error) => return Err(error),
+            }
         }
+        self.told.extend(told);
         self.silent.remove(&brick);
         Ok(())
     }

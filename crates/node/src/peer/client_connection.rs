@@ -109,7 +109,7 @@ impl ClientConnection {
             Ok(brick) if is_scan(&request) => {
                 let (shard, deferred) = (self.shard.clone(), reply.defer());
                 let share = shard.queries.share_of(self.state.principal().user_name());
-                share.when_free(move |place| {
+                share.when_free(brick, move |place| {
                     shard.brick_links.ask(brick, request, move |answer| {
                         drop(place);
                         deferred.forward_answer(answer);

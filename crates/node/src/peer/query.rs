@@ -298,7 +298,7 @@ impl QueryTask {
                             ask_brick(&shard, (ticket, brick), scan, (sender, place));
                         }
                     };
-                    self.share.clone().when_free(ask);
+                    self.share.clone().when_free(brick, ask);
                 }
                 Work::Read { generation, oids } => self.shard.read_all_when_cached(&oids, move |found| {
                     let _ = sender.send(Arrival::Event(Event::Read { generation, found }));

@@ -69,47 +69,6 @@ fn updates_are_retained_only_if_holders_help_each_other() {
     }
 }
 
-#[test]
-fn holder_waits_for_a_bounded_number_of_pages() {
-    let mut node = node(Helpers::None);
-    let up = |number: u64| {
-        let page = PageId { number, ..PAGE };
-        Up::Fetch { page, fetch: FetchId(number), have: None }
-    };
-    let is_stale = |output: &Output<u8, u64>| {
-        matches!(output, Output::Down(NODE, BELOW, Down::Fetched { reply: Page::Stale, .. }))
-    };
-    let mut fetches = Vec::new();
-    let accepted = (100..100_000).take_while(|number| {
-        node.handle_up(NODE, BELOW, up(*number), 1_000).unwrap();
-        let outputs = node.outputs();
-        fetches.extend(outputs.iter().filter_map(|output| match output {
-            Output::Up(_, _, Up::Fetch { page, fetch, .. }) => Some((*page, *fetch)),
-            _ => None,
-        }));
-        !outputs.iter().any(is_stale)
-    });
-    // It waits for one from before.
-    assert_eq!(accepted.count(), 16_383);
-    node.check_invariants().unwrap();
-    let refused = PageId { number: 100 + 16_383, ..PAGE };
-    assert!(node.tree(NODE).unwrap().directory().holders(refused).next().is_none());
-    for (page, fetch) in fetches.drain(..2) {
-        let image = PageImage { version: Version::ZERO, timestamp: HlcTimestamp::ZERO, objects: Default::default() };
-        node.handle_down(NODE, ABOVE, Down::Fetched { page, fetch, reply: Page::Page(image) }, 1_000);
-    }
-    node.outputs().clear();
-    for number in [200, 300_000, 300_001] {
-        node.handle_up(NODE, BELOW, up(number), 1_000).unwrap();
-        assert!(!node.outputs().iter().any(is_stale), "{number}: it waits for less, or has asked before");
-    }
-    node.handle_up(NODE, BELOW, up(300_002), 1_000).unwrap();
-    assert!(node.outputs().iter().any(is_stale));
-    node.check_invariants().unwrap();
-    node.handle_disconnected(&1, |_, holder| holder == BELOW, 1_000);
-    node.check_invariants().unwrap();
-}
-
 /// If the node forwarded such a message, the brick would disconnect the node with all its clients.
 #[test]
 fn page_of_another_node_is_rejected() {

@@ -131,9 +131,6 @@ impl<T> TxnState<T> {
     }
 }
 
-/// How many outcomes are kept for a client. One that follows the rules says every few transactions what it has heard.
-const MAX_OUTCOMES_OF_CLIENT: usize = 65_536;
-
 /// The first transaction that can have begun after a horizon.
 const fn first_txn_after(horizon: HlcTimestamp) -> TxnId {
     TxnId { start: HlcTimestamp(horizon.0.saturating_add(1)), client: ClientId(0) }
@@ -161,11 +158,8 @@ pub struct Participant<A, T> {
     finished: BTreeSet<TxnId>,
     /// The transactions that have ended, and whose outcome not all participants have acknowledged.
     unacknowledged: BTreeSet<TxnId>,
-    /// Those that need no further message, by their clients, and how many each has.
+    /// Those that need no further message, by their clients.
     finished_of: BTreeSet<(ClientId, HlcTimestamp)>,
-    finished_counts: BTreeMap<ClientId, usize>,
-    /// How many of them are kept for a client.
-    outcome_limit: usize,
     /// What clients have heard.
     marks: ClientMarks,
     /// Datastore transactions that are not prepared.
@@ -219,8 +213,6 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             finished: BTreeSet::new(),
             unacknowledged: BTreeSet::new(),
             finished_of: BTreeSet::new(),
-            finished_counts: BTreeMap::new(),
-            outcome_limit: MAX_OUTCOMES_OF_CLIENT,
             marks: ClientMarks::default(),
             locking: BTreeMap::new(),
             expiring: Schedule::default(),
@@ -238,12 +230,6 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             #[cfg(test)]
             visited: std::cell::Cell::new(0),
         }
-    }
-
-    /// Sets how many outcomes are kept for a client that says of none that it has heard it. The default is 65,536.
-    #[must_use]
-    pub fn with_outcome_limit(self, outcomes: usize) -> Self {
-        Self { outcome_limit: outcomes, ..self }
     }
 
     /// Takes the outputs, in order.
@@ -579,12 +565,6 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 || known.is_over() != self.finished_of.contains(&(txn.client, txn.start))
             {
                 return Err(format!("C3: {txn:?} is ended but not listed as finished, or the reverse"));
-            }
-            let of_client =
-                self.finished_of.range((txn.client, HlcTimestamp::ZERO)..=(txn.client, HlcTimestamp(u64::MAX)));
-            let (counted, known_count) = (of_client.count(), self.finished_counts.get(&txn.client).copied());
-            if counted != known_count.unwrap_or_default() {
-                return Err(format!("C3: {:?} has {counted} ended transactions, not {known_count:?}", txn.client));
             }
             let is_unacknowledged = matches!(known, TxnState::Ended { .. }) && !known.is_over();
             if is_unacknowledged != self.unacknowledged.contains(txn) {

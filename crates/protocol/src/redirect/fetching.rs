@@ -15,10 +15,6 @@ use crate::tree::{Down, Up};
 /// How long a helper may take, in milliseconds: about as long as the fetch that it saves.
 const HELP_MS: u64 = 50;
 
-/// Most pages that a holder waits for. One that has holders below it may wait for some times as many.
-const MAX_WAITING: usize = 16_384;
-const MAX_WAITING_WITH_LEVELS: usize = 8 * MAX_WAITING;
-
 /// A holder that waits for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FetchWaiter {
@@ -62,16 +58,6 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
     /// Handles a holder's fetch of a page. The holder is listed before any node is asked (D1).
     pub(super) fn fetch(&mut self, page: PageId, waiter: FetchWaiter, now: Ms) {
         self.counts.fetches += 1;
-        let is_asked_again = self
-            .fetching
-            .get(&page)
-            .is_some_and(|pending| pending.waiters.iter().any(|one| one.holder == waiter.holder));
-        if !is_asked_again && self.waits_for_too_much(waiter.holder) {
-            // It asks again when others have arrived. Without this answer, the memory of fetches has no bound.
-            let FetchWaiter { holder, fetch, .. } = waiter;
-            return self.send_down(holder, Down::Fetched { page, fetch, reply: FetchReply::Stale });
-        }
-        self.count_waiting(waiter.holder, 0, usize::from(!is_asked_again));
         if waiter.have.is_none() || !planted(Bug::UnlistedRevalidation) {
             self.directory.list(page, waiter.holder, waiter.fetch);
         }
@@ -94,21 +80,6 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
                 self.directory.mark_sent(waiter.holder, page, message.version, now);
             }
             self.send_down(waiter.holder, Down::Invalidate { message, contents });
-        }
-    }
-
-    fn waits_for_too_much(&self, holder: HolderId) -> bool {
-        let waiting = self.waiting.get(&holder).copied().unwrap_or_default();
-        let has_levels = || self.directory.has_levels_below(&[holder], 1);
-        waiting >= MAX_WAITING && (waiting >= MAX_WAITING_WITH_LEVELS || !has_levels())
-    }
-
-    /// Counts pages that a holder waits for, or waits for no longer.
-    pub(super) fn count_waiting(&mut self, holder: HolderId, ended: usize, begun: usize) {
-        let waiting = self.waiting.entry(holder).or_default();
-        *waiting = (*waiting + begun).saturating_sub(ended);
-        if *waiting == 0 {
-            self.waiting.remove(&holder);
         }
     }
 
@@ -204,7 +175,6 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
                 FetchReply::Damaged(why) => FetchReply::Damaged(why.clone()),
             };
             let FetchWaiter { holder, fetch, have } = waiter;
-            self.count_waiting(holder, 1, 0);
             if is_answered && planted(Bug::OnlyFirstAnswered) {
                 continue;
             }

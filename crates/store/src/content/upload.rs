@@ -105,8 +105,9 @@ impl Uploads {
             return full(limit, "");
         }
         let of_user = |user: &Arc<str>| unfinished.values().filter(|other| other.user.as_ref() == Some(user)).count();
-        if user.as_ref().is_some_and(|user| of_user(user) >= limit / 2) && !planted(FaultBug::UploadsOfOneUser) {
-            return full(limit / 2, " of this user");
+        if user.as_ref().is_some_and(|user| of_user(user) >= limit.div_ceil(2)) && !planted(FaultBug::UploadsOfOneUser)
+        {
+            return full(limit.div_ceil(2), " of this user");
         }
         // The highest bit keeps these apart from the numbers of contents that are created with their bytes.
         let number = self.next.fetch_add(1, Ordering::Relaxed);

@@ -4,18 +4,20 @@
 //! A user has at most half of the places, so that others can always ask. Callers without a name, who exist only while there are no
 //! users, and processes of the cluster have no such limit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use model::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::node_placement::BrickId;
 
 /// Most open queries of all clients.
 const MAX_OPEN: usize = 1024;
 /// Most queries that may sort or group at the same time; others wait.
 const MAX_COLLECTING: usize = 8;
 
-/// Most scans of one user that bricks have not answered; others wait. A connection to a brick takes hundreds of requests.
+/// Most scans of one user that a brick has not answered; others wait. A connection to a brick takes hundreds of requests.
 const MAX_SCANNING: usize = 64;
 
 /// Limits of the queries of all clients, shared by all shards.
@@ -29,14 +31,21 @@ pub(in crate::peer) struct QueryLimits {
 struct Places {
     open: Arc<Semaphore>,
     collecting: Arc<Semaphore>,
-    scanning: Arc<Semaphore>,
+    /// Scans, by the brick that is to answer: one that does not answer keeps none from the others.
+    scanning: Mutex<BTreeMap<BrickId, Arc<Semaphore>>>,
 }
 
 impl Places {
     fn new(open: usize, collecting: usize) -> Arc<Self> {
         let semaphore = |places| Arc::new(Semaphore::new(places));
-        let (open, collecting, scanning) = (semaphore(open), semaphore(collecting), semaphore(MAX_SCANNING));
-        Arc::new(Self { open, collecting, scanning })
+        let (open, collecting) = (semaphore(open), semaphore(collecting));
+        Arc::new(Self { open, collecting, scanning: Mutex::default() })
+    }
+
+    /// The places of scans at a brick.
+    fn scanning(&self, brick: BrickId) -> Arc<Semaphore> {
+        let mut scanning = self.scanning.lock().unwrap_or_else(PoisonError::into_inner);
+        scanning.entry(brick).or_insert_with(|| Arc::new(Semaphore::new(MAX_SCANNING))).clone()
     }
 }
 
@@ -88,15 +97,16 @@ pub(in crate::peer) struct ScanPlace {
 }
 
 impl UserShare {
-    /// Calls `scan` with a place for it: at once if there is one, or when a scan of the user has ended.
-    pub(in crate::peer) fn when_free(self, scan: impl FnOnce(ScanPlace) + Send + 'static) {
+    /// Calls `scan` with a place for it at a brick: at once if there is one, or when a scan of the user there has ended.
+    pub(in crate::peer) fn when_free(self, brick: BrickId, scan: impl FnOnce(ScanPlace) + Send + 'static) {
         let Some(own) = self.own else { return scan(ScanPlace { _of_user: None, _own: None }) };
-        if let Ok(place) = own.scanning.clone().try_acquire_owned() {
+        let scanning = own.scanning(brick);
+        if let Ok(place) = scanning.clone().try_acquire_owned() {
             return scan(ScanPlace { _of_user: Some(place), _own: Some(own) });
         }
         tokio::spawn(async move {
             // Places are never closed.
-            if let Ok(place) = own.scanning.clone().acquire_owned().await {
+            if let Ok(place) = scanning.acquire_owned().await {
                 scan(ScanPlace { _of_user: Some(place), _own: Some(own) });
             }
         });
@@ -171,17 +181,18 @@ mod tests {
     async fn scans_of_one_user_wait_for_each_other_and_for_no_other() {
         let limits = QueryLimits::default();
         let (sender, mut begun) = tokio::sync::mpsc::unbounded_channel();
-        let scan = |user: Option<&str>| {
+        let scan = |user: Option<&str>, brick: u32| {
             let sender = sender.clone();
-            limits.share_of(user.map(Arc::from)).when_free(move |place| sender.send(place).unwrap());
+            let share = limits.share_of(user.map(Arc::from));
+            share.when_free(BrickId(brick), move |place| sender.send(place).unwrap());
         };
         let kept = limits.share_of(Some("eve".into()));
-        (0..MAX_SCANNING + 2).for_each(|_| scan(Some("eve")));
+        (0..MAX_SCANNING + 2).for_each(|_| scan(Some("eve"), 1));
         let mut places: Vec<ScanPlace> = std::iter::from_fn(|| begun.try_recv().ok()).collect();
         assert_eq!(places.len(), MAX_SCANNING);
-        for user in [Some("ann"), None] {
-            scan(user);
-            places.push(begun.try_recv().expect("another user does not wait"));
+        for (user, brick) in [(Some("ann"), 1), (None, 1), (Some("eve"), 2)] {
+            scan(user, brick);
+            places.push(begun.try_recv().expect("another user, or at another brick, does not wait"));
         }
         tokio::task::yield_now().await;
         assert!(begun.try_recv().is_err());

@@ -1,7 +1,5 @@
 //! Prepares and commits transactions, and ends them with their outcomes (C1, C2).
 
-use std::collections::btree_map::Entry;
-
 use model::NodeId;
 
 use super::{DurableAction, Participant, TxnState};
@@ -219,19 +217,10 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.unacknowledged.remove(&txn);
         if is_finished {
             self.finished.insert(txn);
-            if self.finished_of.insert((txn.client, txn.start)) {
-                *self.finished_counts.entry(txn.client).or_default() += 1;
-            }
+            self.finished_of.insert((txn.client, txn.start));
         } else {
             self.finished.remove(&txn);
-            if self.finished_of.remove(&(txn.client, txn.start))
-                && let Entry::Occupied(mut count) = self.finished_counts.entry(txn.client)
-            {
-                *count.get_mut() -= 1;
-                if *count.get() == 0 {
-                    count.remove();
-                }
-            }
+            self.finished_of.remove(&(txn.client, txn.start));
         }
     }
 }

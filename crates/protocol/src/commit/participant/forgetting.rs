@@ -1,5 +1,5 @@
-//! Which outcomes a participant forgets (rule C3): those that all participants have acknowledged and their client has heard, those
-//! that are older than the horizon, and the oldest of a client that has too many.
+//! Which outcomes a participant forgets (rule C3): those that all participants have acknowledged and their client has heard, and those
+//! that are older than the horizon.
 
 use model::NodeId;
 
@@ -46,25 +46,6 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         // Every commit after a restart is later than these (V4). The bound is raised in advance, so this rarely writes anything.
         self.promise(self.clock.last(), now_ms);
         self.remove(heard);
-    }
-
-    /// Forgets the oldest outcomes of clients for which more are kept than the limit allows, as if they had heard them: a client that names
-    /// transactions without end takes no memory without end. Like the horizon, this decides nothing: earlier transactions of the client are
-    /// refused as too old from then on. To be called about once a second.
-    pub fn limit_outcomes(&mut self, now_ms: u64) {
-        let clients: Vec<(ClientId, usize)> = self
-            .finished_counts
-            .iter()
-            .filter(|(_, count)| **count > self.outcome_limit)
-            .map(|(client, count)| (*client, *count))
-            .collect();
-        for (client, count) in clients {
-            let finished = self.finished_of.range((client, HlcTimestamp::ZERO)..=(client, HlcTimestamp(u64::MAX)));
-            let first_kept = finished.map(|(_, start)| *start).nth(count - self.outcome_limit / 2);
-            if let Some(mark) = first_kept.and_then(|below| ClientMark::new(below, Vec::new())) {
-                self.handle_heard(client, mark, now_ms);
-            }
-        }
     }
 
     /// Transactions that need no further message, whose records are durable and whose outcomes their client has heard.

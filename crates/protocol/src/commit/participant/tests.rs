@@ -343,32 +343,6 @@ fn outcomes_that_a_client_has_heard_are_forgotten_and_never_executed_again() {
 }
 
 #[test]
-fn client_that_never_says_what_it_has_heard_has_a_bounded_number_of_outcomes() {
-    let mut world = World::new();
-    world.participant = world.participant.clone().with_outcome_limit(8);
-    world.ask_forced(prepare(1, part(&[], &[1])));
-    for ms in 2..100 {
-        // Transactions that never were, and commits.
-        let request = if ms % 2 == 0 { Request::Ask { txn: txn(ms), round: 0 } } else { commit(ms, part(&[], &[2])) };
-        world.ask_forced(request);
-        world.participant.limit_outcomes(world.now_ms);
-        world.drain();
-        world.force();
-        let kept = (2..100).filter(|ms| world.participant.knows(txn(*ms))).count();
-        assert!(kept <= 8 && kept >= 4.min(ms as usize - 1), "{kept} outcomes are kept after {ms} transactions");
-    }
-    assert!(world.participant.knows(txn(1)), "it is prepared");
-    let length = world.log.len();
-    for world in [&mut world.restart(length), &mut world] {
-        assert_eq!(refusal_of(&world.ask_forced(commit(2, part(&[], &[2])))), Refusal::TooOld);
-        assert!(matches!(outcome_of(&world.ask_forced(commit(99, part(&[], &[2])))).0, Outcome::Committed(_)));
-    }
-    let other = TxnId { client: ClientId(2), ..txn(2) };
-    let answers = world.ask_forced(Request::Commit { txn: other, part: part(&[], &[3]) });
-    assert!(matches!(outcome_of(&answers).0, Outcome::Committed(_)), "the limit is that of another client");
-}
-
-#[test]
 fn mark_is_durable_before_what_it_lets_a_participant_answer() {
     let mut world = World::new();
     world.ask_forced(commit(1, part(&[], &[1])));
