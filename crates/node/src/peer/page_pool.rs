@@ -5,7 +5,7 @@
 //! against the reservations of its connection: it can return each page once, and no page of another client. Pages of connections that end
 //! without returning them stay as they are, and so do those in the pool of a peer server that ends.
 //!
-//! The numbers of pages are never given twice, so a user gets them at a rate ([`ReserveRates`]): 2⁴⁷ of a logical node last for 68 years of
+//! The numbers of pages are never given twice, so a user gets them at a rate ([`ReserveRates`]): 2⁴⁷ of a logical node last for four years of
 //! a user who takes as many as one peer server gives.
 
 use std::collections::{HashMap, VecDeque};
@@ -24,8 +24,8 @@ const MAX_BEGUN: usize = 64;
 const MAX_EMPTY: usize = 8;
 /// Ranges that a client returns at a time, at most.
 pub(super) const MAX_RETURNED: usize = 64;
-/// Pages a second that the clients of one user get as new ones: 512 MiB of full pages.
-const PAGES_PER_SECOND: u64 = 65_536;
+/// Pages a second that the clients of one user get as new ones: 8 GiB of full pages.
+const PAGES_PER_SECOND: u64 = 1 << 20;
 /// The longest time that a client waits for its turn, in milliseconds.
 const MAX_TURN_MS: Ms = 1_000;
 /// Users whose rates are kept, at most, besides those who have to wait.

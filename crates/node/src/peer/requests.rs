@@ -13,7 +13,7 @@ use super::peer_client::PeerClient;
 use super::space_statuses::StoppedSpaces;
 
 /// Pages that a client may reserve at a time.
-const MAX_RESERVED: u32 = 4_096;
+const MAX_RESERVED: u32 = 1 << 16;
 /// Numbers that a client may take at a time.
 const MAX_NUMBERS: u32 = 16;
 
