@@ -180,13 +180,15 @@ pub enum CallLimit {
     Participant(NodeId),
     /// Too many calls of the client wait. This is a participant of the new one.
     Client(NodeId),
+    /// Too many calls of all clients wait. This is a participant of the new one.
+    Total(NodeId),
 }
 
 impl CallLimit {
     /// The participant.
     #[must_use]
     pub fn node(self) -> NodeId {
-        let (Self::Participant(node) | Self::Client(node)) = self;
+        let (Self::Participant(node) | Self::Client(node) | Self::Total(node)) = self;
         node
     }
 }
@@ -292,7 +294,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
                 let limit = self.backlog.limit();
                 let is_full = self.checking_bytes.is_client_full(client, limit);
                 return match self.checking_bytes.is_full(limit) {
-                    true => Some(CallLimit::Participant(first)),
+                    true => Some(CallLimit::Total(first)),
                     false => is_full.then_some(CallLimit::Client(first)),
                 };
             }
@@ -311,6 +313,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         let first = *nodes.first()?;
         if self.backlog.is_client_full(client, is_little) {
             return Some(CallLimit::Client(first));
+        }
+        if self.backlog.is_full(is_little) {
+            return Some(CallLimit::Total(first));
         }
         self.backlog.full_participant(nodes, is_little, now).map(CallLimit::Participant)
     }

@@ -38,9 +38,9 @@ Examples:
   mortar brick accept-loss --config brick-1.toml --yes    lose it
   mortar brick accept-loss --data mortar-data/brick-2     the same for a brick of `mortar dev`, which must not run
 
-Transactions in which other bricks took part are compared with what these know, and listed: those that are lost here, those that are completed
-when the brick starts, and those whose outcome nobody knows any more. Keep that list: after the loss is accepted it cannot be made again. It has the
-transactions that the others still know. What the brick had acknowledged to them they forget after two minutes: so run the command at once.
+The command compares the transactions of this brick with those of the other bricks. It lists the transactions that this brick has lost, the transactions
+that it completes when it starts, and the transactions of which no brick has the outcome. Keep the list: the command cannot make it again after the loss
+is accepted. The other bricks forget a transaction two minutes after this brick has acknowledged its outcome, so run the command at once.
 
 It is needed too after `mortar repair --accept-loss` gave up transactions or rows of a brick with a process of its own.
 

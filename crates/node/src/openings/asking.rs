@@ -43,7 +43,7 @@ pub(super) struct Member {
 pub(super) struct Question {
     /// What it saw of the log of this brick.
     pub(super) brick: BrickId,
-    /// It is told that the brick has claimed this opening.
+    /// The opening that this brick has claimed, which the asked process records as a witness.
     pub(super) claimed: Option<cluster::Witnessed>,
     /// What it knows of transactions, if it is another brick.
     pub(super) transactions: Option<cluster::AskTransactions>,

@@ -10,8 +10,8 @@
 //! 6. Moves of logical nodes from or to the brick are cancelled: what the directory has of a copy may be older than the other brick believes,
 //!    and the copy of a node of the brick may have what the node has lost.
 //!
-//! Before, the brick's records of transactions are compared with those of its partners ([`Partners`]): afterwards lost transactions are too old everywhere,
-//! which decides nothing, and nobody can tell them from others.
+//! Before all this, the records of transactions of the brick are compared with those of its partners ([`Partners`]). Afterwards every participant refuses
+//! a lost transaction as too old, and that answer does not distinguish lost transactions from forgotten ones.
 //!
 //! The same holds for a brick of which a repair gave up rows or transactions; see [`lost_rows`](super::lost_rows) for the former.
 

@@ -537,6 +537,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
                     CallLimit::Client(_) => {
                         "the transactions of this client that wait for their outcomes have".to_owned()
                     }
+                    CallLimit::Total(_) => "the transactions that wait for their outcomes here have".to_owned(),
                 };
                 let why = format!("{what} reached their limit: nothing of this one was sent there; try later");
                 self.out.push(Output::Deferred { to, node, txn, kind: ErrorKind::Unavailable, why });

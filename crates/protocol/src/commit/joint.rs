@@ -39,25 +39,26 @@ pub fn join<T>(
     requests: impl IntoIterator<Item = (NodeId, Request<T>)>,
     brick_of: impl Fn(NodeId) -> Option<u32>,
 ) -> Vec<(NodeId, Request<T>)> {
-    let mut joined: Vec<BTreeMap<NodeId, Request<T>>> = Vec::new();
-    let mut named: BTreeMap<usize, usize> = BTreeMap::new();
+    // With the number of participants that the requests of each name.
+    let mut joined: Vec<(usize, BTreeMap<NodeId, Request<T>>)> = Vec::new();
     let mut last: BTreeMap<(TxnId, u32), usize> = BTreeMap::new();
     for (node, request) in requests {
         let place = brick_of(node).filter(|_| request.may_be_joint()).map(|brick| (request.txn(), brick));
         let names = named_participants(&request);
         let found = place.and_then(|place| last.get(&place)).copied().filter(|index| {
-            let has_room = named.get(index).is_none_or(|others| others + names <= MAX_NAMED_PARTICIPANTS);
-            !joined[*index].contains_key(&node) && (has_room)
+            let (named, group): &(usize, BTreeMap<_, _>) = &joined[*index];
+            named + names <= MAX_NAMED_PARTICIPANTS && !group.contains_key(&node)
         });
         let index = found.unwrap_or(joined.len());
         if found.is_none() {
             last.extend(place.map(|place| (place, index)));
-            joined.push(BTreeMap::new());
+            joined.push((0, BTreeMap::new()));
         }
-        *named.entry(index).or_default() += names;
-        joined[index].insert(node, request);
+        let (named, group) = &mut joined[index];
+        *named += names;
+        group.insert(node, request);
     }
-    joined.into_iter().filter_map(from_group).collect()
+    joined.into_iter().filter_map(|(_, group)| from_group(group)).collect()
 }
 
 /// How many participants a request names.

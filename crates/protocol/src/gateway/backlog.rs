@@ -103,6 +103,11 @@ impl Backlog {
         self.bytes.is_client_full(client, self.limit_for(is_little))
     }
 
+    /// Whether no further transaction of any client may wait.
+    pub(super) fn is_full(&self, is_little: bool) -> bool {
+        self.bytes.is_full(self.limit_for(is_little))
+    }
+
     fn limit_for(&self, is_little: bool) -> usize {
         if is_little { 2 * self.limit } else { self.limit }
     }
@@ -120,9 +125,6 @@ impl Backlog {
             let first = self.by_participant.get(node).and_then(BTreeSet::first);
             first.is_some_and(|(overdue_at, _)| *overdue_at <= now)
         };
-        if self.bytes.is_full(limit) {
-            return nodes.into_iter().next();
-        }
         nodes.into_iter().find(overdue).filter(|_| self.bytes() >= limit)
     }
 

@@ -227,7 +227,7 @@ fn waiting_commits_of_one_client_are_bounded_also_before_an_answer_is_overdue() 
     assert!(second > 0, "the commits of another client are not accepted with {bytes} bytes");
     // All together have a limit, too.
     gateway.handle_call(1, of_client(1, 3), commit_at(&[2]), 1_000).unwrap();
-    let busy = Output::Busy(1, of_client(1, 3), CallLimit::Participant(NodeId(2)));
+    let busy = Output::Busy(1, of_client(1, 3), CallLimit::Total(NodeId(2)));
     assert!(bytes < 16 << 10 || gateway.outputs().any(|output| output == busy));
     // What is deleted makes room.
     let part = Part { writes: [(oid(2), ObjectState::Absent)].into(), ..Part::default() };
