@@ -320,17 +320,19 @@ impl<T: DriverObject> ClientDriver<T> {
     /// See [`Session::rely_on`].
     ///
     /// # Errors
-    /// As there.
-    pub fn rely_on(&mut self, txn: TxnId, reads: Vec<Read>, at: HlcTimestamp) -> Result<(), WriteError> {
-        self.session.rely_on(txn, reads, at)
+    /// As [`ClientDriver::read`]; [`ErrorKind::Invalid`] if the transaction only reads, or is being committed.
+    pub fn rely_on(&mut self, txn: TxnId, reads: Vec<Read>, at: HlcTimestamp) -> Result<()> {
+        self.check_readable(txn)?;
+        self.session.rely_on(txn, reads, at).map_err(not_written_error)
     }
 
     /// See [`Session::touch`].
     ///
     /// # Errors
-    /// As there.
-    pub fn touch(&mut self, txn: TxnId, guard: Oid, now: Ms) -> Result<bool, WriteError> {
-        let touched = self.session.touch(txn, guard, now);
+    /// As [`ClientDriver::rely_on`].
+    pub fn touch(&mut self, txn: TxnId, guard: Oid, now: Ms) -> Result<bool> {
+        self.check_readable(txn)?;
+        let touched = self.session.touch(txn, guard, now).map_err(not_written_error);
         self.drain();
         touched
     }
@@ -495,7 +497,7 @@ impl<T: DriverObject> ClientDriver<T> {
                     }
                     Err(why @ WriteError::ReadOnly) => {
                         self.session.abort(txn);
-                        self.out.push(Output::Finished(id, Err(Error::new(ErrorKind::Invalid, why.to_string()))));
+                        self.out.push(Output::Finished(id, Err(not_written_error(why))));
                     }
                 }
             }
@@ -615,6 +617,11 @@ impl<T: DriverObject> ClientDriver<T> {
 /// The error of a call in a transaction that was aborted, or whose outcome the caller has.
 fn over_error() -> Error {
     Error::new(ErrorKind::Invalid, "the transaction is over: begin another")
+}
+
+/// The error of a change that a transaction cannot make.
+fn not_written_error(why: WriteError) -> Error {
+    Error::new(ErrorKind::Invalid, why.to_string())
 }
 
 /// The error of a read in a transaction that has ended.

@@ -304,8 +304,7 @@ impl Transaction {
         let ReadSet { reads, at } = relied;
         let txn = self.inner.txn;
         self.changes()?.read_nodes.extend(reads.iter().map(|read| read.oid.page().node));
-        let relied = self.inner.core.with_driver(|driver, _| driver.rely_on(txn, reads, at))?;
-        relied.map_err(|why| Error::new(ErrorKind::Conflict, why.to_string()))
+        self.inner.core.with_driver(|driver, _| driver.rely_on(txn, reads, at))?
     }
 
     // -------------------------------------------------------------------------------------------- writing

@@ -12,6 +12,7 @@ use protocol::ident::{ClientId, Version};
 use protocol::locks::LockMode;
 use protocol::page_cache::{DerivedValue, FetchId, FetchReply, Invalidation, PageImage};
 use protocol::tree::Down;
+use protocol::validate::ReadVersion;
 use wire::cluster::BrickStatus;
 
 use super::*;
@@ -764,6 +765,20 @@ fn lock_that_is_waited_for_fails_when_its_transaction_ends() {
             harness.reply(txn, refused_reply(Refusal::Aborted));
             assert_eq!(harness.kind(read), Some(ErrorKind::Conflict));
         }
+    }
+}
+
+#[test]
+fn query_and_touch_of_a_transaction_that_has_lost_its_locks_fail_with_its_conflict() {
+    let mut harness = Harness::new();
+    let txn = harness.driver.begin(Level::Locks { first: None }, harness.now);
+    harness.reply(txn, refused_reply(Refusal::Aborted));
+    let read = Read { oid: oid(1), seen: ReadVersion::At(version(4)) };
+    let relied = harness.driver.rely_on(txn, vec![read], HlcTimestamp::ZERO).unwrap_err();
+    let touched = harness.driver.touch(txn, oid(1), harness.now).unwrap_err();
+    for error in [relied, touched] {
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert!(error.message().contains("aborted in favor of another"), "{error}");
     }
 }
 

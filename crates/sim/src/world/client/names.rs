@@ -1,7 +1,7 @@
 //! Steps of transactions on directories: clients bind names that are free, and list.
 
 use client::IsolationLevel;
-use model::{Entry, ErrorKind};
+use model::Entry;
 use protocol::entries::{collection_guard, key_guard};
 use protocol::ident::TxnId;
 use protocol::locks::LockMode;
@@ -45,8 +45,8 @@ impl World {
         };
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
         let Some(current) = &mut client.current else { return false };
-        if client.driver.rely_on(txn, found.reads, found.seen).is_err() {
-            self.give_up(pid, ErrorKind::Conflict);
+        if let Err(error) = client.driver.rely_on(txn, found.reads, found.seen) {
+            self.give_up(pid, error.kind());
             return true;
         }
         let own = current.own_entries.range(Entry { collection, key: Key::name(0) }..);

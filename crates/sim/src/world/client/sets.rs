@@ -233,8 +233,8 @@ impl World {
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
         let Some(current) = &mut client.current else { return false };
         let SetMembers { mut sets, guards, found, seen, has_own } = members;
-        if client.driver.rely_on(txn, guards.into_iter().chain(found).collect(), seen).is_err() {
-            self.give_up(pid, ErrorKind::Conflict);
+        if let Err(error) = client.driver.rely_on(txn, guards.into_iter().chain(found).collect(), seen) {
+            self.give_up(pid, error.kind());
             return true;
         }
         if !has_own {
@@ -282,8 +282,8 @@ impl World {
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
         let Some(current) = &mut client.current else { return false };
         let questions = [oid, entry.collection].map(|oid| unique_question(SPACE, oid.page().node, guard.claim_index()));
-        if client.driver.rely_on(txn, reads.into_iter().chain(questions).collect(), seen).is_err() {
-            self.give_up(pid, ErrorKind::Conflict);
+        if let Err(error) = client.driver.rely_on(txn, reads.into_iter().chain(questions).collect(), seen) {
+            self.give_up(pid, error.kind());
             return true;
         }
         let mut holders: Vec<i64> = current.own_entries.get(&entry).copied().into_iter().collect();

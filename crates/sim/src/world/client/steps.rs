@@ -193,7 +193,7 @@ fn try_step(
                 return Ok(StepProgress::Done);
             }
             let touched = reader.driver.touch(reader.txn, guard.oid(), reader.shown);
-            let touched = touched.map_err(|_| Stop::Rejected(ErrorKind::Conflict))?;
+            let touched = touched.map_err(|error| Stop::Rejected(error.kind()))?;
             if !touched || reader.read(member, LockMode::Exclusive)?.is_none() {
                 return Ok(StepProgress::Waits);
             }
