@@ -335,6 +335,8 @@ impl Transaction {
         fn load_all<T>(&self, references: impl IntoIterator<Item = Ref<T>>) -> Result<Vec<Loaded<T>>>;
         fn get(&self, oid: Oid) -> Result<Option<Object>>;
         fn get_for_update(&self, oid: Oid) -> Result<Option<Object>>;
+        fn get_all(&self, oids: &[Oid]) -> Result<Vec<Option<Object>>>;
+        fn get_all_for_update(&self, oids: &[Oid]) -> Result<Vec<Option<Object>>>;
         fn put(&self, oid: Oid, object: Object) -> Result<()>;
         fn delete(&self, oid: Oid) -> Result<()>;
         fn commit(&self) -> Result<CommitOutcome>;

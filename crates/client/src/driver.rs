@@ -535,14 +535,29 @@ impl<T: DriverObject> ClientDriver<T> {
 
     /// Ends a call whose caller does not wait any more. The outcome of a commit is requested, as after a timeout.
     pub fn cancel(&mut self, id: CallId, now: Ms) {
-        if let Some(PendingCall::Outcome { txn, .. }) = self.calls.remove(id)
-            && !self.calls.is_awaited(WaitKey::Outcome(txn))
-            && !planted(Bug::CancelKeepsCommit)
-        {
-            self.deferred.remove(&txn);
-            self.session.resolve(txn, now);
+        match self.calls.remove(id) {
+            Some(PendingCall::Outcome { txn, .. })
+                if !self.calls.is_awaited(WaitKey::Outcome(txn)) && !planted(Bug::CancelKeepsCommit) =>
+            {
+                self.deferred.remove(&txn);
+                self.session.resolve(txn, now);
+            }
+            Some(PendingCall::Read(read)) => self.forget_lock(&read),
+            _ => {}
         }
         self.drain();
+    }
+
+    /// A read has ended without its lock. The lock leaves its place to others of the transaction, unless another read waits for it.
+    fn forget_lock(&mut self, read: &ReadRequest) {
+        let is_same =
+            |id: &CallId| matches!(self.calls.get(*id), Some(PendingCall::Read(other)) if other.oid == read.oid);
+        if planted(Bug::EndedReadWaits) {
+            return;
+        }
+        if read.level == IsolationLevel::Locks && !self.calls.waiting_for(WaitKey::Txn(read.txn)).iter().any(is_same) {
+            self.session.forget_lock(read.txn, read.oid);
+        }
     }
 
     /// Ends the client: its locks and copies are released, and all calls fail.

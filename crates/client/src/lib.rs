@@ -26,6 +26,7 @@ pub mod blocking;
 mod classes;
 mod client;
 mod client_core;
+mod concurrent;
 mod contents;
 mod dial;
 #[doc(hidden)]

@@ -18,6 +18,7 @@ model::planted_bugs! {
         RefusalIsConflict "reports a commit that was refused for good as a conflict"
         RefusalOfAnotherWrite "attributes the refusal of one write to a later one"
         CancelKeepsCommit "continues a commit whose caller has gone"
+        EndedReadWaits "requests a lock, and keeps its place, that no read waits for any more"
         DeadlineIgnored "never ends a call that is not answered"
         RequestNotRepeated "does not repeat a request whose connection has ended"
         RequestSentTwice "sends a request again while its answer is outstanding"

@@ -19,11 +19,11 @@ use protocol::locks::LockMode;
 use protocol::memory_size::ENTRY_BYTES;
 use protocol::page_cache::ObjectState;
 use protocol::session;
-use protocol::validate::Read;
 use query::Query;
 use wire::cluster::PAGE_SLOTS;
 
 use super::client_core::Core;
+use super::concurrent::concurrently;
 use super::contents::with_patch;
 use super::driver::ReadRequest;
 use super::loaded::AnyStructEntry;
@@ -216,6 +216,46 @@ impl Transaction {
         self.get_locked(oid, LockMode::Exclusive).await
     }
 
+    /// Reads many objects, in this order. Those that are not cached are fetched together; at the level [`IsolationLevel::Locks`]
+    /// they are locked, up to 64 at a time.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn get_all(&self, oids: &[Oid]) -> Result<Vec<Option<Object>>> {
+        self.get_all_locked(oids, LockMode::Shared).await
+    }
+
+    /// Reads many objects that this transaction is going to write: [`Transaction::get_for_update`].
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn get_all_for_update(&self, oids: &[Oid]) -> Result<Vec<Option<Object>>> {
+        self.get_all_locked(oids, LockMode::Exclusive).await
+    }
+
+    async fn get_all_locked(&self, oids: &[Oid], mode: LockMode) -> Result<Vec<Option<Object>>> {
+        self.read_ahead(oids, mode).await?;
+        let mut objects = Vec::with_capacity(oids.len());
+        for oid in oids {
+            objects.push(self.get_locked(*oid, mode).await?);
+        }
+        Ok(objects)
+    }
+
+    /// Sends the requests for objects that are read next together: fetches their pages, or locks them in this mode.
+    pub(super) async fn read_ahead(&self, oids: &[Oid], mode: LockMode) -> Result<()> {
+        if self.inner.level != IsolationLevel::Locks {
+            return if oids.len() > 1 { self.prefetch(oids.iter().copied()).await } else { Ok(()) };
+        }
+        let others: Vec<Oid> = {
+            let changes = self.changes()?;
+            let is_own =
+                |oid: &Oid| changes.writes.contains_key(oid) || changes.loaded.get(oid).is_some_and(|one| one.is_new());
+            oids.iter().copied().filter(|oid| !is_own(oid)).collect()
+        };
+        concurrently(&others, |oid| async { self.read(*oid, mode).await.map(drop) }).await.map(drop)
+    }
+
     async fn get_locked(&self, oid: Oid, mode: LockMode) -> Result<Option<Object>> {
         match self.own_change(oid)? {
             OwnChange::None => self.read(oid, mode).await,
@@ -291,9 +331,8 @@ impl Transaction {
             let asking = QueryOptions { report_reads: true, only_guards: true, ..QueryOptions::default() };
             let mut guards = self.note_timeout(Rows::ask(core, query, asking, None).await)?;
             while self.note_timeout(guards.next().await)?.is_some() {}
-            for Read { oid, .. } in guards.take_read_set() {
-                self.read(oid, LockMode::Shared).await?;
-            }
+            let guards: Vec<Oid> = guards.take_read_set().iter().map(|guard| guard.oid).collect();
+            self.read_ahead(&guards, LockMode::Shared).await?;
         }
         let asking = QueryOptions { own_writes: own, report_reads: true, ..QueryOptions::default() };
         self.note_timeout(Rows::ask(core, query, asking, Some(self.clone())).await)

@@ -214,7 +214,8 @@ impl Transaction {
         Ok(Some(shared.read(oid)))
     }
 
-    /// Loads many objects to read them, in this order. Those that are not cached are fetched together.
+    /// Loads many objects to read them, in this order. Those that are not cached are fetched together; at the level
+    /// [`IsolationLevel::Locks`] they are locked, up to 64 at a time.
     ///
     /// # Errors
     /// As [`Transaction::load`].
@@ -223,7 +224,8 @@ impl Transaction {
         references: impl IntoIterator<Item = Ref<T>>,
     ) -> Result<Vec<Loaded<T>>> {
         let references: Vec<Ref<T>> = references.into_iter().collect();
-        self.prefetch(references.iter().copied()).await?;
+        let oids: Vec<Oid> = references.iter().copied().map(Oid::from).collect();
+        self.read_ahead(&oids, LockMode::Shared).await?;
         let mut loaded = Vec::with_capacity(references.len());
         for reference in references {
             loaded.push(self.load(reference).await?);

@@ -22,9 +22,7 @@ mod completion;
 mod look_up;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use model::{ClassId, Entry, EntryKey, Error, ErrorKind, FieldNumber, Kind, Object, Oid, RecordRef, Result, ValueRef};
@@ -39,13 +37,12 @@ use tokio::time;
 use wire::proto::schema;
 
 use super::client_core::Core;
+use super::concurrent::concurrently;
 use super::outcome::{CommitOutcome, ConflictReason};
 use super::rows::ReadSet;
 use super::transaction::{Changes, IsolationLevel, Transaction};
 use crate::plant::{Bug, planted};
 
-/// Values that are looked up at once.
-const LOOK_UPS_AT_ONCE: usize = 64;
 /// Values that are remembered because another object had them, or was given them at the same time.
 const MAX_CONTESTED: usize = 4_096;
 /// The pause before a brick is asked again that does not know an index.
@@ -201,15 +198,7 @@ impl Transaction {
         self.changes()?.forget_unique_entries();
         let changed = self.changed_values(&known).await?;
         let (claimed, looked_up) = self.part_claims(&changed);
-        // A transaction asks for one lock at a time.
-        let at_once = if self.inner.level == IsolationLevel::Locks { 1 } else { LOOK_UPS_AT_ONCE };
-        for some in looked_up.chunks(at_once) {
-            let mut looking = Vec::new();
-            for one in some {
-                looking.push(self.look_up_change(one));
-            }
-            all(looking).await?;
-        }
+        concurrently(&looked_up, |one| self.look_up_change(one)).await?;
         let mut bound = BoundValues { claims: self.claim(&claimed)?, ..BoundValues::default() };
         for ChangedValues { oid, index, after, has_temporary, .. } in changed {
             if let Some(entry) = after {
@@ -392,26 +381,6 @@ impl Changes {
             self.entries.remove(&entry);
         }
     }
-}
-
-/// Polls all futures until each has ended: all requests are sent before the first one is answered. Returns the first error.
-async fn all<F: Future<Output = Result<()>>>(futures: Vec<F>) -> Result<()> {
-    let mut pending: Vec<_> = futures.into_iter().map(Box::pin).collect();
-    let mut ended = Ok(());
-    poll_fn(|context| {
-        pending.retain_mut(|one| match one.as_mut().poll(context) {
-            Poll::Pending => true,
-            Poll::Ready(result) => {
-                if ended.is_ok() {
-                    ended = result;
-                }
-                false
-            }
-        });
-        if pending.is_empty() || ended.is_err() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    ended
 }
 
 #[cfg(test)]

@@ -292,17 +292,11 @@ async fn transaction_object(
         TransactionObject::Id => write_txn(reply, transaction.id()),
         TransactionObject::Get => {
             let (oids, for_update) = (request.list(Reader::oid)?, request.bool()?);
-            if oids.len() > 1 && !for_update {
-                transaction.prefetch(oids.iter().copied().filter(|oid| !oid.is_temporary())).await?;
-            }
-            reply.count(oids.len());
-            for oid in oids {
-                let object = match for_update {
-                    true => transaction.get_for_update(oid).await?,
-                    false => transaction.get(oid).await?,
-                };
-                reply.optional(object.as_ref(), write_object);
-            }
+            let objects = match for_update {
+                true => transaction.get_all_for_update(&oids).await?,
+                false => transaction.get_all(&oids).await?,
+            };
+            reply.list(objects, |reply, object| reply.optional(object.as_ref(), write_object));
         }
         TransactionObject::Prefetch => transaction.prefetch(request.list(Reader::oid)?).await?,
         TransactionObject::Query => {

@@ -49,6 +49,8 @@ const ABANDON_AFTER_TRANSFERS: Ms = 10;
 const BACKLOG_LIMIT_BYTES: usize = 256 << 20;
 /// Most datastore transactions of one client that hold locks, or wait for them. They are counted only while there are more of all clients.
 const MAX_LOCKING: usize = 8_192;
+/// Most locks that one of them waits for.
+const MAX_WAITING_LOCKS: usize = 256;
 
 /// A call of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,10 +219,10 @@ struct PendingCommit<A, T> {
 
 /// A datastore transaction that locks objects.
 #[derive(Clone, Debug)]
-struct LockingTxn<A, T> {
+struct LockingTxn<A> {
     client: A,
-    /// The lock request that is not answered yet.
-    waiting: Option<Request<T>>,
+    /// The locks that it waits for.
+    waiting: BTreeMap<Oid, (TxnId, LockMode)>,
     /// The participants at which the transaction may hold locks.
     participants: BTreeSet<NodeId>,
 }
@@ -236,7 +238,7 @@ pub struct Gateway<A, T> {
     coordinating: Schedule<TxnId>,
     asking: Schedule<TxnId>,
     /// Datastore transactions that have requested locks through this gateway and are not ending yet.
-    locking: BTreeMap<TxnId, LockingTxn<A, T>>,
+    locking: BTreeMap<TxnId, LockingTxn<A>>,
     /// The bricks of logical nodes, as far as they are known (C5).
     bricks: BTreeMap<NodeId, u32>,
     backlog: Backlog,
@@ -299,7 +301,11 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
                 };
             }
             Call::Lock { oid, .. } => {
-                if self.locking.len() < MAX_LOCKING || self.locking.contains_key(&txn) {
+                if let Some(locking) = self.locking.get(&txn) {
+                    let is_full = locking.waiting.len() >= MAX_WAITING_LOCKS && !locking.waiting.contains_key(oid);
+                    return is_full.then_some(CallLimit::Client(oid.page().node));
+                }
+                if self.locking.len() < MAX_LOCKING {
                     return None;
                 }
                 let of_client = self.locking.keys().filter(|other| other.client == client).count();
@@ -396,12 +402,18 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
                 self.check(from, txn, reads, now);
             }
             Call::Lock { first, oid, mode } => {
-                let request = Request::Lock { txn, first, oid, mode };
-                let fresh = || LockingTxn { client: from.clone(), waiting: None, participants: BTreeSet::new() };
+                self.out.push(Output::Ask(oid.page().node, Request::Lock { txn, first, oid, mode }));
+                // The locks of a transaction that is committing are renewed; it waits for none.
+                if self.coordinators.contains_key(&txn) {
+                    return Ok(());
+                }
+                let fresh =
+                    || LockingTxn { client: from.clone(), waiting: BTreeMap::new(), participants: BTreeSet::new() };
                 let locking = self.locking.entry(txn).or_insert_with(fresh);
                 locking.participants.insert(oid.page().node);
-                (locking.client, locking.waiting) = (from, Some(request.clone()));
-                self.out.push(Output::Ask(oid.page().node, request));
+                locking.client = from;
+                let waiting = locking.waiting.entry(oid).or_insert((first, mode));
+                waiting.1 = waiting.1.join(mode);
             }
             Call::Heard { nodes, mark } => {
                 let request = || Request::Heard { txn, mark: mark.clone() };
@@ -532,9 +544,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             (Answer::Checked { verdict, .. }, _) => return self.handle_checked(node, txn, *verdict),
             (Answer::Locked { .. }, Some(locked)) => {
                 if let Some(locking) = self.locking.get_mut(&txn) {
-                    let is_this =
-                        |request: &mut Request<T>| matches!(request, Request::Lock { oid, .. } if *oid == locked.oid);
-                    locking.waiting.take_if(is_this);
+                    if locking.waiting.get(&locked.oid).is_some_and(|(_, mode)| locked.mode.covers(*mode)) {
+                        locking.waiting.remove(&locked.oid);
+                    }
                     self.out.push(Output::Reply(locking.client.clone(), txn, Reply::Locked(locked)));
                 }
                 return;
@@ -588,7 +600,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
     pub fn handle_disconnected(&mut self, client: &A) {
         let gone = self.checking.iter().filter(|(_, checking)| checking.from == *client).map(|(txn, _)| *txn);
         gone.collect::<Vec<_>>().into_iter().for_each(|txn| drop(self.end_check(txn)));
-        let ended: Vec<(TxnId, LockingTxn<A, T>)> =
+        let ended: Vec<(TxnId, LockingTxn<A>)> =
             self.locking.extract_if(.., |_, locking| locking.client == *client).collect();
         for (txn, locking) in ended.into_iter().filter(|_| !planted(Bug::LocksOutlive)) {
             let ask = |node| Output::Ask(node, Request::Ask { txn, round: 0 });
@@ -632,12 +644,15 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             let reads = checking.reads[&node].clone();
             self.out.push(Output::Ask(node, Request::Check { txn: *txn, reads, at: checking.at }));
         }
-        for locking in self.locking.values() {
-            if let Some(request @ Request::Lock { oid, .. }) = &locking.waiting
-                && oid.page().node == node
-            {
-                self.out.push(Output::Ask(node, request.clone()));
-            }
+        for (txn, locking) in &self.locking {
+            let waiting = locking.waiting.iter().filter(|(oid, _)| oid.page().node == node);
+            let request = |(oid, (first, mode)): (&Oid, &(TxnId, LockMode))| Request::Lock {
+                txn: *txn,
+                first: *first,
+                oid: *oid,
+                mode: *mode,
+            };
+            self.out.extend(waiting.map(|lock| Output::Ask(node, request(lock))));
         }
     }
 

@@ -97,6 +97,7 @@ model::planted_bugs! {
         "W1" AnyModeGranted "the answer to a weaker lock is taken for that to a stronger one"
         "W1" GuardShared "a guard is locked for reading and for touching at the same time"
         "W1" TouchKeepsReads "a lock for touching counts as one that keeps the object as it is"
+        "W1" AnyLockGranted "the answer to one lock is taken for that to another one that the transaction waits for"
         "W1" RaisedAnew "a transaction that upgrades a lock forgets its read under the weaker one"
         "N1" NextWriteAtOnce "the next write to another brick does not wait"
         "N1" LastWriteSettles "the next write to another brick waits for the last one only, not for those before it"

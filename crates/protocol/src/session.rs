@@ -18,6 +18,7 @@
 //! its copies are suspended; the next session revalidates them (D4, R4). The module `upstreams` has the messages from
 //! and to the nodes above.
 
+mod calls;
 mod heard;
 mod upstreams;
 
@@ -29,9 +30,9 @@ use model::{Entry, NodeId, Oid, PageId};
 
 use crate::brick::LockedObject;
 use crate::clock::{Clock, ClusterTime};
-use crate::commit::coordinator::{self, CommitReceipt};
+use crate::commit::coordinator::CommitReceipt;
 use crate::commit::{EntryChanges, Part, Refusal};
-use crate::gateway::{Call, Reply};
+use crate::gateway::Call;
 use crate::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
 use crate::lease::Ms;
 use crate::locks::LockMode;
@@ -40,10 +41,11 @@ use crate::page_cache::{AsOf, DerivedValue, FetchId, FinishedTxn, Lookup, Object
 use crate::plant::{Bug, planted};
 use crate::pram::Pram;
 use crate::schedule::Schedule;
-use crate::transfer::transfer_ms;
 use crate::tree::{Down, Up};
 use crate::upstream::Upstream;
 use crate::validate::{Read, ReadVersion};
+
+use calls::CallKey;
 use heard::HeardOutcomes;
 
 /// How long the client waits for an answer before it repeats a call, besides the time in which the call is sent, in milliseconds.
@@ -171,9 +173,10 @@ pub struct Session<T> {
     /// When to renew the locks of datastore transactions.
     next_keepalive: Ms,
     running: BTreeMap<TxnId, RunningTxn<T>>,
-    calls: BTreeMap<TxnId, Call<T>>,
+    /// Calls that are not answered.
+    calls: BTreeMap<CallKey, Call<T>>,
     /// When calls are repeated.
-    repeating: Schedule<TxnId>,
+    repeating: Schedule<CallKey>,
     /// Datastore transactions that hold locks.
     locking: BTreeSet<TxnId>,
     /// Group snapshots that wait for closed timestamps.
@@ -185,11 +188,6 @@ pub struct Session<T> {
     /// Outcomes that it has heard and not told the participants.
     heard: HeardOutcomes,
     out: Vec<Output<T>>,
-}
-
-/// When a call that is sent now is repeated.
-fn repeat_at<T: MemorySize>(call: &Call<T>, now: Ms) -> Ms {
-    now + REPEAT_MS + transfer_ms(call.memory_size())
 }
 
 impl<T: Clone + MemorySize> Session<T> {
@@ -311,7 +309,7 @@ impl<T: Clone + MemorySize> Session<T> {
             if let Some(running) = self.running.get_mut(&txn) {
                 running.asked.insert(oid.page().node);
             }
-            self.send_call(txn, Call::Lock { first, oid, mode }, now);
+            self.request_lock(txn, first, (oid, mode), now);
             return Lookup::Miss;
         }
         let Some(running) = self.running.get(&txn) else { return Lookup::Miss };
@@ -400,7 +398,7 @@ impl<T: Clone + MemorySize> Session<T> {
 
     /// A transaction whose commit has not begun.
     fn running_txn(&mut self, txn: TxnId) -> Result<&mut RunningTxn<T>, WriteError> {
-        let is_ending = !matches!(self.calls.get(&txn), None | Some(Call::Lock { .. }));
+        let is_ending = self.ending_call(txn).is_some();
         self.running.get_mut(&txn).filter(|_| !is_ending).ok_or(WriteError::NotRunning)
     }
 
@@ -474,7 +472,7 @@ impl<T: Clone + MemorySize> Session<T> {
     pub fn abort(&mut self, txn: TxnId) {
         self.cache.abort(txn);
         self.cache.handle_outcome(txn, None);
-        self.remove_call(txn);
+        self.remove_calls(txn);
         self.waiting.retain(|waiting| *waiting != txn);
         self.locking.remove(&txn);
         if let Some(running) = self.running.remove(&txn) {
@@ -501,12 +499,12 @@ impl<T: Clone + MemorySize> Session<T> {
     /// Whether a transaction is being committed, and its outcome is not known.
     #[must_use]
     pub fn is_committing(&self, txn: TxnId) -> bool {
-        matches!(self.calls.get(&txn), Some(Call::Commit { .. } | Call::Resolve { .. }))
+        matches!(self.ending_call(txn), Some(Call::Commit { .. } | Call::Resolve { .. }))
     }
 
     /// Resolves a transaction whose commit is not answered: if it has not committed, it never will.
     pub fn resolve(&mut self, txn: TxnId, now: Ms) {
-        let Some(call @ Call::Commit { parts, .. }) = self.calls.get(&txn) else { return };
+        let Some(call @ Call::Commit { parts, .. }) = self.ending_call(txn) else { return };
         let (participants, patched) = (parts.keys().copied().collect(), call.patched_nodes());
         self.send_call(txn, Call::Resolve { participants, patched }, now);
     }
@@ -520,7 +518,7 @@ impl<T: Clone + MemorySize> Session<T> {
     }
 
     fn finish_txn(&mut self, txn: TxnId, ended: TxnOutcome) {
-        let call = self.remove_call(txn);
+        let call = self.remove_calls(txn);
         self.locking.remove(&txn);
         let running = self.running.remove(&txn);
         assert!(running.is_some(), "C3: {txn:?} ends as {ended:?}, and has ended before");
@@ -631,68 +629,7 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    // ------------------------------------------------------------------------------------------ calls
-
-    fn send_call(&mut self, txn: TxnId, call: Call<T>, now: Ms) {
-        if let (Some(Call::Lock { oid: before, .. }), Call::Lock { oid, .. }) = (self.calls.get(&txn), &call)
-            && before == oid
-        {
-            return;
-        }
-        assert!(self.running.contains_key(&txn), "C3: a call about {txn:?}, which is not running");
-        self.repeating.set(txn, Some(repeat_at(&call, now)));
-        self.out.push(Output::Call(txn, call.clone()));
-        self.calls.insert(txn, call);
-    }
-
-    /// Removes the pending call.
-    fn remove_call(&mut self, txn: TxnId) -> Option<Call<T>> {
-        self.repeating.set(txn, None);
-        self.calls.remove(&txn)
-    }
-
-    /// A call is answered.
-    pub fn handle_reply(&mut self, txn: TxnId, reply: Reply<T>) {
-        match (reply, self.calls.get(&txn)) {
-            (Reply::Locked(locked), Some(Call::Lock { oid, mode, .. }))
-                if *oid == locked.oid && (locked.mode.covers(*mode) || planted(Bug::AnyModeGranted)) =>
-            {
-                let granted = if planted(Bug::AnyModeGranted) { *mode } else { locked.mode };
-                self.remove_call(txn);
-                if let Some(running) = self.running.get_mut(&txn) {
-                    self.locking.insert(txn);
-                    // An earlier read keeps its version and its mode: its lock may have been lost meanwhile, and the
-                    // new grant may be weaker.
-                    let before = running.locked.get_mut(&locked.oid).filter(|(held, _)| *held != LockMode::Touch);
-                    match before.filter(|_| !planted(Bug::RaisedAnew)) {
-                        Some((held, _)) => *held = held.join(granted),
-                        None => drop(running.locked.insert(locked.oid, (granted, locked))),
-                    }
-                }
-            }
-            (Reply::Checked(Ok(at)), Some(Call::Check { .. })) => {
-                self.finish_txn(txn, TxnOutcome::Committed(at.into()));
-            }
-            (Reply::Checked(Err(why)), Some(Call::Check { .. })) => self.finish_txn(txn, TxnOutcome::Refused(why)),
-            (
-                Reply::Ended(coordinator::CommitReply::Committed(receipt)),
-                Some(Call::Commit { .. } | Call::Resolve { .. }),
-            ) => {
-                self.finish_txn(txn, TxnOutcome::Committed(receipt));
-            }
-            (Reply::Ended(coordinator::CommitReply::Refused(Refusal::TooOld)), Some(_)) => {
-                self.finish_txn(txn, TxnOutcome::Unknown)
-            }
-            (Reply::Ended(coordinator::CommitReply::Refused(why)), Some(_)) => {
-                self.finish_txn(txn, TxnOutcome::Refused(why))
-            }
-            // It was wounded while no call was pending.
-            (Reply::Ended(coordinator::CommitReply::Refused(why)), None) if self.running.contains_key(&txn) => {
-                self.finish_txn(txn, TxnOutcome::Refused(why));
-            }
-            _ => {}
-        }
-    }
+    // ------------------------------------------------------------------------------------------ checks
 
     /// The page cache, for checkers.
     #[must_use]

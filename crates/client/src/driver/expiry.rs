@@ -29,10 +29,11 @@ impl<T: DriverObject> ClientDriver<T> {
                 })
             }
             Some(PendingCall::Read(read)) if read.level == IsolationLevel::Locks => {
-                let oid = read.oid;
-                let (status, nodes) = (self.monitor.status(), [oid.page().node]);
-                let what = lock_timeout_message(status, self.is_connected, (oid, &nodes), self.timeout);
-                Err(Error::new(ErrorKind::Unavailable, what))
+                let read = *read;
+                let (status, nodes) = (self.monitor.status(), [read.oid.page().node]);
+                let what = lock_timeout_message(status, self.is_connected, (read.oid, &nodes), self.timeout);
+                self.finish(id, Err(Error::new(ErrorKind::Unavailable, what)));
+                return self.forget_lock(&read);
             }
             Some(PendingCall::Read(ReadRequest { oid, .. }) | PendingCall::Get(oid)) => {
                 let oid = *oid;

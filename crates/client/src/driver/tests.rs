@@ -642,6 +642,39 @@ fn damage_that_an_earlier_fetch_has_found_fails_no_call_of_now() {
     assert_eq!(harness.kind(call), Some(ErrorKind::Corrupt));
 }
 
+fn lock_whose_read_has_ended_leaves_its_place_to_another() {
+    let mut harness = Harness::new();
+    let txn = harness.driver.begin(Level::Locks { first: None }, harness.now);
+    let (level, mode) = (IsolationLevel::Locks, LockMode::Exclusive);
+    let read = |slot| ClientCall::Read(ReadRequest { txn, level, oid: oid(slot), mode });
+    let reads: Vec<CallId> = (1..=64).map(|slot| harness.start(read(slot))).collect();
+    let again = harness.start(read(2));
+    harness.driver.cancel(reads[0], harness.now);
+    harness.driver.cancel(reads[1], harness.now);
+    harness.calls.clear();
+    harness.start(read(65));
+    harness.start(read(66));
+    let requested: Vec<Oid> = locks(&harness);
+    assert_eq!(requested, [oid(65)], "another read waits for the second lock");
+    // Those that are not granted in time leave their places, too.
+    harness.advance(TIMEOUT_MS);
+    assert_eq!(harness.kind(again), Some(ErrorKind::Unavailable));
+    harness.calls.clear();
+    for slot in 101..=164 {
+        harness.start(read(slot));
+    }
+    assert_eq!(locks(&harness).len(), 64);
+}
+
+/// The objects whose locks were requested.
+fn locks(harness: &Harness) -> Vec<Oid> {
+    let lock = |(_, call): &(TxnId, Call<Object>)| match call {
+        Call::Lock { oid, .. } => Some(*oid),
+        _ => None,
+    };
+    harness.calls.iter().filter_map(lock).collect()
+}
+
 macro_rules! duties {
     ($($test:ident notices $bug:ident)*) => {
         $(mod $test {
@@ -669,6 +702,7 @@ duties! {
     refusal_is_that_of_the_write notices RefusalOfAnotherWrite
     denied_write_that_was_sent_before_may_have_been_written notices DeniedIsNotWritten
     commit_whose_caller_has_gone_is_given_up notices CancelKeepsCommit
+    lock_whose_read_has_ended_leaves_its_place_to_another notices EndedReadWaits
     unanswered_call_fails_in_time notices DeadlineIgnored
     request_is_repeated_after_its_connection_has_ended notices RequestNotRepeated
     request_is_not_sent_again_while_its_answer_is_outstanding notices RequestSentTwice

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use model::{Entry, ErrorKind, Object, Oid, Result};
 
-use super::{LOOK_UPS_AT_ONCE, UniqueIndex, all};
+use super::UniqueIndex;
 use crate::client::Client;
 use crate::client_core::Core;
+use crate::concurrent::concurrently;
 use crate::transaction::Transaction;
 
 /// An object whose values in a unique index are not those of this object alone, as far as the index knows.
@@ -70,22 +71,10 @@ impl Client {
                 values.extend(index.entry(core, Some(object))?.map(|entry| (*oid, index, entry)));
             }
         }
-        let mut doubted = Vec::new();
-        for some in values.chunks(LOOK_UPS_AT_ONCE) {
-            let mut are_bound = vec![true; some.len()];
-            let mut looking = Vec::new();
-            for ((oid, _, entry), is_bound) in some.iter().zip(&mut are_bound) {
-                looking.push(async move {
-                    *is_bound = core.is_bound(*oid, entry).await?;
-                    Ok(())
-                });
-            }
-            all(looking).await?;
-            let unbound = some.iter().zip(are_bound).filter(|(_, is_bound)| !is_bound);
-            doubted.extend(unbound.map(|((oid, index, _), _)| (*oid, *index)));
-        }
+        let are_bound = concurrently(&values, |(oid, _, entry)| core.is_bound(*oid, entry)).await?;
+        let doubted = values.iter().zip(are_bound).filter(|(_, is_bound)| !is_bound);
         let mut problems = Vec::new();
-        for (oid, index) in doubted {
+        for (&(oid, index, _), _) in doubted {
             let checked = self.transact(|transaction| async move { transaction.check_values(oid, index, binds).await });
             problems.extend(checked.await?);
         }

@@ -12,9 +12,10 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::{RETRY_DELAY, UniqueIndex, all};
+use super::{RETRY_DELAY, UniqueIndex};
 use crate::client::Client;
 use crate::client_core::{Core, unexpected_answer_error};
+use crate::concurrent::concurrently;
 use crate::rows::Rows;
 use crate::transaction::Transaction;
 
@@ -123,11 +124,7 @@ impl Client {
                 let bind = |t: Transaction| async move {
                     // An index may be removed meanwhile.
                     let known = t.core().classes.unique();
-                    let mut bound = Vec::new();
-                    for oid in oids {
-                        bound.push(t.bind_values(&known, *oid));
-                    }
-                    all(bound).await
+                    concurrently(oids, |oid| t.bind_values(&known, *oid)).await.map(drop)
                 };
                 self.transact(bind).await?;
             }

@@ -634,6 +634,32 @@ async fn struct_that_is_changed_after_it_was_loaded_is_locked_against_readers() 
 }
 
 #[tokio::test]
+async fn locks_of_several_objects_are_requested_together() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let ann = ann(&cluster).await.oid();
+    let bob = cluster.transact(|t| async move { t.create(account("Bob", None)).await }).await.unwrap().oid();
+    // The oldest first: it is not aborted by the others.
+    let [holds, reads, waits] = [(); 3].map(|()| cluster.begin(IsolationLevel::Locks));
+    assert!(holds.get_for_update(ann).await.unwrap().is_some());
+    let none = Oid::new(ann.class(), ann.page(), 900);
+    let oids = [ann, none, bob];
+    let mut reading = Box::pin(reads.get_all_for_update(&oids));
+    assert!(tokio::time::timeout(SHORT, &mut reading).await.is_err(), "it waits for the first lock");
+    let mut waiting = Box::pin(waits.get_for_update(bob));
+    assert!(tokio::time::timeout(SHORT, &mut waiting).await.is_err(), "it has the last lock already");
+    expect_committed(&holds).await;
+    let found: Vec<bool> = reading.await.unwrap().iter().map(Option::is_some).collect();
+    assert_eq!(found, [true, false, true]);
+    assert_eq!(reads.get_all(&oids).await.unwrap().len(), 3);
+    reads.abort();
+    assert!(waiting.await.unwrap().is_some());
+    waits.abort();
+    world.end().await;
+}
+
+#[tokio::test]
 async fn names_are_listed_by_prefix_until_they_are_removed() {
     let world = World::start(2).await;
     let cluster = world.client().await;

@@ -535,7 +535,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
                         )
                     }
                     CallLimit::Client(_) => {
-                        "the transactions of this client that wait for their outcomes have".to_owned()
+                        "the transactions of this client that wait for outcomes or locks have".to_owned()
                     }
                     CallLimit::Total(_) => "the transactions that wait for their outcomes here have".to_owned(),
                 };

@@ -371,6 +371,33 @@ fn disconnected_client_loses_its_locks_at_every_participant() {
 }
 
 #[test]
+fn locks_that_a_transaction_waits_for_are_requested_again_and_bounded() {
+    let mut gateway: Gateway<u8, u64> = Gateway::new(50);
+    let object = |slot| Oid::new(ClassId::NONE, oid(1).page(), slot);
+    let lock = |slot| Call::Lock { first: txn(1), oid: object(slot), mode: LockMode::Exclusive };
+    let waiting = 1..=u16::try_from(MAX_WAITING_LOCKS).unwrap();
+    for slot in waiting.clone() {
+        assert_eq!(gateway.reached_limit(txn(1), &lock(slot), 1_000), None);
+        gateway.handle_call(1, txn(1), lock(slot), 1_000).unwrap();
+    }
+    let more = lock(waiting.end() + 1);
+    assert_eq!(gateway.reached_limit(txn(1), &more, 1_000), Some(CallLimit::Client(NodeId(1))));
+    assert_eq!(gateway.reached_limit(txn(1), &lock(1), 1_000), None, "it is a repetition");
+    let version = Version::ZERO;
+    let locked = LockedObject { oid: object(2), mode: LockMode::Exclusive, version, value: None };
+    let answer = Answer::Locked { txn: txn(1), oid: object(2), mode: LockMode::Exclusive };
+    gateway.handle_answer(NodeId(1), answer, Some(locked), 1_005);
+    assert_eq!(gateway.reached_limit(txn(1), &more, 1_010), None);
+    gateway.outputs().for_each(drop);
+    gateway.retry_now(NodeId(1));
+    let requested = gateway.outputs().filter_map(|output| match output {
+        Output::Ask(NodeId(1), Request::Lock { oid, .. }) => Some(oid.slot()),
+        _ => None,
+    });
+    assert_eq!(requested.collect::<Vec<_>>(), waiting.filter(|slot| *slot != 2).collect::<Vec<_>>());
+}
+
+#[test]
 fn client_keeps_its_locks_if_it_has_called_on_another_connection() {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
     let lock = || Call::Lock { first: txn(1), oid: oid(1), mode: LockMode::Exclusive };

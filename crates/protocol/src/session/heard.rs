@@ -62,7 +62,7 @@ impl<T: Clone + MemorySize> Session<T> {
 
     /// What the client has heard: everything but its running transactions and unsettled writes.
     fn mark(&self) -> ClientMark {
-        let is_open = |txn: &&TxnId| !self.calls.contains_key(txn) || !planted(Bug::CommittingIsHeard);
+        let is_open = |txn: &&TxnId| self.calls_of(**txn).next().is_none() || !planted(Bug::CommittingIsHeard);
         let running = self.running.keys().filter(is_open).map(|txn| txn.start);
         let open: BTreeSet<HlcTimestamp> = running.chain(self.pram.unsettled_batches().map(|txn| txn.start)).collect();
         ClientMark::of_client(open, self.clock.last())

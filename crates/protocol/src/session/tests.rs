@@ -1,7 +1,10 @@
 use model::{ClassId, SpaceId};
 
+use super::calls::LOCKS_AT_ONCE;
 use super::*;
 use crate::commit::client_mark::ClientMark;
+use crate::commit::coordinator;
+use crate::gateway::Reply;
 use crate::ident::Version;
 use crate::page_cache::{FetchReply as Page, Invalidation, PageImage};
 
@@ -264,6 +267,59 @@ fn datastore_transaction_locks_touched_guards() {
     session.commit(txn, 1_002);
     let part = Part { touches: [oid(9)].into(), ..Part::default() };
     assert_eq!(calls(&mut session), [(txn, Call::Commit { parts: [(NODE, part)].into(), creates: false })]);
+}
+
+fn shared_lock(slot: u16, value: u64) -> Reply<u64> {
+    let version = Version { moves: 0, position: 4 };
+    Reply::Locked(LockedObject { oid: oid(slot), mode: LockMode::Shared, version, value: Some(value) })
+}
+
+#[test]
+fn answer_to_another_lock_is_noticed() {
+    let waits = datastore_transaction_waits_for_several_locks_and_requests_each_once;
+    assert!(model::planted_bug::is_noticed(Bug::AnyLockGranted, waits));
+}
+
+#[test]
+fn datastore_transaction_waits_for_several_locks_and_requests_each_once() {
+    let mut session = session();
+    let txn = session.begin(Level::Locks { first: None }, 1_001);
+    for _ in 0..3 {
+        (1..=3).for_each(|slot| assert_eq!(session.read(txn, oid(slot), 1_001), Lookup::Miss));
+    }
+    let lock = |slot| (txn, Call::Lock { first: txn, oid: oid(slot), mode: LockMode::Shared });
+    assert_eq!(calls(&mut session), [lock(1), lock(2), lock(3)]);
+    session.handle_reply(txn, shared_lock(3, 30));
+    assert_eq!(session.read(txn, oid(3), 1_002), Lookup::Value(&30));
+    assert_eq!(session.read(txn, oid(2), 1_002), Lookup::Miss);
+    session.handle_reply(txn, shared_lock(2, 20));
+    assert_eq!(session.read(txn, oid(2), 1_003), Lookup::Value(&20));
+    assert_eq!(calls(&mut session), []);
+    // The one that is left is repeated, and sent again over a new connection.
+    session.poll(1_001 + REPEAT_MS);
+    let repeated = calls(&mut session);
+    assert_eq!(repeated.iter().filter(|call| **call == lock(1)).count(), 1, "{repeated:?}");
+    session.connect(None, 3_000);
+    assert_eq!(calls(&mut session).last(), Some(&lock(1)));
+    // A commit ends the waiting: an answer that comes later changes nothing.
+    session.commit(txn, 3_001);
+    session.outputs().for_each(drop);
+    session.handle_reply(txn, shared_lock(1, 10));
+    session.poll(3_001 + REPEAT_MS);
+    let locks = calls(&mut session).into_iter().filter(|call| *call == lock(1)).count();
+    assert_eq!(locks, 0);
+}
+
+#[test]
+fn locks_that_a_transaction_waits_for_are_bounded() {
+    let mut session = session();
+    let txn = session.begin(Level::Locks { first: None }, 1_001);
+    let wanted = 1..=u16::try_from(LOCKS_AT_ONCE).unwrap() + 1;
+    wanted.clone().for_each(|slot| assert_eq!(session.read(txn, oid(slot), 1_001), Lookup::Miss));
+    assert_eq!(calls(&mut session).len(), LOCKS_AT_ONCE);
+    session.handle_reply(txn, shared_lock(1, 10));
+    wanted.skip(1).for_each(|slot| assert_eq!(session.read(txn, oid(slot), 1_002), Lookup::Miss));
+    assert_eq!(calls(&mut session).len(), 1);
 }
 
 /// Found by the simulator: a restarted brick had lost the lock, and another transaction had written the object since.

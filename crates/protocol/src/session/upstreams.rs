@@ -1,5 +1,6 @@
 //! A client's sessions with the nodes above it: fetches, invalidations and acknowledgements.
 
+use super::calls::repeat_at;
 use super::*;
 use crate::page_cache::FetchReply;
 
@@ -157,11 +158,11 @@ impl<T: Clone + MemorySize> Session<T> {
                 upstream.connect(now);
             }
         }
-        for (txn, call) in &self.calls {
-            self.repeating.set(*txn, Some(repeat_at(call, now)));
+        for (key, call) in &self.calls {
+            self.repeating.set(*key, Some(repeat_at(call, now)));
         }
         self.poll(now);
-        self.out.extend(self.calls.iter().map(|(txn, call)| Output::Call(*txn, call.clone())));
+        self.out.extend(self.calls.iter().map(|((txn, _), call)| Output::Call(*txn, call.clone())));
     }
 
     /// The connection is lost.
@@ -191,19 +192,20 @@ impl<T: Clone + MemorySize> Session<T> {
     pub fn poll(&mut self, now: Ms) {
         let nodes: Vec<NodeId> = self.upstreams.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.poll_upstream(node, now));
-        for txn in self.repeating.due(now) {
-            let Some(call) = self.calls.get(&txn) else { continue };
-            self.repeating.set(txn, Some(repeat_at(call, now)));
-            self.out.push(Output::Repeat(txn, call.clone()));
+        for key in self.repeating.due(now) {
+            let Some(call) = self.calls.get(&key) else { continue };
+            self.repeating.set(key, Some(repeat_at(call, now)));
+            self.out.push(Output::Repeat(key.0, call.clone()));
         }
         self.keep_locks_alive(now);
         self.send_writes(now);
     }
 
-    /// The call of a transaction was not accepted: it is repeated as soon as one that takes no time to send.
+    /// A call of a transaction was not accepted: its calls are repeated as soon as those that take no time to send.
     pub fn repeat_soon(&mut self, txn: TxnId, now: Ms) {
-        if let Some(at) = self.repeating.at(txn) {
-            self.repeating.set(txn, Some(at.min(now + REPEAT_MS)));
+        for key in self.calls_of(txn).collect::<Vec<_>>() {
+            let soon = self.repeating.at(key).map(|at| at.min(now + REPEAT_MS));
+            self.repeating.set(key, soon);
         }
     }
 

@@ -48,7 +48,11 @@ impl World {
             Action::Restart(place) => self.restart(place),
             Action::Freeze(place, ms) => {
                 if let Some(pid) = self.pid(place) {
-                    self.processes[pid].frozen_until = self.now + ms;
+                    let process = &mut self.processes[pid];
+                    if process.frozen_until <= self.now {
+                        process.frozen_from = self.now;
+                    }
+                    process.frozen_until = self.now + ms;
                     self.oracle.slow.insert(place);
                 }
             }

@@ -84,6 +84,8 @@ pub(super) struct Process {
     pub(super) wall: WallClock,
     pub(super) uplinks: Vec<Uplink>,
     pub(super) frozen_until: u64,
+    /// When it was frozen last.
+    pub(super) frozen_from: u64,
     /// Its next wake-up.
     pub(super) wake: u64,
     pub(super) force_ms: u64,

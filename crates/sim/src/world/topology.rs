@@ -127,6 +127,7 @@ impl World {
             wall: WallClock::default(),
             uplinks,
             frozen_until: 0,
+            frozen_from: 0,
             wake: u64::MAX,
             force_ms,
         };

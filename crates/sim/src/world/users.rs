@@ -601,9 +601,17 @@ impl World {
         numbers.into_iter().any(is_own)
     }
 
+    /// Since when what is sent now may have waited: in a process that was frozen until a moment ago, as long as it was frozen.
+    fn earliest_waiting(&self) -> u64 {
+        let thawed = self.processes.iter().filter(|process| process.frozen_until + GRACE_MS > self.now);
+        thawed.map(|process| process.frozen_from).fold(self.now, u64::min)
+    }
+
     /// A server sends objects to a client.
     pub(super) fn check_may_get(&mut self, pid: Pid, what: &str) {
-        if self.users.is_some() && !self.user_could(pid, UserRight::Read, self.now.saturating_sub(GRACE_MS)) {
+        if self.users.is_some()
+            && !self.user_could(pid, UserRight::Read, self.earliest_waiting().saturating_sub(GRACE_MS))
+        {
             let name = self.name(pid);
             self.oracle.report(format!("A2: {name} is sent {what}, and its user may not read"));
         }

@@ -31,10 +31,13 @@ fn choice(bug: Bug) -> Choice {
         _ if matches!(bug, Bug::KeyGuardNotWritten | Bug::CollectionGuardNotTouched | Bug::EntriesNotDecided) => {
             (Some(Workload::Names), Some(Faults::All))
         }
+        _ if bug == Bug::MarkForgotten => (Some(Workload::Own), Some(Faults::All)),
         "N1" | "D2" => (Some(Workload::Pram), Some(Faults::All)),
         "D4" => (Some(Workload::Pram), Some(Faults::All)),
         "G1" | "G2" | "G3" => (Some(Workload::Snapshots), Some(Faults::All)),
         "R3" | "V3" if bug != Bug::LateHelperAsked => (Some(Workload::Slow), None),
+        // Transactions that wait for several locks.
+        "W1" if bug == Bug::AnyLockGranted => (Some(Workload::Locks), Some(Faults::All)),
         "W1" => (Some(Workload::Hot), None),
         "K1" => (Some(Workload::Wide), Some(Faults::All)),
         "C1" | "C2" | "C3" | "C4" | "C5" | "L1" => (None, Some(Faults::All)),

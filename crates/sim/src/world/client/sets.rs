@@ -174,13 +174,14 @@ impl World {
         let shown = self.local_time(pid);
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return Some(false) };
         let Some(current) = &mut client.current else { return Some(false) };
+        let mut are_read = true;
         for &(oid, mode) in reads {
             let read = ReadRequest { txn, level: current.isolation, oid, mode };
             match client.driver.read(&read, shown) {
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     current.calls.insert(client.driver.start(ClientCall::Read(read), shown));
-                    return Some(false);
+                    are_read = false;
                 }
                 Err(error) => {
                     self.give_up(pid, error.kind());
@@ -188,7 +189,7 @@ impl World {
                 }
             }
         }
-        Some(true)
+        Some(are_read)
     }
 
     /// Scans a set as a query does: the transaction relies on the guards and on the objects that it has seen. A transaction with locks
