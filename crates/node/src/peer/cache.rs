@@ -86,9 +86,8 @@ pub(super) struct ObjectCache<T, R> {
 
 impl<T: CachedContent, R> ObjectCache<T, R> {
     /// A cache of `bytes` bytes, whose session begins with this holder.
-    pub(super) fn new((client, holder): (ClientId, HolderId), bytes: usize, now: Ms) -> Self {
-        let mut session = Session::new(client, holder, SKEW_MS);
-        session.connect(None, now);
+    pub(super) fn new((client, holder): (ClientId, HolderId), bytes: usize) -> Self {
+        let session = Session::new(client, holder, SKEW_MS);
         let residents = EvictionPolicy::new(bytes);
         let (waiting, schedule) = (BTreeMap::new(), Schedule::default());
         Self { session, residents, waiting, schedule, finished: Vec::new(), hits: 0, misses: 0 }
@@ -242,7 +241,7 @@ mod tests {
 
     #[test]
     fn each_read_waits_for_its_own_time_and_the_first_one_is_the_deadline() {
-        let mut cache: ObjectCache<Object, u32> = ObjectCache::new((ClientId(1), HolderId(1)), 1 << 20, 0);
+        let mut cache: ObjectCache<Object, u32> = ObjectCache::new((ClientId(1), HolderId(1)), 1 << 20);
         for (reader, oid, now) in [(1, oid(1, 1), 100), (2, oid(2, 1), 200), (3, oid(1, 2), 300)] {
             cache.read(oid, reader, now);
         }

@@ -99,7 +99,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
                 Some(bytes) => node.with_limit(bytes),
                 None => node,
             },
-            cache: ObjectCache::new((ClientId(process), first_holder), cache_bytes, now),
+            cache: ObjectCache::new((ClientId(process), first_holder), cache_bytes),
             outcome_counts: OutcomeCounts::default(),
             below: Downstreams::new(session_bits),
             retries: BTreeMap::new(),
