@@ -28,6 +28,7 @@ use super::classes::KnownClasses;
 use super::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest, closed_error};
 use super::events::{EVENT_BUFFER, Event};
 use super::link::HANG_UP_TIMEOUT;
+use super::loaded::has_bytes_of;
 use super::outcome::CommitOutcome;
 use super::page_allocator::PageSource;
 use super::transaction::temporary_error;
@@ -365,12 +366,7 @@ impl Core {
 
     /// Keeps a value that was derived from an object with the copy of the object, if that is still the same.
     pub(super) fn attach(&self, oid: Oid, source: &Object, derived: DerivedValue) -> Result<()> {
-        // The derived value keeps the bytes of its source, so no other object can be at their address.
-        let is_source = |object: &Object| {
-            let (now, then) = (&object.data, &source.data);
-            !now.is_empty() && now.as_ptr() == then.as_ptr() && now.len() == then.len() && object.kind == source.kind
-        };
-        self.with_driver(|driver, now| driver.attach(oid, is_source, derived, now))
+        self.with_driver(|driver, now| driver.attach(oid, |object| has_bytes_of(object, source), derived, now))
     }
 
     /// Reads an object outside of transactions.

@@ -28,6 +28,13 @@ pub(super) struct DecodedStruct<T> {
     pub(super) mapping: Arc<StructMapping>,
 }
 
+/// Whether an object has the bytes of this one, at their place in memory. A struct keeps the bytes that it was decoded from, so no other
+/// object can be there.
+pub(super) fn has_bytes_of(object: &Object, source: &Object) -> bool {
+    let (now, then) = (&object.data, &source.data);
+    !now.is_empty() && now.as_ptr() == then.as_ptr() && now.len() == then.len() && object.kind == source.kind
+}
+
 impl<T: Persistent> DecodedStruct<T> {
     pub(super) fn of(oid: Oid, object: Object, mapping: Arc<StructMapping>) -> Result<Arc<Self>> {
         let value = decode(oid, &object, &mapping)?;
@@ -272,5 +279,34 @@ impl<T: fmt::Debug> fmt::Debug for Loaded<T> {
 impl<T: fmt::Debug> fmt::Debug for LoadedMut<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LoadedMut").field(&self.oid).field(&**self).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{ClassId, FieldNumber, RecordBuilder};
+
+    use super::*;
+
+    #[test]
+    fn struct_belongs_to_a_copy_with_the_very_bytes_that_it_was_decoded_from() {
+        let record = |value: i64| {
+            let mut record = RecordBuilder::new();
+            record.set(FieldNumber(1), value).unwrap();
+            Object::record(ClassId(1), record.build().unwrap())
+        };
+        let source = record(7);
+        assert!(has_bytes_of(&source.clone(), &source), "a copy shares its bytes");
+        assert!(!has_bytes_of(&record(8), &source), "it was changed");
+        assert!(!has_bytes_of(&record(7), &source), "equal bytes that were fetched again");
+        let mut part = source.clone();
+        part.data.truncate(source.data.len() - 1);
+        assert!(!has_bytes_of(&part, &source));
+        let mut blob = source.clone();
+        blob.kind = Kind::Blob;
+        assert!(!has_bytes_of(&blob, &source));
+        let mut empty = source;
+        empty.data.clear();
+        assert!(!has_bytes_of(&empty, &empty.clone()), "bytes that are not there have no place");
     }
 }
