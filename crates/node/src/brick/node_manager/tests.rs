@@ -24,6 +24,8 @@ use protocol::validate::WindowLimits;
 const NODE: NodeId = NodeId(7);
 const OLD: BrickId = BrickId(1);
 const NEW: BrickId = BrickId(2);
+/// So many objects that their changes do not fit an answer, and are remembered.
+const MANY: u64 = 24;
 
 /// The bricks by their numbers, and the placement of the node.
 struct MoveTest {
@@ -366,6 +368,37 @@ fn last_rows_are_sent_when_none_are_in_flight_and_the_seal_is_durable() {
     test.settle(OLD);
     test.finish();
     assert!(test.objects(NEW).contains_key(&30), "the transaction has moved");
+}
+
+/// All objects of a brick change while a copy of them is under way: the answers to several requests are needed for the changes.
+#[test]
+fn more_changes_than_fit_an_answer_are_copied_with_several() {
+    let mut test = MoveTest::new();
+    test.commit(0..MANY);
+    test.begin_move(NEW);
+    let (mut largest, mut is_changed) = (0, false);
+    while test.placed.moving.is_some() {
+        if let Some((_, _, RemoteWork::Copy { asked, .. })) = test.work.front().cloned() {
+            if asked.from.is_none() && !is_changed {
+                // The rows are here; what has changed since follows.
+                is_changed = true;
+                test.commit(0..MANY);
+            }
+            let (brick, job, _) = test.work.pop_front().unwrap();
+            let (copied, now) = (test.copy_rows(&asked), test.now);
+            largest = largest.max(copied.as_ref().map_or(0, |copied| copied.changed));
+            test.settle(OLD);
+            test.brick(brick).handle_copied(job, copied, now);
+            test.settle(brick);
+        }
+        let expected = test.objects(OLD);
+        test.work();
+        test.pass(5);
+        if test.placed.moving.is_none() {
+            assert_eq!(test.objects(NEW), expected);
+        }
+    }
+    assert!(is_changed && largest > MoveLimits::SMALL.answer_rows as u64, "{largest} keys were left for later answers");
 }
 
 #[test]

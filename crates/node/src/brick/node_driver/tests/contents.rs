@@ -103,6 +103,35 @@ fn staged_content_becomes_that_of_an_object() {
     assert_eq!(world.contents(), (0, 0));
 }
 
+/// The copy of a logical node begins again if an upload adds more than is remembered of changes.
+#[test]
+fn upload_during_a_copy_is_copied_or_has_the_copy_begin_again() {
+    let mut world = World::new();
+    let (attempt, mut number) = (1, 0);
+    let mut changed = |world: &mut World| {
+        number += 1;
+        let got = number - 1;
+        let changes = world.driver.changes_for_attempt(attempt, got)?;
+        changes.begin_answer(attempt, number, got)?;
+        changes.put_back((attempt, number), &[])
+    };
+    assert_eq!(changed(&mut world).unwrap(), 0);
+    world.stage(b"a few bytes");
+    assert!(changed(&mut world).unwrap() > 1, "the content and its mark");
+    let pieces = vec![7; 1 << 20];
+    let upload = world.store.begin_upload().unwrap();
+    let id = world.driver.begin_upload(SPACE, upload, world.now);
+    let received = world.driver.receive_upload(id, world.now).unwrap();
+    for _ in 0..20 {
+        world.store.upload(received, Bytes::from(pieces.clone())).unwrap();
+    }
+    let size = world.store.seal_upload(upload).unwrap();
+    let rows = world.driver.finish_upload(id, size, world.now).unwrap();
+    world.store.commit_rows(rows).unwrap();
+    world.driver.complete_upload(id, true, world.now);
+    assert_eq!(changed(&mut world).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
 #[test]
 fn content_is_taken_by_one_of_two_objects() {
     let mut world = World::new();

@@ -80,6 +80,33 @@ fn rows_that_cannot_be_removed_at_once_are_removed_later() {
     assert!(removal(&mut manager).is_some());
 }
 
+/// More nodes than are removed at a time: as soon as the rows of one are gone, those of the next are removed.
+#[test]
+fn rows_of_many_nodes_are_removed_one_after_the_other_without_pauses() {
+    let (store, now, nodes) = (Store::in_memory(Options::default()).unwrap(), 1_000, 1..=9);
+    let mut seals = RowChanges::new();
+    nodes.clone().for_each(|node| seals.put(&rows::seal_key(NodeId(node)), rows::encode_number(4)));
+    store.commit_rows(seals).unwrap();
+    let settings = ManagerSettings { brick: OLD, first_job: 0, limits: MoveLimits::SMALL };
+    let mut manager = NodeManager::new(settings, RowReader::new(store)).unwrap();
+    let mut map = PlacementSnapshot::default();
+    let place = catalog::NodePlacement { brick: catalog::BrickId(NEW.0), epoch: Epoch(9), moves: 1, moving: None };
+    nodes.clone().for_each(|node| map.add(NodeId(node), &place));
+    manager.follow_map(Arc::new(map), now);
+    let (mut running, mut removed) = (VecDeque::new(), 0);
+    loop {
+        running.extend(manager.take_outputs().into_iter().filter_map(|output| match output {
+            ManagerOutput::Run { job, work: Work::Remove, .. } => Some(job),
+            _ => None,
+        }));
+        assert!(running.len() <= MAX_CONCURRENT, "{running:?}");
+        let Some(job) = running.pop_front() else { break };
+        manager.finish(job, Finished::Removed(Ok(0)), now);
+        removed += 1;
+    }
+    assert_eq!(removed, nodes.count());
+}
+
 #[test]
 pub(super) fn old_map_removes_no_rows() {
     let mut test = MoveTest::new();

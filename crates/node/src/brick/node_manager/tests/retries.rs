@@ -190,6 +190,26 @@ fn node_that_cannot_be_served_is_tried_again_after_a_while() {
 }
 
 #[test]
+fn node_that_is_unsealed_while_its_seal_is_written_is_served_as_soon_as_that_is_done() {
+    let mut test = MoveTest::new();
+    test.commit(0..10);
+    test.begin_move(NEW);
+    test.edit(PlacementEdit::Seal { to: NEW });
+    let (now, sealed) = (test.now, Arc::new(test.map()));
+    test.brick(OLD).follow_map(sealed, now);
+    while test.brick(OLD).next_output().is_some() {}
+    assert!(!test.is_served(OLD) && test.bricks[&OLD].unforced_count() > 0, "the seal is being written");
+    let epoch = test.epoch;
+    test.edit(PlacementEdit::Unseal { epoch });
+    let map = Arc::new(test.map());
+    test.brick(OLD).follow_map(map, now);
+    test.settle(OLD);
+    assert!(test.is_served(OLD), "{:?}", test.problem(OLD));
+    test.commit(10..12);
+    assert_eq!(test.committed, 12);
+}
+
+#[test]
 fn seal_that_cannot_be_written_is_written_again_after_a_while() {
     let store = Store::in_memory(Options::default()).unwrap();
     let settings = ManagerSettings { brick: OLD, first_job: 0, limits: MoveLimits::SMALL };
