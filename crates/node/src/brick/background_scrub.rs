@@ -212,6 +212,12 @@ impl Scrubber {
         (found.damage, found.first.clone())
     }
 
+    /// The bytes that the status shows as read.
+    #[cfg(test)]
+    pub(super) fn shown_bytes(&self) -> u64 {
+        self.summary().bytes
+    }
+
     /// What is kept in the store, as text.
     #[cfg(test)]
     pub(super) fn kept_text(&self) -> String {

@@ -573,21 +573,20 @@ mod tests {
         assert_eq!(read(ErrorKind::Io), Err(ErrorKind::Io));
     }
 
-    /// Each page of the B-tree in turn has a wrong byte.
+    /// Each page of the B-tree in turn has a wrong byte. The objects whose rows are there are listed, as far as the extent still has them.
     #[test]
-    fn a_damaged_page_is_listed_and_ends_no_scrub() {
+    fn a_damaged_page_and_its_objects_are_listed_and_it_ends_no_scrub() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
         let store = Store::open(&path, Options::default()).unwrap();
         let mut rows = RowChanges::new();
-        for number in 1..=20 {
-            let page = PageId { space: SpaceId(1), node: NODE, number };
-            for slot in 0..8 {
-                let mut object = Object::blob(vec![7; 500].into());
-                object.class = ClassId(1);
-                rows.put(&page_rows::object_key(page, slot), page_rows::encode_object(&object));
-                rows.put(&page_rows::extent_key(ClassId(1), page, slot), Bytes::new());
-            }
+        let in_page = |number| (0..8).map(move |slot| (PageId { space: SpaceId(1), node: NODE, number }, slot));
+        let places: Vec<(PageId, u16)> = (1..=20).flat_map(in_page).collect();
+        for (page, slot) in places.iter().copied() {
+            let mut object = Object::blob(vec![7; 500].into());
+            object.class = ClassId(1);
+            rows.put(&page_rows::object_key(page, slot), page_rows::encode_object(&object));
+            rows.put(&page_rows::extent_key(ClassId(1), page, slot), Bytes::new());
         }
         store.commit_rows(rows).unwrap();
         store.install().unwrap();
@@ -596,15 +595,27 @@ mod tests {
         let whole = std::fs::read(&file).unwrap();
         let serving =
             Serving { served: &|| [(NODE, 1)].into(), is_unique: &|_, _| false, mixed_outcomes: &|_| Vec::new() };
-        let mut damaged = 0;
+        let (mut damaged, mut lost) = (0, 0);
         for page in (0..whole.len() / 4096).step_by(3) {
             let mut bytes = whole.clone();
             bytes[page * 4096 + 100] ^= 1;
             std::fs::write(&file, &bytes).unwrap();
             // A damaged meta page may be refused by name.
             let Ok(store) = Store::open(&path, Options::default()) else { continue };
-            damaged += u64::from(scrub(&store, &serving, &()).unwrap().damaged > 0);
+            let report = scrub(&store, &serving, &()).unwrap();
+            damaged += u64::from(report.damaged > 0);
+            let state = store.snapshot().unwrap();
+            let is_lost = |(page, slot): &(PageId, u16)| {
+                state.row(&page_rows::object_key(*page, *slot)).is_err()
+                    && state.row(&page_rows::extent_key(ClassId(1), *page, *slot)).is_ok()
+            };
+            let listed: BTreeSet<Oid> = report.damage.iter().filter_map(|damage| damage.object).collect();
+            for (place, slot) in places.iter().copied().filter(is_lost) {
+                let oid = Oid::new(ClassId(1), place, slot);
+                assert!(listed.contains(&oid), "{oid} is not listed: {:?}", report.damage);
+                lost += 1;
+            }
         }
-        assert!(damaged >= 3, "{damaged} damaged pages were noticed");
+        assert!(damaged >= 3 && lost >= 3, "{damaged} damaged pages were noticed, and {lost} objects on them");
     }
 }

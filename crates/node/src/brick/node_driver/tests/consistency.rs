@@ -244,6 +244,11 @@ const DAMAGES: &[(&[&str], Damage)] = &[
         put_prepared(changes, vec![NODE, NodeId(8)], Part { writes, ..Part::default() });
     }),
     (&["transaction_contradictory"], |_, changes| {
+        let other = Oid::new(ClassId::NONE, PageId { node: NodeId(8), ..page(0) }, 45);
+        let writes = [(other, ObjectState::Absent)].into();
+        put_prepared(changes, vec![NODE, NodeId(8)], Part { writes, ..Part::default() });
+    }),
+    (&["transaction_contradictory"], |_, changes| {
         let content = ContentRef { id: foreign(NODE), size: 3, generation: 0 };
         let writes = [(oid(ClassId::NONE, 45), ObjectState::Value(Object::blob_with_content(content)))].into();
         put_prepared(changes, vec![NODE, NodeId(8)], Part { writes, ..Part::default() });
@@ -311,6 +316,15 @@ fn check_continues_behind_any_portion() {
     }
     assert!(portions > 20, "{portions}");
     assert_eq!(found, problems(&world.store));
+}
+
+#[test]
+fn object_of_a_content_is_found_among_all_objects_if_there_is_one() {
+    let world = with_everything();
+    let check = NodeCheck { store: &world.store, node: NODE, is_unique: &is_unique, reads_contents: true };
+    let (oid, content) = blob_row(&world.store);
+    assert_eq!(check.find_owner(content.id).unwrap(), Some(oid));
+    assert_eq!(check.find_owner(staged_content(&world.store)).unwrap(), None);
 }
 
 #[test]
