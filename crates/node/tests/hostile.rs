@@ -327,6 +327,13 @@ async fn pages_are_returned_once_and_by_the_connection_that_has_reserved_them() 
     let returned = proto::ReturnPages { space: at.0, node: at.1, ranges: Vec::new() };
     reader.mailbox.send_one_way(Request::ReturnPages(returned), Vec::new());
     reader.expect_ended("a reader reserves no pages").await;
+    // One message returns a bounded number of ranges.
+    let reserved = |first| proto::Reserved { first, pages: 1, slot: 0, room: 500 };
+    let returned = |count| proto::ReturnPages { space: at.0, node: at.1, ranges: (0..count).map(reserved).collect() };
+    owner.mailbox.send_one_way(Request::ReturnPages(returned(64)), Vec::new());
+    owner.expect_serving().await;
+    owner.mailbox.send_one_way(Request::ReturnPages(returned(65)), Vec::new());
+    owner.expect_ended("too many ranges").await;
     world.end().await;
 }
 

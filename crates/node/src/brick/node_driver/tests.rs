@@ -307,6 +307,11 @@ impl World {
         loop {
             let range = IndexRange { reverse, ..everything(index) };
             let scanned = self.scan(Scan { after, limit, ..scan_request(Some(range)) }).unwrap();
+            assert!(
+                scanned.found.len() <= limit as usize,
+                "{} objects, at most {limit} were wanted",
+                scanned.found.len()
+            );
             found.extend(scanned.found.iter().map(|(oid, _, object)| (age(object), oid.slot())));
             after = scanned.next;
             if after.is_none() {

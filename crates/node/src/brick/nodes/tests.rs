@@ -23,7 +23,7 @@ use super::*;
 use crate::auth::ClusterCredentials;
 use crate::brick::node_driver::DriverOutput;
 use crate::cluster_view::SpaceView;
-use crate::node_placement::PlacementSnapshot;
+use crate::node_placement::{PlacementSnapshot, Transfer};
 use crate::openings::open_brick;
 
 const NODE: NodeId = NodeId(3);
@@ -143,6 +143,30 @@ async fn metrics_have_the_sums_over_all_logical_nodes() {
     }
     let metrics = nodes.usage_metrics().map(|metric| (metric.name, metric.value));
     assert_eq!(metrics, [("objects", 3), ("object_bytes", 21), ("staged_bytes", 8)]);
+}
+
+#[tokio::test]
+async fn metrics_tell_which_logical_nodes_come_and_which_are_about_to_leave() {
+    let nodes = nodes();
+    let mut map = PlacementSnapshot::default();
+    let (here, there) = (BrickId(1), BrickId(2));
+    for node in [NODE, OTHER] {
+        map.nodes.insert(node, NodePlacement { brick: here, epoch: EPOCH, moves: 0 });
+    }
+    let moves = [
+        (here, there, Some(2)),
+        (here, there, None),
+        (there, here, None),
+        (there, here, Some(2)),
+        (there, here, Some(2)),
+    ];
+    for (node, (from, to, sealed)) in (100..).map(NodeId).zip(moves) {
+        map.moving.insert(node, Transfer { from, to, sealed });
+    }
+    nodes.cluster_view.placement.set(map);
+    let metrics = nodes.metrics();
+    let value = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap().value;
+    assert_eq!(["brick_number", "nodes_served", "nodes_moving_in", "nodes_sealed"].map(value), [1, 2, 3, 1]);
 }
 
 #[tokio::test]

@@ -599,6 +599,26 @@ fn tree_of_a_node_that_has_moved_begins_anew_at_its_new_brick() {
 }
 
 #[test]
+fn tree_of_a_node_that_has_moved_to_an_unreachable_brick_begins_when_there_is_a_connection() {
+    let mut client = client(1, "writer");
+    let mut driver = driver_with_client(&mut client, 7);
+    let map = moved_placement();
+    let new = map.nodes[&node()].brick;
+    driver.brick_disconnected(new, NOW);
+    driver.map(map, NOW);
+    driver.outputs().for_each(drop);
+    let mut opened = opened_sessions(&send(&mut driver, &mut client, reopen(7, 1)));
+    for now in (NOW..NOW + 10_000).step_by(100) {
+        driver.poll(now);
+        opened.extend(opened_sessions(&driver.outputs().collect()));
+    }
+    assert_eq!(opened, [], "there is no connection");
+    driver.brick_connected(new, NOW + 10_000);
+    let opened = opened_sessions(&driver.outputs().collect());
+    assert_eq!(opened.iter().map(|(brick, _)| *brick).collect::<Vec<_>>(), [new]);
+}
+
+#[test]
 fn node_of_a_removed_space_is_asked_nothing_more() {
     assert_noticed(&[Bug::RemovedNodeKept], || {
         let mut client = client(1, "writer");

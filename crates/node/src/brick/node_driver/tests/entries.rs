@@ -164,6 +164,28 @@ fn collection_is_deleted_only_when_it_is_empty() {
     assert_noticed(&[Bug::FullCollectionDeleted, Bug::TotalsKept], deleted);
 }
 
+/// Who has listed a collection, emptied it, and deletes it, may try again when another one has added an entry since. Who has not listed it has
+/// made a mistake.
+#[test]
+fn deletion_of_a_collection_that_was_filled_after_it_was_listed_conflicts() {
+    let mut world = with_names();
+    let listed = world.list(listing(None, Bytes::new())).guards;
+    assert!(world.commit_part(names(&["later"])));
+    let removed = names(&["a", "ab", "b", "c"]).entries.into_keys().map(|entry| (entry, None)).collect();
+    let deletion = Part { entries: removed, ..write(ObjectState::Absent) };
+    let refusal = |world: &mut World, reads: Vec<Read>| {
+        world.sent.clear();
+        assert!(!world.commit_part(Part { reads: reads.into_iter().collect(), ..deletion.clone() }));
+        let deferred = world.sent.iter().filter_map(|message| match message {
+            Message::Deferred { kind, .. } => Some(*kind),
+            _ => None,
+        });
+        deferred.last()
+    };
+    assert_eq!(refusal(&mut world, Vec::new()), Some(ErrorKind::Invalid));
+    assert_ne!(refusal(&mut world, listed), Some(ErrorKind::Invalid));
+}
+
 #[test]
 fn collection_is_replaced_by_one_of_its_kind_only() {
     let kept = || {

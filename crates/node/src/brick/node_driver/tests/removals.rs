@@ -49,6 +49,11 @@ fn check_no_object_of_a_removed_class_is_written() {
     assert!(!world.driver.has_objects(SPACE, Some(STUDENT)).unwrap());
     let written = ObjectState::Value(person(PERSON, 3));
     assert!(!is_accepted(&mut world, oid(PERSON, 2), written.clone()));
+    let why = world.sent.iter().find_map(|message| match message {
+        Message::Deferred { kind: ErrorKind::Unavailable, why, .. } => Some(&**why),
+        _ => None,
+    });
+    assert!(why.unwrap().starts_with("class 1 is being removed"), "{why:?}");
     assert!(!is_accepted(&mut world, oid(PERSON, 1), written.clone()));
     assert!(is_accepted(&mut world, oid(STUDENT, 2), ObjectState::Value(person(STUDENT, 3))), "another class");
     assert!(is_accepted(&mut world, oid(PERSON, 1), ObjectState::Absent), "it is deleted");

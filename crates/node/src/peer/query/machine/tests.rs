@@ -261,6 +261,50 @@ fn query_begins_anew_when_bricks_know_other_classes() {
     });
 }
 
+/// The peer server hears of a class later than bricks do. The query asks for the classes every now and then meanwhile.
+#[test]
+fn query_asks_for_newer_classes_soon_until_they_are_known() {
+    let mut world = World::new(3, 2);
+    world.actual = schema(true);
+    world.populate(9, STUDENT);
+    let known = world.known.clone();
+    let query = Query::parse_of("Person", "age >= 0").unwrap().encode().unwrap().into();
+    let asked = cluster::QueryRequest { query, ..cluster::QueryRequest::default() };
+    let mut machine = QueryMachine::new(&world.space, known.clone(), asked, ScanLimits::SMALL).unwrap();
+    let (mut now, mut requested, mut rows) = (1_000, Vec::new(), 0);
+    machine.request(now);
+    loop {
+        if let Some((portion, is_last)) = machine.take_portion(&world, now).unwrap() {
+            rows += portion.oids.len();
+            if is_last {
+                break;
+            }
+            machine.request(now);
+        }
+        if machine.advance(&world, now).unwrap() == Activity::Worked {
+            continue;
+        }
+        let work: Vec<Work> = machine.work().collect();
+        if work.is_empty() {
+            now = machine.deadline();
+        }
+        for one in work {
+            let event = match one {
+                Work::RefreshSchema => {
+                    requested.push(now);
+                    Event::Schema(Ok(if requested.len() < 4 { known.clone() } else { world.actual.clone() }))
+                }
+                other => world.event(other).unwrap(),
+            };
+            machine.handle(event, now).unwrap();
+        }
+    }
+    assert_eq!(rows, world.objects.len());
+    let pauses: Vec<Ms> = requested.windows(2).map(|times| times[1] - times[0]).collect();
+    assert!(pauses.len() == 3 && pauses.iter().all(|pause| *pause <= SCHEMA_RETRY_MS), "{requested:?}");
+    assert!(requested[3] - requested[0] >= 2 * SCHEMA_RETRY_MS, "{requested:?}");
+}
+
 #[test]
 fn references_are_followed_within_the_space_only() {
     assert_noticed(&[Bug::QueryFollowsForeign], || {
