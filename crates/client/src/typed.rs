@@ -599,3 +599,30 @@ fn not_found_error<T: Persistent>(oid: Oid) -> Error {
 pub(super) fn read_only_error() -> Error {
     Error::new(ErrorKind::Invalid, "a group snapshot cannot write: begin an optimistic transaction")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use model::{FieldNumber, PageId, RecordBuilder, SpaceId, Value};
+
+    use super::*;
+
+    /// A draft becomes persistent by a reference, wherever that stands in a record.
+    #[test]
+    fn references_are_found_in_fields_and_in_elements_keys_and_values_at_any_depth() {
+        let page = PageId { space: SpaceId(1), node: NodeId(3), number: 7 };
+        let oids: Vec<Oid> = (0..5).map(|slot| Oid::new(ClassId(1), page, slot)).collect();
+        let [field, element, member, key, value] = [0, 1, 2, 3, 4].map(|at| Value::Reference(oids[at]));
+        let map = Value::Map(BTreeMap::from([(key, Value::List(vec![value]))]));
+        let mut record = RecordBuilder::new();
+        let list = Value::List(vec![element, Value::Set(BTreeSet::from([member]))]);
+        for (number, value) in (1..).zip([field, list, map, Value::String("no reference".to_owned())]) {
+            record.set_value(FieldNumber(number), &value).unwrap();
+        }
+        let mut found = references(&Object::record(ClassId(1), record.build().unwrap())).unwrap();
+        found.sort();
+        assert_eq!(found, oids);
+        assert_eq!(references(&Object::blob("no record".into())).unwrap(), []);
+    }
+}

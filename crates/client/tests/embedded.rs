@@ -47,6 +47,7 @@ async fn directory_keeps_objects_names_and_contents_until_it_is_opened_again() {
         bytes.extend_from_slice(&piece);
     }
     assert!(bytes == content);
+    assert!(!path.join("brick-2").exists(), "it is the directory of one brick");
     bind(&second, "small too", "again").await;
     assert_eq!(read(&second, "small too").await.unwrap(), b"again");
     second.shutdown().await.unwrap();
@@ -184,6 +185,71 @@ async fn change_of_a_blob_that_is_too_large_is_refused_before_it_is_sent() {
     assert_eq!(t.append_offsets(blob), [most as u64]);
     let error = client.append(blob, vec![7; most + 1]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    cluster.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn blob_that_is_replaced_or_deleted_has_nothing_of_earlier_changes_of_the_transaction() {
+    let cluster = Embedded::in_memory().await.unwrap();
+    let client = cluster.connect("main", Default::default()).await.unwrap();
+    let [replaced, deleted] = [bind(&client, "replaced", "old").await, bind(&client, "deleted", "old").await];
+    let t = client.begin(IsolationLevel::Optimistic);
+    for blob in [replaced, deleted] {
+        t.append(blob, "appended").await.unwrap();
+    }
+    t.put(replaced, Object::blob("new".into())).await.unwrap();
+    t.delete(deleted).await.unwrap();
+    assert_eq!(t.get(replaced).await.unwrap(), Some(Object::blob("new".into())));
+    assert_eq!(t.get(deleted).await.unwrap(), None);
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    assert_eq!(client.get(replaced).await.unwrap(), Some(Object::blob("new".into())));
+    assert_eq!(client.get(deleted).await.unwrap(), None);
+    assert!(t.append_offsets(replaced).is_empty());
+    cluster.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn group_snapshot_refuses_each_kind_of_change_at_once() {
+    let cluster = Embedded::in_memory().await.unwrap();
+    let client = cluster.connect("main", Default::default()).await.unwrap();
+    let blob = bind(&client, "blob", "x").await;
+    let t = client.begin(IsolationLevel::Snapshot);
+    let refused = [
+        t.create_blob("new").map(drop),
+        t.put(blob, Object::blob("changed".into())).await,
+        t.delete(blob).await,
+        t.append(blob, "more").await,
+        t.set_attribute(blob, "key", Some("value".into())).await,
+        t.bind("other", blob).await,
+        t.create_directory("directory").await.map(drop),
+    ];
+    for (at, result) in refused.into_iter().enumerate() {
+        let error = result.expect_err(&format!("change {at}"));
+        assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unsupported), "change {at}: {error}");
+    }
+    t.abort();
+    assert_eq!(client.get(blob).await.unwrap().unwrap().data, "x");
+    cluster.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn members_are_those_of_sets_and_names_those_of_directories() {
+    let cluster = Embedded::in_memory().await.unwrap();
+    let client = cluster.connect("main", Default::default()).await.unwrap();
+    let blob = bind(&client, "blob", "x").await;
+    let t = client.begin(IsolationLevel::Optimistic);
+    let directory = t.create_directory("below").await.unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let directory = t.real_oid(directory).unwrap_or(directory);
+    let absent = Oid::new(directory.class(), directory.page(), directory.slot() + 1);
+    let t = client.begin(IsolationLevel::Optimistic);
+    for (wrong, expected) in
+        [(blob, ErrorKind::Invalid), (directory, ErrorKind::Invalid), (absent, ErrorKind::NotFound)]
+    {
+        assert_eq!(t.add_member(wrong, blob).await.unwrap_err().kind(), expected, "{wrong}");
+        assert_eq!(t.remove_member(wrong, blob).await.unwrap_err().kind(), expected, "{wrong}");
+    }
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
     cluster.shutdown().await.unwrap();
 }
 

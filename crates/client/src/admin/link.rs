@@ -375,6 +375,30 @@ mod tests {
         assert_eq!((lost.kind(), requests.load(Ordering::Relaxed)), (ErrorKind::Unknown, 3), "{lost}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn pauses_between_retries_double_up_to_the_longest() {
+        let mut patience = Patience::new(Duration::from_secs(3_600));
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            let begun = time::Instant::now();
+            patience.wait_after(Error::new(ErrorKind::Unavailable, "it is away")).await.unwrap();
+            pauses.push(begun.elapsed());
+        }
+        assert_eq!((pauses[0], pauses[9]), (FIRST_PAUSE, LONGEST_PAUSE));
+        assert!(pauses.windows(2).all(|pair| pair[1] == (pair[0] * 2).min(LONGEST_PAUSE)), "{pauses:?}");
+        let denied = patience.wait_after(Error::new(ErrorKind::Denied, "you may not")).await.unwrap_err();
+        assert_eq!(denied.kind(), ErrorKind::Denied, "a retry does not help");
+    }
+
+    #[tokio::test]
+    async fn closed_client_sends_no_more_requests() {
+        let (url, requests) = every_other_answered().await;
+        let client = AdminClient::connect(&url).await.unwrap();
+        client.close();
+        let refused = client.cluster_members(MemberRequest { request: Some(OfMembers::List(List {})) }).await;
+        assert!(refused.is_err() && requests.load(Ordering::Relaxed) == 0, "{refused:?}");
+    }
+
     #[tokio::test]
     async fn lost_request_is_not_repeated_without_time_for_retries() {
         let (url, requests) = every_other_answered().await;

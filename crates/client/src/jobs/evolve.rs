@@ -346,10 +346,14 @@ mod tests {
     #[test]
     fn places_are_read_as_they_were_written() {
         for after in [None, Some((0, 0)), Some((u64::MAX, u16::MAX))] {
-            let place = Place { class: ClassId(7), node: NodeId(3), after };
-            assert_eq!(Place::parse(&place.to_string()).unwrap(), place);
+            for (class, node) in [(ClassId(7), NodeId(3)), (ClassId(0), NodeId(0)), (ClassId::MAX, NodeId::MAX)] {
+                let place = Place { class, node, after };
+                assert_eq!(Place::parse(&place.to_string()).unwrap(), place);
+            }
         }
-        for text in ["", "1", "1/2/3", "1/2/3/65536", "1/2/3/4/5", "x/1", "4294967296/1", "-1/2"] {
+        let too_large = [format!("{}/1", ClassId::MAX.0 + 1), format!("1/{}", NodeId::MAX.0 + 1)];
+        let others = ["", "1", "1/2/3", "1/2/3/65536", "1/2/3/4/5", "x/1", "4294967296/1", "-1/2"];
+        for text in others.into_iter().chain(too_large.iter().map(String::as_str)) {
             assert_eq!(Place::parse(text).unwrap_err().kind(), ErrorKind::Corrupt, "{text}");
         }
     }

@@ -343,6 +343,16 @@ mod tests {
     }
 
     #[test]
+    fn value_of_another_type_is_refused_with_its_beginning_and_null_with_what_to_do() {
+        let refused = |value: Value| i64::from_value(value).unwrap_err();
+        let long = refused(Value::String("é".repeat(1_000)));
+        let shown = format!("it is \"{}, and of type int64 in the program", "é".repeat(99));
+        assert_eq!((long.kind(), long.message()), (ErrorKind::Invalid, &*shown));
+        assert_eq!(refused(Value::Bool(true)).message(), "it is true, and of type int64 in the program");
+        assert!(refused(Value::Null).message().contains("make that an Option"));
+    }
+
+    #[test]
     fn what_has_to_be_converted_or_refused_is_not_read_from_its_encoding() {
         assert_eq!(read::<f64>(&Value::Int64(1)), None, "of an older version of the class");
         assert_eq!(read::<i8>(&Value::Int64(1_000)), None);

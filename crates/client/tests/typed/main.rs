@@ -441,6 +441,25 @@ async fn draft_becomes_persistent_as_the_key_of_a_map() {
 }
 
 #[tokio::test]
+async fn places_of_objects_that_were_not_created_are_those_of_the_next_objects() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let begin = || cluster.begin(IsolationLevel::Optimistic);
+    let (aborted, checked, committed) = (begin(), begin(), begin());
+    let first = aborted.create(account("Aborted", None)).await.unwrap();
+    aborted.abort();
+    assert_eq!(checked.create(account("Checked", None)).await.unwrap(), first);
+    assert!(matches!(checked.check().await.unwrap(), CommitOutcome::Committed(_)));
+    assert_eq!(cluster.read(first).await.unwrap(), None);
+    assert_eq!(committed.create(account("Committed", None)).await.unwrap(), first);
+    expect_committed(&committed).await;
+    assert_eq!(cluster.read(first).await.unwrap().unwrap().owner, "Committed");
+    assert_ne!(begin().create(account("Next", None)).await.unwrap(), first);
+    world.end().await;
+}
+
+#[tokio::test]
 async fn draft_that_is_read_as_a_record_stays_a_draft() {
     let world = World::start(1).await;
     let cluster = world.client().await;
