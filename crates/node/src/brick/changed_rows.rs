@@ -137,6 +137,19 @@ mod tests {
         assert_eq!(changed.take(None, 10), keys(&["a"]));
     }
 
+    /// As long as the new brick hears of them, any number of changes can be copied.
+    #[test]
+    fn keys_that_were_acknowledged_take_no_room() {
+        let mut changed = ChangedRows::new(7);
+        for round in 1..=20_u64 {
+            for number in 0..MAX_KEY_BYTES as u64 / 32 {
+                assert!(changed.add(&[round.to_be_bytes(), number.to_be_bytes()].concat()), "round {round}");
+            }
+            changed.begin_answer(7, round, round - 1).unwrap();
+            assert_eq!(changed.take(None, 1_000).len(), MAX_KEY_BYTES / 32);
+        }
+    }
+
     #[test]
     fn late_request_takes_no_keys() {
         let mut changed = changed_rows(&["a"]);

@@ -184,3 +184,26 @@ pub(crate) fn read_marks(state: &impl Rows, id: IndexId) -> Result<Vec<(ClassId,
     })?;
     found.into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use model::SpaceId;
+
+    use super::*;
+
+    #[test]
+    fn ranges_have_the_rows_of_their_logical_node_and_index_only() {
+        let ids = |node| [1, 2, u32::MAX].map(|index| IndexId { node: NodeId(node), space: SpaceId(1), index });
+        let contains = |(from, to): &(Key, Key), key: &Key| from <= key && key < to;
+        for id in [6, 7, 8].into_iter().flat_map(ids) {
+            let marks = [ClassId::NONE, ClassId(1), ClassId::MAX].map(|class| mark_key(id, class));
+            for node in [6, 7, 8] {
+                let range = marks_range(NodeId(node));
+                assert!(marks.iter().all(|mark| contains(&range, mark) == (id.node.0 == node)), "{id} and {node}");
+            }
+            for (mark, class) in marks.iter().zip([ClassId::NONE, ClassId(1), ClassId::MAX]) {
+                assert_eq!(parse_mark(id.node, mark).unwrap(), (id, class));
+            }
+        }
+    }
+}

@@ -318,6 +318,29 @@ fn check_continues_behind_any_portion() {
     assert_eq!(found, problems(&world.store));
 }
 
+/// A content of several portions.
+#[test]
+fn large_content_is_read_once_in_portions() {
+    let mut world = with_everything();
+    let id = world.stage(&[7; 32]);
+    commit(&world.store, |changes| {
+        let data = vec![7; 2_500_000].into();
+        changes.content(ContentChange::Write { id, offset: 0, data });
+        changes.put(&rows::staged_key(id), rows::encode_number(2_500_000));
+    });
+    let check = NodeCheck { store: &world.store, node: NODE, is_unique: &is_unique, reads_contents: true };
+    let (mut read, mut portions) = (0, 0);
+    check
+        .run(Place::first(), |portion| {
+            assert_eq!(portion.problems, []);
+            read += portion.bytes;
+            portions += 1;
+            if portions < 1_000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+        .unwrap();
+    assert!((2_500_000..2_600_000).contains(&read), "{read} bytes in {portions} portions");
+}
+
 #[test]
 fn object_of_a_content_is_found_among_all_objects_if_there_is_one() {
     let world = with_everything();

@@ -6,6 +6,7 @@ use protocol::entries::{collection_guard, entry_guard, unbound_key, unique_entry
 use protocol::locks::LockMode;
 use protocol::page_cache::FetchReply;
 use protocol::validate::ReadVersion;
+use wire::cluster::encode_record;
 
 use super::*;
 use crate::brick::entries;
@@ -97,7 +98,12 @@ fn logical_node_with_a_damaged_row_of_transactions_is_not_opened() {
     let mut world = world_with_damage(&[]);
     assert!(is_served(&mut world));
     let store = world.reopen().store;
-    let txn = TxnId { start: HlcTimestamp(7), client: ClientId(7) };
+    let [txn, later] = [7, 8].map(|number| TxnId { start: HlcTimestamp(number), client: ClientId(number) });
+    let (participants, part) = (vec![NODE], Part::default());
+    let record = Record::<Object>::Prepared { txn: later, participants, part, proposal: HlcTimestamp(9) };
+    let mut changes = RowChanges::new();
+    changes.put(&rows::txn_key(NODE, later, 0), encode_record(&record, Version { moves: 0, position: 1 }));
+    store.commit_rows(changes).unwrap();
     let keys = [
         rows::txn_key(NODE, txn, 0).to_vec(),
         rows::mark_key(NODE, txn.client).to_vec(),

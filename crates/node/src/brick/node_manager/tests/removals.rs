@@ -1,5 +1,8 @@
 //! Rows of logical nodes that a brick does not serve any more, or never did, are removed, and no others.
 
+use model::{ContentId, ContentOrigin};
+use store::ContentChange;
+
 use super::*;
 
 #[test]
@@ -78,6 +81,29 @@ fn rows_that_cannot_be_removed_at_once_are_removed_later() {
     assert_eq!(removal(&mut manager), None);
     manager.poll(now + 10_000);
     assert!(removal(&mut manager).is_some());
+}
+
+#[test]
+fn bounded_number_of_rows_and_contents_is_removed_at_a_time() {
+    let store = Store::in_memory(Options::default()).unwrap();
+    let mut changes = RowChanges::new();
+    let page = PageId { space: SpaceId(1), node: NODE, number: 1 };
+    (0..3).for_each(|slot| changes.put(&rows::object_key(page, slot), "x".into()));
+    for number in 0..8 {
+        let id = ContentId::new(SpaceId(1), NODE, 0, ContentOrigin::Record, number);
+        changes.content(ContentChange::Create { id, data: "abc".into() });
+    }
+    store.commit_rows(changes).unwrap();
+    let mut steps = Vec::new();
+    loop {
+        let removed = rows_to_remove(&RowReader::new(store.clone()), NODE, 5).unwrap();
+        if removed.is_empty() {
+            break;
+        }
+        steps.push(removed.len());
+        store.commit_rows(removed).unwrap();
+    }
+    assert!(steps.iter().all(|removed| *removed <= 5) && steps.iter().sum::<usize>() == 11, "{steps:?}");
 }
 
 /// More nodes than are removed at a time: as soon as the rows of one are gone, those of the next are removed.

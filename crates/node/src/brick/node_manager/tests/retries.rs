@@ -210,6 +210,24 @@ fn node_that_is_unsealed_while_its_seal_is_written_is_served_as_soon_as_that_is_
 }
 
 #[test]
+fn node_that_cannot_be_opened_is_a_problem_and_opened_again_after_a_while() {
+    let (store, now) = (Store::in_memory(Options::default()).unwrap(), 1_000);
+    let settings = ManagerSettings { brick: OLD, first_job: 0, limits: MoveLimits::SMALL };
+    let mut manager = NodeManager::new(settings, RowReader::new(store)).unwrap();
+    let is_opened = |manager: &mut NodeManager| {
+        manager.take_outputs().iter().any(|output| matches!(output, ManagerOutput::Open { node: NODE, .. }))
+    };
+    manager.follow_map(Arc::new(MoveTest::served_map(OLD, 4)), now);
+    assert!(is_opened(&mut manager));
+    manager.handle_opened(NODE, Err(Error::new(ErrorKind::Corrupt, "a row is damaged")), now);
+    assert!(manager.problem().unwrap().message().contains("a row is damaged") && !is_opened(&mut manager));
+    manager.poll(now + 60_000);
+    assert!(is_opened(&mut manager));
+    manager.handle_opened(NODE, Ok(()), now + 60_000);
+    assert!(manager.problem().is_none());
+}
+
+#[test]
 fn seal_that_cannot_be_written_is_written_again_after_a_while() {
     let store = Store::in_memory(Options::default()).unwrap();
     let settings = ManagerSettings { brick: OLD, first_job: 0, limits: MoveLimits::SMALL };
