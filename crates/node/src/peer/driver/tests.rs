@@ -3,7 +3,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use meta::catalog::{CatalogEditor, ClassDefinition, Grantee, Parameters, SpaceChange, SpaceOptions, Storage};
+use meta::catalog::{
+    CatalogEditor, ClassDefinition, EvolutionStep, FieldDefinition, FieldType, Grantee, Parameters, SpaceChange,
+    SpaceOptions, Storage,
+};
 use meta::{Embedded, MetaStore};
 use model::{ClassId, Entry, EntryKey, FailurePolicy, PageId, limits};
 use protocol::commit::{Part, Writes};
@@ -36,6 +39,8 @@ struct Fixture {
     catalog: Arc<Catalog>,
     revoked: Arc<Catalog>,
     extended: Arc<Catalog>,
+    /// The class has got a field.
+    widened: Arc<Catalog>,
     /// The first space is read-only.
     read_only: Arc<Catalog>,
     main: Arc<SpaceView>,
@@ -79,8 +84,13 @@ static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
         let class = ClassDefinition { name: "Person".to_owned(), parent: None, fields: vec![] };
         let defined = editor.define("main", &[class]).await.unwrap();
         view.wait_for_revision(defined.revision).await.unwrap();
+        let extended = view.catalog().unwrap();
+        let age =
+            FieldDefinition { name: "age".to_owned(), field_type: FieldType::Int64, optional: true, default: None };
+        let defined = editor.evolve("main", "Person", &[EvolutionStep::Add(age)]).await.unwrap();
+        view.wait_for_revision(defined.revision).await.unwrap();
         let placement = PlacementSnapshot::clone(&view.placement.snapshot());
-        Fixture { catalog, revoked, extended: view.catalog().unwrap(), read_only, main, other, placement }
+        Fixture { catalog, revoked, extended, widened: view.catalog().unwrap(), read_only, main, other, placement }
     })
 });
 
@@ -833,14 +843,16 @@ fn client_that_has_left_gets_no_status() {
 fn status_changes_with_the_classes_of_its_space() {
     let mut driver = driver();
     let told = send(&mut driver, &mut client(1, "reader"), ClientMessage::Watch);
-    driver.set_catalog(&FIXTURE.extended);
-    driver.update_statuses(|_| true, NOW);
+    for catalog in [&FIXTURE.extended, &FIXTURE.widened] {
+        driver.set_catalog(catalog);
+        driver.update_statuses(|_| true, NOW);
+    }
     let schema = |output: &Output<u8, u64, u32>| match output {
         Output::Status { status, .. } => Some(status.schema),
         _ => None,
     };
     let told: Vec<u32> = told.iter().chain(&driver.outputs().collect::<Vec<_>>()).filter_map(schema).collect();
-    assert!(told.len() == 2 && told[0] != told[1], "{told:?}");
+    assert!(told.len() == 3 && told[0] != told[1] && told[1] != told[2], "{told:?}");
 }
 
 #[test]

@@ -261,6 +261,59 @@ fn query_begins_anew_when_bricks_know_other_classes() {
     });
 }
 
+/// What comes of a query, by an index or by an extent, whose first scan fails.
+fn ask_after_failure(by_index: bool, failure: ErrorKind) -> Result<usize> {
+    let mut world = World::new(3, 1);
+    let (name, class, fields) = ("by_age".to_owned(), PERSON, vec![FieldNumber(1)]);
+    let index = query::Index { id: 7, name, class, fields, unique: false, ready: true };
+    let classes = world.known.classes.clone();
+    world.known = Arc::new(QuerySchema { classes, indexes: by_index.then_some(index).into_iter().collect() });
+    let query = Query::parse_of("Person", "age == 30").unwrap().encode().unwrap().into();
+    let asked = cluster::QueryRequest { query, ..cluster::QueryRequest::default() };
+    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked, ScanLimits::SMALL).unwrap();
+    let (mut now, mut scans) = (1_000, 0);
+    machine.request(now);
+    loop {
+        if let Some((_, is_last)) = machine.take_portion(&world, now)? {
+            if is_last {
+                return Ok(scans);
+            }
+            machine.request(now);
+        }
+        if machine.advance(&world, now)? == Activity::Worked {
+            continue;
+        }
+        let work: Vec<Work> = machine.work().collect();
+        if work.is_empty() {
+            now = machine.deadline();
+        }
+        for one in work {
+            let Work::Scan { ticket, scan, .. } = one else { panic!("{one:?}") };
+            assert_eq!(scan.range.is_some(), by_index);
+            scans += 1;
+            let failed = || Err(Error::new(failure, "it fails"));
+            let answer = if scans == 1 { failed() } else { Ok(Scanned::default()) };
+            machine.handle(Event::Scanned { ticket, answer }, now)?;
+        }
+    }
+}
+
+/// A brick that has just begun to serve a node may not know an index yet. No other error passes by itself, unless a brick is away.
+#[test]
+fn scan_is_repeated_if_its_brick_is_away_or_does_not_know_the_index_yet() {
+    for (by_index, failure, is_repeated) in [
+        (true, ErrorKind::Unavailable, true),
+        (true, ErrorKind::NotFound, true),
+        (true, ErrorKind::Corrupt, false),
+        (false, ErrorKind::Unavailable, true),
+        (false, ErrorKind::NotFound, false),
+        (false, ErrorKind::Corrupt, false),
+    ] {
+        let answer = ask_after_failure(by_index, failure).map_err(|error| error.kind());
+        assert_eq!(answer, if is_repeated { Ok(2) } else { Err(failure) }, "{by_index}: {failure:?}");
+    }
+}
+
 /// The peer server hears of a class later than bricks do. The query asks for the classes every now and then meanwhile.
 #[test]
 fn query_asks_for_newer_classes_soon_until_they_are_known() {
