@@ -18,6 +18,9 @@ model::planted_bugs! {
         NullsAlwaysFirst "nulls come first in every order"
         AggregatesCountNulls "aggregates include nulls"
         NewerFieldDropped "a record that is rewritten loses the fields that are newer than the schema"
+        RemovedFieldRewritten "a record that is rewritten keeps the fields that its class has lost"
+        DefaultNotRewritten "a record that is rewritten does not get the defaults of the fields that it lacks"
+        RemovedTakenForNewer "the last field that a class got counts as newer than the schema when it was removed"
     }
 }
 
@@ -49,6 +52,12 @@ mod tests {
                 Self::NullsAlwaysFirst => run::tests::order_and_page,
                 Self::AggregatesCountNulls => run::tests::aggregates_leave_nulls_out,
                 Self::NewerFieldDropped => schema::upgrade::tests::a_field_that_is_younger_than_the_schema_is_kept,
+                Self::RemovedFieldRewritten | Self::DefaultNotRewritten => {
+                    schema::upgrade::tests::old_record_gets_new_fields_and_loses_removed_ones
+                }
+                Self::RemovedTakenForNewer => {
+                    schema::upgrade::tests::the_last_field_of_a_class_is_omitted_when_it_was_removed
+                }
             }
         }
     }

@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 use model::{ClassId, Error, ErrorKind, FieldNumber, FieldType, RecordRef, Result, Value};
 
+use crate::plant::{Bug, planted};
+
 /// What a field holds, with classes by number.
 pub type Type = FieldType<ClassId>;
 /// A class whose references name classes by number.
@@ -159,6 +161,17 @@ impl Schema {
     #[must_use]
     pub fn fields(&self, id: ClassId) -> &[Field] {
         self.classes.get(&id).map_or(&[], |entry| &entry.fields)
+    }
+
+    /// The last field number that was given in the tree of a class: numbers ascend and are never used again, so a larger one is newer than
+    /// this schema. The field with the last number may have been removed.
+    #[must_use]
+    pub fn last_number(&self, id: ClassId) -> FieldNumber {
+        let root = self.root(id);
+        let given = self.class(root).map(|class| class.last_number).filter(|_| !planted(Bug::RemovedTakenForNewer));
+        let family = self.family(root);
+        let there = family.iter().flat_map(|id| self.fields(*id)).map(|field| field.number);
+        there.max().unwrap_or(FieldNumber(0)).max(FieldNumber(given.unwrap_or(0)))
     }
 
     /// A field of a class, or of one it extends, by its name.

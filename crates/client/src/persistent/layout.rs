@@ -18,7 +18,7 @@ pub struct Layout {
     /// For each field of the class, whether the struct has it. Fields that the struct lacks are kept; other fields in a
     /// record belong to no class any more.
     numbers: BTreeMap<FieldNumber, bool>,
-    /// The largest field number of the class hierarchy in the schema. Numbers increase, so a larger one is newer than the schema.
+    /// The last field number that was given in the class hierarchy. Numbers increase, so a larger one is newer than the schema.
     last: FieldNumber,
     /// The values of new objects for fields that the struct does not know.
     initial: Vec<(FieldNumber, Value)>,
@@ -75,20 +75,17 @@ impl Layout {
         let has_value = |field: &Field| not_null(&field.missing).is_some() || not_null(&field.default).is_some();
         let is_needed = |field: &&Field| !field.optional && !has_value(field);
         let lacks = unknown().find(is_needed).map(|field| field.name.clone());
-        let tree = schema.family(schema.root(class.id));
-        let last = tree.iter().flat_map(|id| schema.fields(*id)).map(|field| field.number).max();
         // Of subclasses, too: the object may be of one.
         let family = schema.family(class.id);
         let all = family.iter().flat_map(|id| schema.fields(*id)).map(|field| field.number);
         let numbers = all.map(|number| (number, own(number))).collect();
-        let last = last.unwrap_or(FieldNumber(0));
         Ok(Self {
             class: class.id,
             class_name: description.name,
             fields,
             numbers,
-            last,
-            initial,
+            last: schema.last_number(class.id),
+            initial: if planted(Bug::DefaultsNotInserted) { Vec::new() } else { initial },
             missing_required: lacks,
         })
     }
@@ -141,7 +138,8 @@ impl Layout {
     pub(super) fn keeps(&self, number: FieldNumber) -> bool {
         let is_unknown = self.numbers.get(&number) == Some(&false) && !planted(Bug::UnknownFieldsDropped);
         let is_newer = number > self.last && !planted(Bug::NewerFieldsDropped);
-        is_unknown || is_newer
+        let is_lost = number <= self.last && !self.numbers.contains_key(&number);
+        is_unknown || is_newer || is_lost && planted(Bug::RemovedFieldsKept)
     }
 
     pub(super) fn field(&self, index: usize) -> Result<&FieldSlot> {
@@ -159,6 +157,7 @@ impl Layout {
             Some(value) => {
                 let value = value.to_value()?;
                 Ok(match &place.ty {
+                    Some(ty) if planted(Bug::WidenedRounded) => ty.convert(Type::Float64.convert(value)),
                     Some(ty) => ty.convert(value),
                     None => value,
                 })

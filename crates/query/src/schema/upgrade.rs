@@ -1,30 +1,35 @@
 //! Rewrites old records as the current class would write them.
 
 use bytes::Bytes;
-use model::{ClassId, FieldNumber, RecordBuilder, RecordRef, Result};
+use model::{ClassId, RecordBuilder, RecordRef, Result};
 
-use super::{Schema, no_class};
+use super::Schema;
 use crate::plant::{Bug, planted};
 
 impl Schema {
     /// The record as the current class would write it; `None` if the record is current.
     ///
     /// Missing fields get their defaults, widened values are converted, and removed fields are omitted. A field whose
-    /// number is larger than all numbers that this schema knows in the tree of the class is newer than the schema, and
-    /// is kept.
+    /// number is larger than the last one that this schema knows in the tree of the class ([`Schema::last_number`]) is
+    /// newer than the schema, and is kept.
     ///
     /// # Errors
     /// [`NotFound`](model::ErrorKind::NotFound) if there is no such class, [`Corrupt`](model::ErrorKind::Corrupt) if
     /// the record is damaged, [`TooLarge`](model::ErrorKind::TooLarge) if it would be too large for a record.
     pub fn upgrade_record(&self, record: &RecordRef<'_>, class: ClassId) -> Result<Option<Bytes>> {
-        let newest = self.newest_number(class)?;
+        let last = self.last_number(class);
         let mut builder = RecordBuilder::new();
         for (field, value) in self.read(record, class)? {
+            if planted(Bug::DefaultNotRewritten) && record.field(field.number)?.is_none() {
+                continue;
+            }
             builder.set_value(field.number, &value)?;
         }
         for field in record.fields() {
             let (number, value) = field?;
-            if newest.is_none_or(|newest| number > newest) && !planted(Bug::NewerFieldDropped) {
+            let is_newer = number > last && !planted(Bug::NewerFieldDropped);
+            let is_lost = number <= last && self.field(class, number).is_none();
+            if is_newer || is_lost && planted(Bug::RemovedFieldRewritten) {
                 builder.set(number, value)?;
             }
         }
@@ -33,21 +38,13 @@ impl Schema {
         let same = RecordRef::new(&renewed)?.to_fields()? == record.to_fields()?;
         Ok((!same).then_some(renewed))
     }
-
-    /// The largest field number in the tree of a class. Numbers ascend and are never reused in a tree.
-    fn newest_number(&self, class: ClassId) -> Result<Option<FieldNumber>> {
-        let lineage = self.lineage(class)?;
-        let top = *lineage.last().ok_or_else(|| no_class(&class.0.to_string()))?;
-        let family = self.family(top);
-        Ok(family.iter().flat_map(|id| self.fields(*id)).map(|field| field.number).max())
-    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use std::collections::BTreeMap;
 
-    use model::Value;
+    use model::{FieldNumber, Value};
 
     use super::*;
     use crate::{Class, Type};
@@ -79,7 +76,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn old_record_gets_new_fields_and_loses_removed_ones() {
+    pub(crate) fn old_record_gets_new_fields_and_loses_removed_ones() {
         let old = [(0, "Ann".into()), (1, Value::Int64(2)), (2, "gone".into())];
         let expected = [(0, "Ann".into()), (1, Value::Float64(2.0)), (4, Value::Int64(7))];
         let expected = expected.map(|(number, value)| (FieldNumber(number), value)).into();
@@ -97,6 +94,21 @@ pub(crate) mod tests {
     pub(crate) fn a_field_that_is_younger_than_the_schema_is_kept() {
         let young = [(0, "Ann".into()), (1, Value::Int64(2)), (5, "new".into())];
         assert_eq!(upgrade(PERSON, &young).unwrap()[&FieldNumber(5)], Value::from("new"));
+    }
+
+    #[test]
+    pub(crate) fn the_last_field_of_a_class_is_omitted_when_it_was_removed() {
+        let mut class = Class::new(PERSON, "Person").field(0, "name", Type::String);
+        class.last_number = 1;
+        let record = record(&[(0, "Ann".into()), (1, "gone".into()), (2, "newer".into())]);
+        let schema = Schema::new([class, Class::new(STUDENT, "Student").extends(PERSON)]).unwrap();
+        for class in [PERSON, STUDENT] {
+            assert_eq!(schema.last_number(class), FieldNumber(1));
+            let renewed = schema.upgrade_record(&RecordRef::new(&record).unwrap(), class).unwrap().unwrap();
+            let fields = RecordRef::new(&renewed).unwrap().to_fields().unwrap();
+            let expected = [(FieldNumber(0), "Ann".into()), (FieldNumber(2), "newer".into())];
+            assert_eq!(fields, expected.into());
+        }
     }
 
     #[test]
