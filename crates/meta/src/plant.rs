@@ -17,6 +17,8 @@ model::planted_bugs! {
         OldProgramAdopted "a program whose field is narrower than the class's is accepted"
         MissingNotFixed "an added field does not record its default for older records"
         FieldNumberReused "the number of a removed field is reused"
+        RenamedFieldRenumbered "a renamed field gets a new number"
+        IndexedFieldChanged "a field that an index uses is removed or widened"
         DisabledUserPermitted "a disabled user keeps permissions"
         LastPasswordLost "the last administrator with a password can lose it without a certificate"
         RemovalMarkIgnored "a removal is finished although it was taken back or begun again"
@@ -65,7 +67,10 @@ mod tests {
                     editor::members::a_brick_that_is_to_be_empty_gets_nothing_however_it_is_asked_for
                 }
                 Self::OldProgramAdopted => editor::adopt::a_program_that_is_older_takes_nothing_away,
-                Self::MissingNotFixed => editor::classes::records_of_all_versions_are_read_through_the_newest,
+                Self::MissingNotFixed | Self::RenamedFieldRenumbered => {
+                    editor::classes::records_of_all_versions_are_read_through_the_newest
+                }
+                Self::IndexedFieldChanged => editor::classes::invalid_evolution_is_refused_as_a_whole_with_a_reason,
                 Self::FieldNumberReused => editor::classes::a_number_is_never_used_again,
                 Self::DisabledUserPermitted => {
                     editor::accounts::permissions_come_from_users_and_groups_and_the_largest_counts

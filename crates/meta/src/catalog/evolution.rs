@@ -202,6 +202,11 @@ impl ClassEvolution<'_> {
                     super::names::check_field(to)?;
                     self.check_name_free(to)?;
                     self.class.fields[at].name.clone_from(to);
+                    if planted(Bug::RenamedFieldRenumbered) {
+                        let field = self.class.fields.remove(at);
+                        self.last_number += 1;
+                        self.class.fields.push(Field { number: FieldNumber(self.last_number), ..field });
+                    }
                 }
                 Ok(())
             }
@@ -320,6 +325,7 @@ impl ClassEvolution<'_> {
             .schema
             .indexes()
             .find(|index| index.fields.contains(&field.number) && self.is_in_same_tree(index.class))
+            .filter(|_| !planted(Bug::IndexedFieldChanged))
         {
             Some(index) => Err(EvolutionError::Indexed { field: field.name.clone(), index: index.name.clone() }),
             None => Ok(()),

@@ -331,8 +331,8 @@ impl Indexes {
                 }
             }
         }
-        for (id, known) in self.tracked.iter_mut().filter(|(id, known)| !stays.contains(id) && known.dropped.is_none())
-        {
+        let is_gone = |id: &IndexId| !stays.contains(id) && !planted(Bug::DroppedIndexKept);
+        for (id, known) in self.tracked.iter_mut().filter(|(id, known)| is_gone(id) && known.dropped.is_none()) {
             let fields = known.index.fields.clone();
             known.index = Arc::new(MaintainedIndex { id: *id, fields, unique: false });
             known.dropped = Some(if planted(Bug::DroppedAtOnce) { BTreeSet::new() } else { prepared.clone() });

@@ -55,6 +55,7 @@ model::planted_bugs! {
         "I" FilterWorkUnbounded "a filter may take any time on one object"
         "I" PartialIndexUsed "an index is scanned although it is not complete"
         "I" LackingNotEntered "objects that lack a field are not entered in an index of it"
+        "I" DroppedIndexKept "an index that was removed stays, and changes update it"
         "I" RemovalOvertakesEntries "the entries of a dropped index are removed before all its entries are durable"
         "S" StagedUnmarked "a staged content has no row that marks it"
         "S" StagedUsedTwice "two transactions take the same staged content"

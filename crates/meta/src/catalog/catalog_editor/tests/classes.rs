@@ -219,7 +219,7 @@ async fn nulls_become_values_when_a_field_becomes_required() {
 }
 
 #[tokio::test]
-async fn invalid_evolution_is_refused_as_a_whole_with_a_reason() {
+pub(crate) async fn invalid_evolution_is_refused_as_a_whole_with_a_reason() {
     let editor = people().await;
     editor.create_index("main", "by_age", "Student", &["age"], false).await.unwrap();
     let before = editor.store().read(Prefix::all()).await.unwrap();

@@ -110,6 +110,7 @@ const DIRECTED: &[Bug] = &[
     Bug::RunTakesOtherNode,
     Bug::MarksNotRead,
     Bug::MarkRowRemovedLate,
+    Bug::DroppedIndexKept,
     Bug::DroppedIndexTrusted,
     Bug::DroppedAtOnce,
     Bug::StagedUsedTwice,

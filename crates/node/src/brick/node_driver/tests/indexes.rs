@@ -83,6 +83,10 @@ fn index_that_is_not_there_or_not_whole_or_damaged_is_refused_by_name() {
 
 #[test]
 fn removed_index_leaves_nothing() {
+    assert_noticed(&[Bug::DroppedIndexKept], check_removed_index);
+}
+
+fn check_removed_index() {
     let mut world = World::with_index();
     (0..20).for_each(|slot| world.put(PERSON, slot, i64::from(slot)));
     world.set_indexes(&[]);
