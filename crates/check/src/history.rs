@@ -282,12 +282,70 @@ pub fn member(set: &str, element: i64) -> String {
     format!("{set}/{element}")
 }
 
+/// The members of sets that may have been replaced by others: an operation that removes a member appends its number to the list of the
+/// [member], and inserts its number in the set.
+#[derive(Clone, Debug, Default)]
+pub struct Replacements {
+    /// By set and member, those that may have replaced it.
+    sets: BTreeMap<String, BTreeMap<i64, Vec<i64>>>,
+}
+
+impl Replacements {
+    /// Those of a history, whose sets may be split already.
+    #[must_use]
+    pub fn of(history: &History) -> Self {
+        let mut sets: BTreeMap<String, BTreeMap<i64, Vec<i64>>> = BTreeMap::new();
+        for (key, replacement) in history.operations.iter().flat_map(Operation::appends) {
+            if let Some((set, element)) = key.rsplit_once('/')
+                && let Ok(element) = element.parse::<i64>()
+                && element != replacement
+            {
+                sets.entry(set.to_owned()).or_default().entry(element).or_default().push(replacement);
+            }
+        }
+        Self { sets }
+    }
+
+    /// The list of a member of a set for one that has found these members. A member that is not there was replaced if the one that has
+    /// replaced it is there, or was replaced itself. So what replaces members is in the same set.
+    #[must_use]
+    pub fn list_of(&self, set: &str, element: i64, found: &BTreeSet<i64>) -> Vec<i64> {
+        match self.sets.get(set) {
+            _ if found.contains(&element) => vec![element],
+            Some(replaced) => match replacement_of(replaced, element, found) {
+                Some(replacement) => vec![element, replacement],
+                None => Vec::new(),
+            },
+            None => Vec::new(),
+        }
+    }
+}
+
+/// The member that has replaced another one, by those that were found: it was found, or was replaced in its turn. An operation may have replaced a
+/// member of a larger number, which was inserted after it had begun.
+fn replacement_of(replaced: &BTreeMap<i64, Vec<i64>>, element: i64, found: &BTreeSet<i64>) -> Option<i64> {
+    let candidates = replaced.get(&element).into_iter().flatten().copied();
+    candidates.into_iter().find(|candidate| {
+        let (mut reached, mut seen) = (vec![*candidate], BTreeSet::from([element]));
+        while let Some(one) = reached.pop() {
+            if found.contains(&one) {
+                return true;
+            }
+            if seen.insert(one) {
+                reached.extend(replaced.get(&one).into_iter().flatten());
+            }
+        }
+        false
+    })
+}
+
 impl History {
     /// Splits each set into the lists of its members. During a run a set is one list with the name of its guard:
     /// inserts append to it, and queries read all of it. A query that did not return a member has read the empty list
-    /// of that member.
+    /// of that member, unless the member was replaced ([`Replacements`]).
     pub fn split_sets(&mut self) {
         let is_set = |key: &str| key.ends_with(SET);
+        let replacements = Replacements::of(self);
         let mut members: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         for (set, element) in self.operations.iter().flat_map(Operation::appends).filter(|(key, _)| is_set(key)) {
             members.entry(set.to_owned()).or_default().insert(element);
@@ -300,9 +358,13 @@ impl History {
                     Step::Append(set, element) if is_set(&set) => vec![Step::Append(member(&set, element), element)],
                     Step::Read(set, Value::List(found)) if is_set(&set) => {
                         let all = members.get(&set).into_iter().flatten();
+                        let present: BTreeSet<i64> = found.iter().copied().collect();
                         let read = |element: &i64| {
-                            let found: Vec<i64> = found.iter().filter(|one| *one == element).copied().collect();
-                            Step::read_list(member(&set, *element), found)
+                            let mut list: Vec<i64> = found.iter().filter(|one| *one == element).copied().collect();
+                            if list.is_empty() {
+                                list = replacements.list_of(&set, *element, &present);
+                            }
+                            Step::read_list(member(&set, *element), list)
                         };
                         all.map(read).collect()
                     }

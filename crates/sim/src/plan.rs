@@ -284,10 +284,30 @@ impl Key {
         Self { page: self.page + 3 * FAR_PAGES, slot: 0, ..self }.oid()
     }
 
-    /// The name, in histories, of a text of this member.
+    /// The name, in histories, of a text of the member that an operation has inserted and that is, or was, here. It is that of the place
+    /// unless another member had the place before.
     #[must_use]
-    pub fn text_name(self, text: usize) -> String {
-        format!("{}.{}t{text}.{}", self.node, self.page, self.slot)
+    pub fn text_name(self, member: i64, text: usize) -> String {
+        format!("{}.{}t{text}.{}", self.node, self.page, i64::from(MEMBERS) + member)
+    }
+
+    /// The operation that inserts a member into a slot, if it is the first one there.
+    #[must_use]
+    pub const fn inserter(slot: u16) -> i64 {
+        (slot - MEMBERS) as i64
+    }
+
+    /// The page number of the sets, and the text, that a name of a text in histories is about, or one of [`Key::touched_name`].
+    #[must_use]
+    pub fn text_of(name: &str) -> Option<(u64, usize)> {
+        let (page, text) = name.split('.').nth(1)?.split_once('t')?;
+        Some((Self::set_page(page.parse().ok()?), text.parse().ok()?))
+    }
+
+    /// The page of the guard of the set whose members are on a page.
+    #[must_use]
+    pub const fn set_page(page: u64) -> u64 {
+        (page - 1) % FAR_PAGES + 1
     }
 
     /// The name, in histories, of the set of those who were first to append to a text of a member of this guard's set.
@@ -329,7 +349,7 @@ impl Key {
     /// The guard of the set, if the key is that of a member.
     #[must_use]
     pub const fn set(self) -> Option<Self> {
-        if self.slot < MEMBERS { None } else { Some(Self::guard(self.node, (self.page - 1) % FAR_PAGES + 1)) }
+        if self.slot < MEMBERS { None } else { Some(Self::guard(self.node, Self::set_page(self.page))) }
     }
 }
 
@@ -362,6 +382,10 @@ pub enum Step {
     Sift(Key),
     /// Rewrites a member in the newest version of its class that the client knows.
     Renew(Key),
+    /// Removes a member and inserts another one, or writes another one over it.
+    Replace(Key),
+    /// Inserts a member where a removed one was.
+    Reuse(Key),
     /// Looks up who has a unique value, and takes the value if it is free.
     Claim(Key, i64),
     /// Looks a name up in a directory, and binds it if it is free.
@@ -400,6 +424,17 @@ pub enum Operation {
     Put(Key),
     /// A read outside of transactions.
     Get(Key),
+}
+
+impl Operation {
+    /// The steps of a transaction; none outside of transactions.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        match self {
+            Self::Transact(steps) | Self::Lock(steps) | Self::Insist(steps) | Self::Snapshot(steps) => steps,
+            Self::Put(_) | Self::Get(_) => &[],
+        }
+    }
 }
 
 /// A kind of disk operation.
@@ -493,6 +528,8 @@ pub enum Action {
     Evolve(u64),
     /// The class of the sets of a page gets a field.
     AddField(u64),
+    /// The class of the sets of a page is changed: it gets, loses, renames or widens a field.
+    ChangeClass(u64),
     /// The program of a client is replaced by one that knows the fields that classes have now.
     Upgrade(usize),
     /// Moves a logical node to a brick, after its current move.
@@ -560,7 +597,23 @@ impl Plan {
     pub fn has_cuts(&self) -> bool {
         let Cluster { bare, rows_at_once, .. } = self.cluster;
         let is_cut = |action: &Action| matches!(action, Action::Backup(_));
-        self.replicas() == 0 && !bare && !rows_at_once && self.actions.iter().any(|(_, action)| is_cut(action))
+        self.replicas() == 0
+            && !bare
+            && !rows_at_once
+            && !self.replaces_members()
+            && self.actions.iter().any(|(_, action)| is_cut(action))
+    }
+
+    /// Whether fields are removed from classes, or members from sets: what was read of them cannot be told from what is left.
+    #[must_use]
+    pub fn replaces_members(&self) -> bool {
+        self.actions.iter().any(|(_, action)| match action {
+            Action::ChangeClass(_) => true,
+            Action::Do(_, operation) => {
+                operation.steps().iter().any(|step| matches!(step, Step::Replace(_) | Step::Reuse(_)))
+            }
+            _ => false,
+        })
     }
 
     /// Whether clients below peer servers have users, by a catalogue that changes.
@@ -572,12 +625,12 @@ impl Plan {
             && self.actions.iter().any(|(_, action)| is_change(action))
     }
 
-    /// Whether fields are added to classes, so that clients read and write members by their programs.
+    /// Whether fields are added to classes or changed, so that clients read and write members by their programs.
     #[must_use]
     pub fn has_added_fields(&self) -> bool {
         !self.cluster.bare
             && self.replicas() == 0
-            && self.actions.iter().any(|(_, action)| matches!(action, Action::AddField(_)))
+            && self.actions.iter().any(|(_, action)| matches!(action, Action::AddField(_) | Action::ChangeClass(_)))
     }
 
     /// Whether the plan contains faults.
@@ -593,6 +646,7 @@ impl Plan {
                     | Action::Reindex(_)
                     | Action::Evolve(_)
                     | Action::AddField(_)
+                    | Action::ChangeClass(_)
                     | Action::Upgrade(_)
                     | Action::Backup(_)
                     | Action::Wait(_)

@@ -11,6 +11,7 @@ use crate::deceit::Deceit;
 use crate::plan::{
     Action, Cluster, Demand, Key, Noise, Operation, Plan, ProcessName, RING_SLOTS, Step, Topology, UserRight,
 };
+use crate::program::LAST_VERSION;
 use protocol::validate::WindowLimits;
 
 /// The operations of clients.
@@ -36,6 +37,9 @@ pub enum Workload {
     Locks,
     /// Transactions that query the members of sets and insert others.
     Phantoms,
+    /// The same while the classes of the sets change and programs of several versions read, write, replace and remove their members. It is
+    /// that of half of the seeds that would have [`Workload::Phantoms`].
+    Classes,
     /// Transactions that bind names in directories and list them.
     Names,
     /// Writes and reads outside of transactions.
@@ -48,7 +52,15 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = {
+        let mut all = [Self::Classes; 15];
+        let (drawn, _) = all.split_at_mut(Self::DRAWN.len());
+        drawn.copy_from_slice(&Self::DRAWN);
+        all
+    };
+
+    /// Those that seeds choose from. Half of those that choose [`Workload::Phantoms`] have [`Workload::Classes`].
+    const DRAWN: [Self; 14] = [
         Self::Lists,
         Self::Bank,
         Self::Ring,
@@ -79,6 +91,7 @@ impl Workload {
             Self::Snapshots => "snapshots",
             Self::Locks => "locks",
             Self::Phantoms => "phantoms",
+            Self::Classes => "classes",
             Self::Names => "names",
             Self::Pram => "pram",
             Self::Slow => "slow",
@@ -131,6 +144,9 @@ const FIELDS_SEED: u64 = 0x6669_656c_6473;
 const FIELDS_PERIOD: u32 = 4;
 /// Operations of each client that are about them.
 const FIELD_OPERATIONS: usize = 25;
+/// How often an index of a class comes or goes in a plan whose classes change, and how often the program of a client is replaced by a newer one.
+const REINDEXES: usize = 8;
+const UPGRADES: usize = 4;
 /// How long bricks hold for a cut at most, in milliseconds: some holds end before all bricks hold.
 const HOLDS_MS: [u64; 4] = [10, 50, 1_000, 2_000];
 /// Numbers on each page, after the lists.
@@ -175,10 +191,10 @@ impl Choice {
 #[must_use]
 pub fn plan(seed: u64, choice: Choice) -> Plan {
     let turn = |count: usize, stride: u64| (seed / stride) as usize % count;
-    let workload = choice.workload.unwrap_or(Workload::ALL[turn(Workload::ALL.len(), 1)]);
-    let drawn = || drawn_topology(turn(Topology::DRAWN.len(), Workload::ALL.len() as u64), seed);
+    let workload = choice.workload.unwrap_or_else(|| drawn_workload(turn(Workload::DRAWN.len(), 1), seed));
+    let drawn = || drawn_topology(turn(Topology::DRAWN.len(), Workload::DRAWN.len() as u64), seed);
     let topology = choice.topology.unwrap_or_else(drawn);
-    let combined = (Workload::ALL.len() * Topology::DRAWN.len()) as u64;
+    let combined = (Workload::DRAWN.len() * Topology::DRAWN.len()) as u64;
     let faults =
         choice.faults.unwrap_or([Faults::All, Faults::Network, Faults::Crashes, Faults::None][turn(4, combined)]);
     let mut rng = StdRng::seed_from_u64(seed);
@@ -186,6 +202,15 @@ pub fn plan(seed: u64, choice: Choice) -> Plan {
     let cluster = cluster(topology, workload, seed);
     let mut maker = PlanBuilder { rng, workload, faults, cluster, pages, lists, choice };
     maker.build(seed)
+}
+
+/// In half of the runs with sets their classes change.
+fn drawn_workload(index: usize, seed: u64) -> Workload {
+    let changes_classes = mixed(seed) >> 54 & 1 == 0;
+    match Workload::DRAWN[index] {
+        Workload::Phantoms if changes_classes => Workload::Classes,
+        drawn => drawn,
+    }
 }
 
 /// In half of the runs with groups the redirectors are in a chain.
@@ -297,6 +322,7 @@ impl PlanBuilder {
         self.add_wicked_member(&mut actions, seed);
         self.add_permissions(&mut actions, seed);
         self.add_fields(&mut actions, seed);
+        self.add_class_changes(&mut actions);
         actions.sort_by_key(|(at, _)| *at);
         Plan { seed, cluster: self.cluster, noise, actions, demand }
     }
@@ -306,8 +332,8 @@ impl PlanBuilder {
         let mut rng = StdRng::seed_from_u64(seed ^ CUT_SEED);
         let none = rng.random_bool(0.5);
         let count = self.choice.backups.unwrap_or_else(|| if none { 0 } else { rng.random_range(1..=3) });
-        let count = if self.workload == Workload::Slow { 0 } else { count };
-        for _ in 0..count {
+        let is_judged = !matches!(self.workload, Workload::Slow | Workload::Classes);
+        for _ in 0..if is_judged { count } else { 0 } {
             let at = rng.random_range(1..DURATION_MS);
             let hold_ms = *HOLDS_MS.choose(&mut rng).unwrap_or(&1_000);
             actions.push((Some(at), Action::Backup(hold_ms)));
@@ -411,6 +437,25 @@ impl PlanBuilder {
         }
     }
 
+    /// Changes of the classes of sets, indexes that come and go, and programs that are replaced by newer ones.
+    fn add_class_changes(&mut self, actions: &mut Vec<(Option<u64>, Action)>) {
+        if self.workload != Workload::Classes || self.cluster.topology == Topology::Replicated {
+            return;
+        }
+        for page in 1..=self.pages {
+            let mut add = |action: Action, count| {
+                (0..count).for_each(|_| actions.push((Some(self.random_time()), action.clone())));
+            };
+            add(Action::ChangeClass(page), LAST_VERSION);
+            add(Action::Reindex(page), REINDEXES);
+            add(Action::Evolve(page), 2);
+        }
+        for client in 1..=self.cluster.clients {
+            let count = if client % 3 == 0 { 1 } else { UPGRADES };
+            (0..count).for_each(|_| actions.push((Some(self.random_time()), Action::Upgrade(client))));
+        }
+    }
+
     fn random_time(&mut self) -> u64 {
         self.rng.random_range(1..DURATION_MS)
     }
@@ -502,6 +547,7 @@ impl PlanBuilder {
             Workload::Locks if dice < 50 => Operation::Lock(self.steps(1, 4, 0.6)),
             Workload::Locks => Operation::Transact(self.steps(1, 4, 0.6)),
             Workload::Phantoms => self.phantoms(dice),
+            Workload::Classes => self.classes(dice),
             Workload::Names => self.names(dice),
             Workload::Pram if dice < 45 => Operation::Put(self.number()),
             Workload::Pram if dice < 90 => Operation::Get(self.number()),
@@ -536,6 +582,27 @@ impl PlanBuilder {
             55..80 => Operation::Transact(vec![Step::Insert(one)]),
             80..90 => Operation::Lock(vec![Step::Count(one), Step::Insert(other)]),
             _ => Operation::Insist(vec![Step::Count(one), Step::Insert(one)]),
+        }
+    }
+
+    /// Counts, inserts, writes, queries, rewrites, replaces and removes members of sets.
+    fn classes(&mut self, dice: u32) -> Operation {
+        let sets = |maker: &mut Self| Key::guard(maker.node(), maker.rng.random_range(1..=maker.pages));
+        let (one, other) = (sets(self), sets(self));
+        let think = Step::Think(self.rng.random_range(0..60));
+        match dice {
+            0..15 => Operation::Transact(vec![Step::Count(one), think, Step::Insert(other)]),
+            15..22 => Operation::Transact(vec![Step::Insert(one)]),
+            22..46 => Operation::Transact(vec![Step::Note(one)]),
+            46..54 => Operation::Transact(vec![Step::Sift(one), think, Step::Note(one)]),
+            54..62 => Operation::Transact(vec![Step::Sift(one)]),
+            62..66 => Operation::Lock(vec![Step::Sift(one), Step::Note(one)]),
+            66..70 => Operation::Insist(vec![Step::Note(one), think]),
+            70..76 => Operation::Transact(vec![Step::Renew(one)]),
+            76..84 => Operation::Transact(vec![Step::Replace(one)]),
+            84..90 => Operation::Transact(vec![Step::Count(one), think, Step::Replace(other)]),
+            90..92 => Operation::Lock(vec![Step::Replace(one)]),
+            _ => Operation::Transact(vec![Step::Reuse(one)]),
         }
     }
 

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use model::{NodeId, Oid};
+use model::NodeId;
 use protocol::ident::TxnId;
 use protocol::placement::decider::PersistedNode;
 
-use crate::plan::{Action, Demand, DiskWork, Key, Plan};
+use crate::plan::{Action, Demand, DiskWork, Plan};
 use check::history::History;
 
 mod actions;
@@ -26,6 +26,7 @@ mod driven_brick;
 mod event;
 mod group_member;
 mod help_journal;
+mod member_journal;
 mod meta;
 mod net;
 mod oracle;
@@ -47,6 +48,7 @@ use catalog::PlacementCatalog;
 pub(crate) use cuts::FIRST_CUT;
 use cuts::{BrickArchives, CutRead};
 use event::{Event, Scheduled};
+use member_journal::MemberJournal;
 use net::{Net, Pid};
 use oracle::Oracle;
 pub use oracle::RunFailure;
@@ -107,6 +109,14 @@ pub struct RunCounters {
     pub renewed: u64,
     /// Members that queries found by an added field.
     pub sifted: u64,
+    /// Programs that were replaced because they were too old for their class.
+    pub old_programs: u64,
+    /// Members that were removed or overwritten.
+    pub replaced: u64,
+    /// Members in the places of removed ones.
+    pub reused: u64,
+    /// Numbers that were read as another type than they were written.
+    pub widened: u64,
 }
 
 /// The cluster. Made from a plan, it runs to its end in [`World::run`].
@@ -126,9 +136,9 @@ pub struct World {
     /// The classes and indexes of sets, and the number of the last query.
     schema: SpaceSchema,
     last_query: u64,
-    /// How many added fields of the sets of each page the program of a client knows, and the members that others know of, by the guards of sets.
+    /// The version of the class of the sets of each page that the program of a client knows.
     programs: BTreeMap<Pid, BTreeMap<u64, usize>>,
-    known_members: BTreeMap<Key, Vec<Oid>>,
+    member_journal: MemberJournal,
     net: Net,
     queue: BinaryHeap<Scheduled>,
     last_event: u64,
@@ -188,7 +198,7 @@ impl World {
             schema: SpaceSchema::new(&plan),
             last_query: 0,
             programs: BTreeMap::new(),
-            known_members: BTreeMap::new(),
+            member_journal: MemberJournal::default(),
             net: Net::new(plan.seed, plan.noise),
             queue: BinaryHeap::new(),
             last_event: 0,

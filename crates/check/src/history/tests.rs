@@ -87,3 +87,41 @@ fn a_number_that_is_there_twice_is_refused() {
     let text = format!("{EXAMPLE}{}", line_with("\"client\":1", "\"client\":9"));
     assert_eq!(read_error(&text), "the history: operation 1 is there twice");
 }
+
+/// The steps of operations that insert members in a set, replace them and read it.
+fn split(operations: &[(u64, &[Step])]) -> Vec<Vec<Step>> {
+    let operation = |(number, steps): &(u64, &[Step])| {
+        let mut operation = Operation::begin(*number, 1, Kind::Transaction, 0);
+        operation.steps = steps.to_vec();
+        operation
+    };
+    let mut history = History { operations: operations.iter().map(operation).collect() };
+    history.split_sets();
+    history.operations.into_iter().map(|operation| operation.steps).collect()
+}
+
+#[test]
+fn who_does_not_find_a_member_but_what_has_replaced_it_has_read_both() {
+    let set = "1.1.1000";
+    let replace = |member: i64, by: i64| vec![Step::append(set, by), Step::append(format!("{set}/{member}"), by)];
+    // 5 has replaced 9, which was inserted after it had begun, and 7 has replaced 5. What 6 tried did not happen.
+    let (first, second, failed) = (replace(9, 5), replace(5, 7), replace(9, 6));
+    let read = |members: &[i64]| [Step::read_list(set, members)];
+    let reads = [read(&[9]), read(&[5]), read(&[7]), read(&[])];
+    let insert = [Step::append(set, 9)];
+    let mut operations: Vec<(u64, &[Step])> = vec![(9, &insert), (5, &first), (6, &failed), (7, &second)];
+    operations.extend(reads.iter().map(|steps| (10, &steps[..])));
+    let split = split(&operations);
+    let found = |at: usize| -> Vec<Vec<i64>> {
+        let list = |step: &Step| match step {
+            Step::Read(_, value) => value.list().unwrap().to_vec(),
+            other => panic!("{other:?} is no read"),
+        };
+        split[4 + at].iter().map(list).collect()
+    };
+    // Of the members 5, 6, 7 and 9.
+    assert_eq!(found(0), [vec![], vec![], vec![], vec![9]]);
+    assert_eq!(found(1), [vec![5], vec![], vec![], vec![9, 5]]);
+    assert_eq!(found(2), [vec![5, 7], vec![], vec![7], vec![9, 5]]);
+    assert_eq!(found(3), vec![Vec::<i64>::new(); 4]);
+}

@@ -18,7 +18,7 @@ use protocol::validate::WindowLimits;
 const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, retained, seed, snapshots, bare, rows-at-once, cold-reads, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
-                       unstall, room, clock, set-clock, mute, deceive, permit, policy, evict, install, reindex, evolve, add-field, upgrade, move, cancel-move, backup, \
+                       unstall, room, clock, set-clock, mute, deceive, permit, policy, evict, install, reindex, evolve, add-field, change-class, upgrade, move, cancel-move, backup, \
                        wait";
 /// What a client may do.
 const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
@@ -284,11 +284,14 @@ impl Header {
             "install" => Action::Install(self.brick(line)?),
             "reindex" => Action::Reindex(line.number("a page", 1..=PAGE_LIMIT)?),
             "evolve" => Action::Evolve(line.number("a page", 1..=PAGE_LIMIT)?),
-            "add-field" | "upgrade" if self.cluster.bare || self.cluster.topology == Topology::Replicated => {
+            "add-field" | "change-class" | "upgrade"
+                if self.cluster.bare || self.cluster.topology == Topology::Replicated =>
+            {
                 return Err(format!("`{verb}` needs bricks with drivers: not `bare`, and not replica groups"));
             }
             "upgrade" => Action::Upgrade(self.client(line)?),
             "add-field" => Action::AddField(line.number("a page", 1..=LAST_PROGRAM_PAGE)?),
+            "change-class" => Action::ChangeClass(line.number("a page", 1..=LAST_PROGRAM_PAGE)?),
             "move" => {
                 if !self.cluster.topology.allows_moves() || self.cluster.bare {
                     return Err("logical nodes move in the topologies peer, group and site only, without `bare`".into());
@@ -423,6 +426,8 @@ impl Header {
                 "note" => Step::Note(self.program_set(line)?),
                 "sift" => Step::Sift(self.program_set(line)?),
                 "renew" => Step::Renew(self.program_set(line)?),
+                "replace" => Step::Replace(self.program_set(line)?),
+                "reuse" => Step::Reuse(self.program_set(line)?),
                 "claim" => Step::Claim(self.set(line)?, line.number("a value", 0..=i64::from(u16::MAX))?),
                 "bind" => Step::Bind(self.set(line)?, line.number("a name", 0..=i64::from(u16::MAX))?),
                 "list" => Step::List(self.set(line)?),
@@ -431,7 +436,7 @@ impl Header {
                 other => {
                     return Err(format!(
                         "`{other}` is no step: read, append, write, move, rotate, count, insert, note, \
-                         sift, renew, claim, bind, list, think, pause"
+                         sift, renew, replace, reuse, claim, bind, list, think, pause"
                     ));
                 }
             });

@@ -70,7 +70,8 @@ impl PlanBuilder {
             actions.push((Some(self.random_time()), Action::Block(brick, below, self.rng.random_range(100..1_500))));
         }
         self.add_placement_faults(actions, network, crashes);
-        let fills_disks = matches!(self.workload, Workload::Phantoms | Workload::Lists | Workload::Wide);
+        let fills_disks =
+            matches!(self.workload, Workload::Phantoms | Workload::Classes | Workload::Lists | Workload::Wide);
         if crashes && fills_disks && self.cluster.topology != Topology::Replicated {
             for _ in 0..self.rng.random_range(0..4) {
                 let (at, ms, brick) = (self.random_time(), self.rng.random_range(50..2_500), self.node() as usize);

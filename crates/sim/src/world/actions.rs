@@ -78,6 +78,7 @@ impl World {
             Action::Reindex(page) => self.reindex(page),
             Action::Evolve(page) => self.evolve(page),
             Action::AddField(page) => self.add_field(page),
+            Action::ChangeClass(page) => self.change_class(page),
             Action::Upgrade(client) => self.upgrade(client),
             Action::Move(node, brick) => self.request_move(node, brick),
             Action::CancelMove(node) => self.cancel_move(node),
@@ -410,6 +411,7 @@ impl World {
         self.history.operations.sort_by_key(|operation| operation.number);
         self.drop_reads_of_lost_writes();
         self.history.split_sets();
+        self.drop_unjudged_steps();
         self.add_cut_reads();
         let finals = self.finals();
         let orders: BTreeMap<String, Vec<i64>> =
@@ -440,7 +442,7 @@ impl World {
                     };
                     let set = key.set().map(name).unwrap_or_default();
                     finals.insert(history::member(&set, number), vec![number]);
-                    self.add_texts(key, &state, &mut finals);
+                    self.add_texts((key, number), &state, &mut finals);
                     continue;
                 }
                 Some(Content::List(list)) => list,
@@ -452,6 +454,7 @@ impl World {
             finals.insert(key.to_string(), values);
         }
         self.add_directories(&mut finals);
+        self.add_former_members(&mut finals);
         finals
     }
 

@@ -3,6 +3,7 @@
 mod contents;
 mod members;
 mod names;
+mod replacements;
 mod sets;
 mod steps;
 
@@ -90,8 +91,12 @@ struct Current {
     contents: BTreeMap<(ContentId, u64), Bytes>,
     /// The elements that it appends to lists which it does not read.
     blind_appends: Vec<(Key, i64)>,
-    /// How many added fields of the sets of each page its program knows.
+    /// The version of the class of the sets of each page that its program knows.
     programs: BTreeMap<u64, usize>,
+    /// Whether a query has found an object in two states, so that it cannot commit.
+    must_conflict: bool,
+    /// The place of a removed member that it takes.
+    reused: Option<Oid>,
     /// Whether the client knew all the time that the space was stopped.
     is_stopped: bool,
 }
@@ -489,6 +494,8 @@ impl World {
                     Step::Sift(guard) if is_driven => return self.sift_members(pid, txn, guard),
                     Step::Note(guard) if is_driven => return self.note_member(pid, txn, guard),
                     Step::Renew(guard) if is_driven => return self.renew_member(pid, txn, guard),
+                    Step::Replace(guard) if is_driven => return self.replace_member(pid, txn, guard),
+                    Step::Reuse(guard) if is_driven => return self.reuse_place(pid, txn, guard),
                     Step::Claim(guard, value) if is_driven => return self.claim_value(pid, txn, guard, value),
                     Step::List(directory) if is_driven => return self.take_entry_step(pid, txn, directory, None),
                     Step::Bind(directory, name) if is_driven => {
@@ -614,6 +621,8 @@ impl World {
             contents: BTreeMap::new(),
             blind_appends: Vec::new(),
             programs,
+            must_conflict: false,
+            reused: None,
             is_stopped,
         });
         self.push_timer(now + RUN_MS, pid, life);
@@ -641,6 +650,9 @@ impl World {
         self.check_permitted_operation(pid, &current.record);
         if outcome == Outcome::Ok {
             self.know_members(&current.own_writes);
+            if current.must_conflict {
+                self.oracle.report(format!("T4: T{number} has found an object in two states, and committed"));
+            }
         }
         self.check_not_stopped(pid, &current.record, current.is_stopped);
         self.history.operations.push(current.record);

@@ -382,11 +382,26 @@ impl World {
                 }
             }
         }
-        Ok(())
+        self.check_dropped_indexes(&driven.brick, node)
     }
 }
 
 impl World {
+    /// No brick has an index that there is no more (T3).
+    fn check_dropped_indexes(&self, brick: &SimulatedBrick<BrickClient>, node: NodeId) -> Result<(), RunFailure> {
+        let has = |spec: &&SetIndex| {
+            let classes: Vec<ClassId> = self.schema.family(spec.class).collect();
+            scan_all(brick, node, &classes, Some(whole_index(spec.index, false))).is_some()
+        };
+        match self.schema.dropped_indexes().iter().find(has) {
+            Some(spec) => {
+                let what = format!("T3: index {} was removed, and logical node {} has it", spec.index, node.0);
+                Err(RunFailure::Rule(what))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Every object is in an index under the values that it has (T3).
     fn check_keys(
         &self,

@@ -2,7 +2,7 @@
 //!
 //! - **P1.** An object in a copy equals the object at the version that a read of it would have.
 //! - **N1, D2, D4.** When a write is settled, no client may use what it replaced.
-//! - **T2.** Who writes an object keeps the fields of it that its program does not know.
+//! - **T2.** Who writes an object keeps the fields of it that its program does not know, unless its class has lost them.
 //! - **R3, V3.** No transaction is refused for a stale read of an object that has not changed since (solo commit).
 //! - The invariants of the machines ([`protocol`]'s `check_invariants`).
 
@@ -66,17 +66,9 @@ pub(super) struct Oracle {
     pub(super) slow: BTreeSet<ProcessName>,
     /// The versions of pages when their brick was restarted.
     pub(super) restarted: BTreeMap<NodeId, BTreeMap<PageId, Version>>,
+    /// Fields that were removed from the classes of the sets of a page.
+    pub(super) removed_fields: BTreeSet<(u64, FieldNumber)>,
     failure: Option<RunFailure>,
-}
-
-/// A field of a record that the record lacks that replaces it. No field is removed from a class of a run.
-fn lost_field(before: &Object, after: &Object) -> Option<FieldNumber> {
-    if before.kind != Kind::Record || after.kind != Kind::Record {
-        return None;
-    }
-    let (before, after) = (RecordRef::new(&before.data).ok()?, RecordRef::new(&after.data).ok()?);
-    let numbers = before.fields().filter_map(|field| Some(field.ok()?.0));
-    numbers.into_iter().find(|number| !matches!(after.field(*number), Ok(Some(_))))
 }
 
 impl Oracle {
@@ -159,7 +151,7 @@ impl Oracle {
             let mut objects = (**objects).clone();
             for (slot, content) in &contents {
                 if let (Some(before), ObjectState::Value(after)) = (objects.get(slot), content)
-                    && let Some(field) = lost_field(before, after)
+                    && let Some(field) = self.lost_field(page, before, after)
                 {
                     let what = format!("T2: {txn:?} writes slot {slot} of {page:?} without its field {}", field.0);
                     self.failure.get_or_insert(RunFailure::Rule(what));
@@ -173,6 +165,38 @@ impl Oracle {
             self.changed.entry(txn).or_default().push((page, version));
             self.record_state(page, version, &contents, &objects.into());
         }
+    }
+
+    /// A field of a record that the record lacks that replaces it, and that its class has. A member that is written over another one is a new
+    /// object.
+    fn lost_field(&self, page: PageId, before: &Object, after: &Object) -> Option<FieldNumber> {
+        if before.kind != Kind::Record
+            || after.kind != Kind::Record
+            || Content::number(before) != Content::number(after)
+        {
+            return None;
+        }
+        let set = Key::set_page(page.number);
+        let (before, after) = (RecordRef::new(&before.data).ok()?, RecordRef::new(&after.data).ok()?);
+        let numbers = before.fields().filter_map(|field| Some(field.ok()?.0));
+        let lost = numbers.into_iter().filter(|number| !matches!(after.field(*number), Ok(Some(_))));
+        lost.into_iter().find(|number| !self.removed_fields.contains(&(set, *number)))
+    }
+
+    /// The last state of every member that a set has had, by its place and the operation that has inserted it.
+    pub(super) fn last_members(&self) -> BTreeMap<(Key, i64), &Object> {
+        let mut members = BTreeMap::new();
+        for (page, states) in &self.history {
+            for (slot, object) in states.values().flat_map(|objects| objects.iter()) {
+                let key = Key { node: page.node.0, page: page.number, slot: *slot };
+                if object.kind == Kind::Record
+                    && let Some(number) = Content::number(object).filter(|_| key.set().is_some())
+                {
+                    members.insert((key, number), object);
+                }
+            }
+        }
+        members
     }
 
     /// A brick with a driver tells a holder of a change: it must be durable (L1), and follow the one before (P2).

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, Oid, RecordRef, Result, ValueRef};
-use node::cluster_view::SpaceView;
+use node::cluster_view::{QuerySchema, SpaceView};
 use node::drivers::peer::{Activity, Bricks, QueryEvent, QueryMachine, QueryWork, ScanLimits};
 use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
 use protocol::ident::HlcTimestamp;
@@ -47,6 +47,10 @@ pub(super) struct QueryAnswer {
     pub(super) found: Vec<(Oid, Bytes)>,
     pub(super) reads: Vec<Read>,
     pub(super) seen: HlcTimestamp,
+    /// Whether an object was found again in another state: it has changed between two answers of bricks, and the transaction cannot commit.
+    pub(super) found_changed: bool,
+    /// The classes that the peer server used.
+    pub(super) schema: Option<Arc<QuerySchema>>,
 }
 
 impl QueryAnswer {
@@ -249,7 +253,8 @@ impl World {
 
     fn end_peer_query(&mut self, pid: Pid, query: u64, failed: Result<()>) {
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
-        let Some(PeerQuery { client, answer, .. }) = peer.queries.remove(&query) else { return };
+        let Some(PeerQuery { client, machine, mut answer, .. }) = peer.queries.remove(&query) else { return };
+        answer.schema = Some(machine.schema().clone());
         let result = failed.map(|()| answer).map_err(|error| (error.kind(), error.to_string()));
         if result.as_ref().is_ok_and(|answer| !answer.found.is_empty()) {
             self.check_may_get(client, "the rows of a query");
@@ -322,7 +327,13 @@ impl PeerQuery {
         let Some((rows, is_last)) = self.machine.take_portion(bricks, now)? else {
             return self.machine.advance(bricks, now).map(Some);
         };
-        self.answer.found.extend(rows.oids.into_iter().zip(rows.rows));
+        for (oid, record) in rows.oids.into_iter().zip(rows.rows) {
+            let is_other_state = |one: &(Oid, Bytes)| one.0 == oid && one.1 != record;
+            match self.answer.found.iter().any(is_other_state) {
+                true => self.answer.found_changed = true,
+                false => self.answer.found.push((oid, record)),
+            }
+        }
         self.answer.reads.extend(rows.reads);
         self.answer.seen = self.answer.seen.max(rows.seen);
         self.machine.request(now);

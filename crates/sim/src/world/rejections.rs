@@ -199,6 +199,8 @@ impl StepPage {
             | Step::Note(key)
             | Step::Sift(key)
             | Step::Renew(key)
+            | Step::Replace(key)
+            | Step::Reuse(key)
             | Step::Claim(key, _)
             | Step::Bind(key, _)
             | Step::List(key) => vec![Self { node: None, number: key.page }],
@@ -280,7 +282,9 @@ impl RejectionJournal {
             Action::Room(brick, bytes) => self.set(LimitedRoom(brick), bytes.is_some(), now),
             Action::SetClock(place, wrong_ms) => self.set(WrongClock(place), wrong_ms != 0, now),
             Action::Mute(client) => self.set(Muted(client), true, now),
-            Action::Reindex(_) | Action::Evolve(_) | Action::AddField(_) => self.note(Cause::Schema, now),
+            Action::Reindex(_) | Action::Evolve(_) | Action::AddField(_) | Action::ChangeClass(_) => {
+                self.note(Cause::Schema, now);
+            }
             Action::Backup(hold_ms) => self.note(Cause::Cut, now + hold_ms),
             // Permissions and stops are known of each peer server. A client that breaks the rules, a clock that is wrong by less than it may be
             // and a slow disk are no causes.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use meta::Revision;
-use meta::catalog::{self, EvolutionStep, IndexId, IndexState, Schema};
+use meta::catalog::{self, EvolutionError, IndexId, IndexState, Schema};
 use model::{Class, ClassId, FieldNumber, FieldType, NodeId};
 use node::cluster_view::QuerySchema;
 use node::drivers::peer::schema_to_proto;
@@ -19,10 +19,8 @@ use super::event::Event;
 use super::net::Pid;
 use super::process::ProcessMachine;
 use crate::object::{LOG_FIELD, NUMBER_FIELD, VALUE_FIELD, whole_index};
-use crate::plan::{
-    Action, EXTRA_INDEXES, Key, LAST_PROGRAM_PAGE, MAX_ADDED_FIELDS, Operation, Plan, ProcessName, SPACE, Step,
-};
-use crate::program::{LOG, NUMBER, added_field, text_name};
+use crate::plan::{Action, EXTRA_INDEXES, Key, LAST_PROGRAM_PAGE, MAX_ADDED_FIELDS, Plan, ProcessName, SPACE, Step};
+use crate::program::{self, ClassChange, LOG, NUMBER};
 
 /// The most classes that extend the class of a set.
 const MAX_SUBCLASSES: u32 = 3;
@@ -45,6 +43,8 @@ pub(super) struct SetIndex {
 pub(super) struct SchemaVersion {
     pub(super) catalog: Arc<Schema>,
     pub(super) query: Arc<QuerySchema>,
+    /// How many changes each class has gone through.
+    changes: BTreeMap<ClassId, usize>,
 }
 
 /// The classes and indexes of the space.
@@ -53,36 +53,40 @@ pub(super) struct SpaceSchema {
     indexes: Vec<SetIndex>,
     /// The classes in their newest versions.
     classes: BTreeMap<ClassId, Class>,
+    /// How many changes each class has gone through, and the fields that it got for texts.
+    changes: BTreeMap<ClassId, usize>,
+    texts: BTreeMap<(ClassId, usize), FieldNumber>,
     extra_indexes: u32,
+    /// Indexes that there are no more.
+    dropped: Vec<SetIndex>,
     versions: Vec<SchemaVersion>,
 }
 
 impl SpaceSchema {
     /// The classes and indexes of the sets of a plan.
     pub(super) fn new(plan: &Plan) -> Self {
-        let operations = plan.actions.iter().filter_map(|(_, action)| match action {
-            Action::Do(_, operation) => Some(operation),
-            _ => None,
-        });
-        let steps = operations.flat_map(|operation| match operation {
-            Operation::Transact(steps)
-            | Operation::Lock(steps)
-            | Operation::Insist(steps)
-            | Operation::Snapshot(steps) => steps.as_slice(),
-            Operation::Put(_) | Operation::Get(_) => &[],
+        let steps = plan.actions.iter().flat_map(|(_, action)| match action {
+            Action::Do(_, operation) => operation.steps(),
+            _ => &[],
         });
         let spec = |index, field, unique, class| SetIndex { index, class, field, unique, is_ready: true };
         let specs = steps.filter_map(|step| match step {
-            Step::Count(guard) | Step::Insert(guard) | Step::Note(guard) | Step::Sift(guard) | Step::Renew(guard) => {
-                Some(spec(guard.set_index(), NUMBER_FIELD, false, guard.set_class()))
-            }
+            Step::Count(guard)
+            | Step::Insert(guard)
+            | Step::Note(guard)
+            | Step::Sift(guard)
+            | Step::Renew(guard)
+            | Step::Replace(guard)
+            | Step::Reuse(guard) => Some(spec(guard.set_index(), NUMBER_FIELD, false, guard.set_class())),
             Step::Claim(guard, _) => Some(spec(guard.claim_index(), VALUE_FIELD, true, guard.claim_class())),
             _ => None,
         });
         let specs: BTreeMap<u32, SetIndex> = specs.map(|spec| (spec.index, spec)).collect();
-        let classes = specs.values().map(|spec| (spec.class, first_version(spec.class))).collect();
+        let classes: BTreeMap<_, _> = specs.values().map(|spec| (spec.class, first_version(spec.class))).collect();
+        let texts = classes.keys().map(|class| ((*class, 0), LOG_FIELD)).collect();
         let indexes = specs.into_values().collect();
-        let mut schema = Self { indexes, classes, extra_indexes: 0, versions: Vec::new() };
+        let (changes, dropped, versions) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut schema = Self { indexes, classes, changes, texts, extra_indexes: 0, dropped, versions };
         schema.add_version();
         schema
     }
@@ -107,7 +111,8 @@ impl SpaceSchema {
         let classes: Vec<&Class> = catalog.classes().map(|shape| shape.class().as_ref()).collect();
         let query = QuerySchema::of(classes, catalog.indexes().map(Arc::as_ref));
         let query = query.unwrap_or_else(|error| panic!("the classes of a run fit together: {error}"));
-        self.versions.push(SchemaVersion { catalog: Arc::new(catalog), query: Arc::new(query) });
+        let changes = self.changes.clone();
+        self.versions.push(SchemaVersion { catalog: Arc::new(catalog), query: Arc::new(query), changes });
     }
 
     /// The number of changes so far, and the newest state.
@@ -132,15 +137,39 @@ impl SpaceSchema {
         family[number as usize % family.len()]
     }
 
-    /// The number of fields that were added to a class.
-    pub(super) fn added_fields(&self, class: ClassId) -> usize {
-        (1..=MAX_ADDED_FIELDS).take_while(|text| self.text_field(class, *text).is_some()).count()
+    /// How many changes the class of a set has gone through.
+    pub(super) fn class_version(&self, class: ClassId) -> usize {
+        self.changes.get(&class).copied().unwrap_or_default()
     }
 
-    /// The field with a text of the members of a set, if its class has it.
+    /// How many it has gone through by the classes of a revision; `None` if they have no class.
+    pub(super) fn class_version_at(&self, class: ClassId, revision: u64) -> Option<usize> {
+        let version = self.versions.get(revision.checked_sub(1)? as usize)?;
+        Some(version.changes.get(&class).copied().unwrap_or_default())
+    }
+
+    /// The field of a text of the members of a set, if its class has it or had it.
     pub(super) fn text_field(&self, class: ClassId, text: usize) -> Option<FieldNumber> {
-        let fields = &self.classes.get(&class)?.fields;
-        fields.iter().find(|field| field.name == text_name(text)).map(|field| field.number)
+        self.texts.get(&(class, text)).copied()
+    }
+
+    /// The field that the next index of a class is about: the last one that was added, or any once fields were changed, too.
+    fn field_to_index(&self, class: ClassId) -> FieldNumber {
+        let text = match self.class_version(class) {
+            version if version <= MAX_ADDED_FIELDS => version,
+            version => {
+                let fields = program::fields(u64::from(class.0), version);
+                fields[1 + self.extra_indexes as usize % (fields.len() - 1)].text
+            }
+        };
+        self.text_field(class, text).filter(|_| text > 0).unwrap_or(NUMBER_FIELD)
+    }
+
+    /// Drops indexes. Says whether there were any.
+    fn drop_indexes(&mut self, is_dropped: impl Fn(&SetIndex) -> bool) -> bool {
+        let dropped: Vec<SetIndex> = self.indexes.extract_if(.., |spec| is_dropped(spec)).collect();
+        self.dropped.extend_from_slice(&dropped);
+        !dropped.is_empty()
     }
 
     /// The revision of the catalogue with the newest classes.
@@ -155,6 +184,11 @@ impl SpaceSchema {
 
     pub(super) fn indexes(&self) -> &[SetIndex] {
         &self.indexes
+    }
+
+    /// The indexes that there are no more.
+    pub(super) fn dropped_indexes(&self) -> &[SetIndex] {
+        &self.dropped
     }
 }
 
@@ -183,13 +217,10 @@ impl World {
     pub(super) fn reindex(&mut self, page: u64) {
         let class = Key::guard(1, page).set_class();
         let schema = &mut self.schema;
-        let (before, is_extra) = (schema.indexes.len(), |spec: &SetIndex| spec.index > EXTRA_INDEXES);
-        schema.indexes.retain(|spec| !is_extra(spec) || spec.class != class);
-        if schema.indexes.len() == before && schema.classes.contains_key(&class) {
+        let is_dropped = schema.drop_indexes(|spec| spec.index > EXTRA_INDEXES && spec.class == class);
+        if !is_dropped && schema.classes.contains_key(&class) {
             schema.extra_indexes += 1;
-            let index = EXTRA_INDEXES + schema.extra_indexes;
-            let field = schema.text_field(class, schema.added_fields(class));
-            let field = field.filter(|field| *field != LOG_FIELD).unwrap_or(NUMBER_FIELD);
+            let (index, field) = (EXTRA_INDEXES + schema.extra_indexes, schema.field_to_index(class));
             schema.indexes.push(SetIndex { index, class, field, unique: false, is_ready: false });
         }
         self.tell_schema();
@@ -207,18 +238,63 @@ impl World {
         }
     }
 
-    /// The class of the sets of a page gets one more field, as the catalogue evolves classes.
+    /// The class of the sets of a page gets one more field, unless it has enough.
     pub(super) fn add_field(&mut self, page: u64) {
+        if self.schema.class_version(Key::guard(1, page).set_class()) < MAX_ADDED_FIELDS {
+            self.change_class(page);
+        }
+    }
+
+    /// The class of the sets of a page goes through its next change, as the catalogue evolves classes. Indexes of a field that is removed or
+    /// widened are dropped first.
+    pub(super) fn change_class(&mut self, page: u64) {
         let class = Key::guard(1, page).set_class();
-        let added = self.schema.added_fields(class);
-        let (_, newest) = self.schema.newest();
-        let Some(resolved) = newest.catalog.class(class).filter(|_| added < MAX_ADDED_FIELDS) else { return };
-        match newest.catalog.evolved(resolved, &[EvolutionStep::Add(added_field(added + 1))]) {
+        let version = self.schema.class_version(class);
+        let Some(change) = ClassChange::of(page, version).filter(|_| self.schema.classes.contains_key(&class)) else {
+            return;
+        };
+        let mut evolved = self.evolved_class(class, change, version);
+        let number = self.schema.text_field(class, change.text());
+        if matches!(change, ClassChange::Remove(_) | ClassChange::Widen(_))
+            && self.schema.drop_indexes(|spec| spec.class == class && number == Some(spec.field))
+        {
+            if !matches!(evolved, Err(EvolutionError::Indexed { .. })) {
+                self.oracle.report(format!("T7: class {} takes {change:?}, and the field has an index", class.0));
+            }
+            self.tell_schema();
+            evolved = self.evolved_class(class, change, version);
+        }
+        match evolved {
             Ok(classes) => {
                 self.schema.classes.extend(classes.into_iter().map(|class| (class.id, class)));
+                self.schema.changes.insert(class, version + 1);
+                self.note_changed_text(page, change);
                 self.tell_schema();
             }
-            Err(error) => self.oracle.report(format!("T1: class {} cannot get a field: {error}", class.0)),
+            Err(error) => self.oracle.report(format!("T7: class {} does not take {change:?}: {error}", class.0)),
+        }
+    }
+
+    /// The classes that a change of a class writes anew.
+    fn evolved_class(&self, class: ClassId, change: ClassChange, version: usize) -> Result<Vec<Class>, EvolutionError> {
+        let (_, newest) = self.schema.newest();
+        let resolved = newest.catalog.class(class);
+        let resolved = resolved.unwrap_or_else(|| panic!("class {} is among those of the run", class.0));
+        newest.catalog.evolved(resolved, &[change.step(u64::from(class.0), version)])
+    }
+
+    /// The field of an added text is known now, and what is in that of a removed one counts no more.
+    fn note_changed_text(&mut self, page: u64, change: ClassChange) {
+        let class = Key::guard(1, page).set_class();
+        match change {
+            ClassChange::Add(text) => {
+                let name = program::name_in(page, self.schema.class_version(class), text);
+                let fields = self.schema.classes.get(&class).into_iter().flat_map(|class| &class.fields);
+                let number = fields.filter(|field| Some(&*field.name) == name).map(|field| field.number).next_back();
+                self.schema.texts.extend(number.map(|number| ((class, text), number)));
+            }
+            ClassChange::Remove(text) => self.retire_text(page, text),
+            ClassChange::Rename(..) | ClassChange::Widen(_) => {}
         }
     }
 
@@ -226,8 +302,8 @@ impl World {
     pub(super) fn upgrade(&mut self, client: usize) {
         let Some(pid) = self.pid(ProcessName::Client(client)) else { return };
         for page in 1..=LAST_PROGRAM_PAGE {
-            let added = self.schema.added_fields(Key::guard(1, page).set_class());
-            self.programs.entry(pid).or_default().insert(page, added);
+            let version = self.schema.class_version(Key::guard(1, page).set_class());
+            self.programs.entry(pid).or_default().insert(page, version);
         }
     }
 

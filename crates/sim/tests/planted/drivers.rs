@@ -68,6 +68,26 @@ const FIELD_BUGS: &[bug::Bug] = &[
     bug::Bug::Query(QueryBug::DefaultHiddenFromBricks),
 ];
 
+/// Bugs in classes that change: in the catalogue, in clients, and in the rewriting of objects; and, as objects are removed there and others take
+/// their places, bugs in what is left of removed objects.
+const CLASS_BUGS: &[bug::Bug] = &[
+    bug::Bug::Meta(MetaBug::FieldNumberReused),
+    bug::Bug::Meta(MetaBug::RenamedFieldRenumbered),
+    bug::Bug::Meta(MetaBug::IndexedFieldChanged),
+    bug::Bug::Client(ClientBug::RemovedFieldsKept),
+    bug::Bug::Client(ClientBug::DefaultsNotInserted),
+    bug::Bug::Client(ClientBug::WidenedRounded),
+    bug::Bug::Query(QueryBug::RemovedFieldRewritten),
+    bug::Bug::Query(QueryBug::DefaultNotRewritten),
+    bug::Bug::Query(QueryBug::RemovedTakenForNewer),
+    bug::Bug::Brick(Bug::DroppedIndexKept),
+    bug::Bug::Brick(Bug::ExtentKeepsRemoved),
+    bug::Bug::Brick(Bug::OldEntriesKept),
+];
+
+/// Classes change while clients read and write their objects by programs of several versions.
+const CLASSES: Choice = Choice::of(Topology::Peer, Workload::Classes, Faults::All);
+
 /// Fields are added to classes while clients read and write their objects by old and new programs.
 const FIELDS: Choice = Choice { fields: Some(true), ..Choice::of(Topology::Peer, Workload::Phantoms, Faults::All) };
 
@@ -202,6 +222,11 @@ const GROUPS: Choice = Choice::of(Topology::Group, Workload::Everything, Faults:
 fn bugs_in_redirectors_are_noticed_in_whole_clusters() {
     assert_noticed(REDIRECTOR_BUGS.iter().copied().map(bug::Bug::Redirector), GROUPS);
     assert_noticed(WICKED_MEMBER_BUGS.iter().copied().map(bug::Bug::Peer), GROUPS);
+}
+
+#[test]
+fn bugs_in_changes_of_classes_are_noticed_in_whole_clusters() {
+    assert_noticed(CLASS_BUGS.iter().copied(), CLASSES);
 }
 
 #[test]

@@ -228,6 +228,12 @@ impl QueryMachine {
         })
     }
 
+    /// The classes and indexes that it uses.
+    #[must_use]
+    pub fn schema(&self) -> &Arc<QuerySchema> {
+        &self.schema
+    }
+
     // -------------------------------------------------------------------------------------------- inputs
 
     /// Handles a request for rows.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use client::IsolationLevel;
 use client::driver::{ClientCall, ReadRequest};
-use model::{ErrorKind, NodeId, Oid};
+use model::{Error, ErrorKind, NodeId, Oid};
 use protocol::entries::{key_guard, unique_question};
 use protocol::ident::{HlcTimestamp, TxnId};
 use protocol::locks::LockMode;
@@ -86,11 +86,24 @@ impl World {
         let own_writes = current.own_writes.clone();
         let request = SetQuery { guard, condition: sift.map(Sift::condition), only_guards: false, own_writes };
         let answer = self.await_answer(pid, request, nodes.iter().copied().map(NodeId).collect())?;
+        if let (Some(sift), Some(schema)) = (sift, &answer.schema)
+            && !sift.is_answered_by(&schema.classes)
+        {
+            // The name is that of another field there: the peer server or the client will hear of newer classes.
+            self.ask_for_classes(pid);
+            return None;
+        }
+        if answer.found_changed {
+            self.current_mut(pid)?.must_conflict = true;
+        }
         let guards = nodes.into_iter().map(|node| Key { node, ..guard });
-        let sets = match sift {
-            Some(sift) => guards.map(|one| (sift.name(one), self.sifted(sift, &answer, one.node))).collect(),
-            None => guards.map(|one| (one.to_string(), answer.numbers(NodeId(one.node)))).collect(),
-        };
+        let mut sets = BTreeMap::new();
+        for one in guards {
+            match sift {
+                Some(sift) => sets.insert(sift.name(one), self.sifted(pid, sift, &answer, one.node)?),
+                None => sets.insert(one.to_string(), answer.numbers(NodeId(one.node))),
+            };
+        }
         let QueryAnswer { reads, seen, .. } = answer;
         Some(SetMembers { sets, guards: reads, found: Vec::new(), seen, has_own: true })
     }
@@ -159,7 +172,12 @@ impl World {
             // One that has failed is sent again.
             result => {
                 if let Err((kind, _)) = &result {
-                    self.check_rejection(pid, Rejection::of_query(*kind));
+                    let rejection = Rejection::of_query(*kind);
+                    if rejection == Rejection::OldClasses && self.has_old_program(pid) {
+                        self.ask_for_classes(pid);
+                    } else {
+                        self.check_rejection(pid, rejection);
+                    }
                 }
                 let Some(current) = self.current_mut(pid) else { return };
                 current.query = result.ok().map(ClientQuery::Answered);
@@ -208,16 +226,18 @@ impl World {
         }
         let members = match sends_queries {
             true => self.query_members(pid, guard, sift),
-            false => self.scan_set(guard, number).map(|scanned| {
-                let named = match sift {
-                    Some(sift) => (sift.name(guard), sift.of_scan(&scanned)),
-                    None => {
-                        let members = scanned.found.iter().filter_map(|(.., member)| Content::number(member));
-                        (guard.to_string(), members.collect())
+            false => {
+                let scanned = self.scan_set(guard, number);
+                match scanned.map(|scanned| self.members_of_scan(guard, sift, scanned)).transpose() {
+                    Ok(members) => members,
+                    Err(unread) => {
+                        if let Some(sift) = sift {
+                            self.handle_unread(pid, sift.program, unread);
+                        }
+                        return false;
                     }
-                };
-                SetMembers::of_scan(named, scanned)
-            }),
+                }
+            }
         };
         let Some(members) = members else {
             // The brick is down, or the peer server has not answered yet.
@@ -240,14 +260,30 @@ impl World {
         }
         if !has_own {
             let name = sift.map_or_else(|| guard.to_string(), |sift| sift.name(guard));
-            let own = current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element);
-            sets.entry(name.clone()).or_default().extend(own);
+            let set = sets.entry(name.clone()).or_default();
+            set.retain(|one| current.record.appends().all(|(key, _)| key != history::member(&name, *one)));
+            set.extend(current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element));
         }
         for (name, members) in sets {
             current.record.steps.push(history::Step::Read(name, history::Value::List(members)));
         }
         (current.at, current.guards) = (current.at + 1, None);
         true
+    }
+
+    /// What a scan of a set has found.
+    ///
+    /// # Errors
+    /// The first member that the program cannot read.
+    fn members_of_scan(&self, guard: Key, sift: Option<&Sift>, scanned: Scanned) -> Result<SetMembers, (Oid, Error)> {
+        let named = match sift {
+            Some(sift) => (sift.name(guard), sift.of_scan(&self.member_journal, &scanned)?),
+            None => {
+                let members = scanned.found.iter().filter_map(|(.., member)| Content::number(member));
+                (guard.to_string(), members.collect())
+            }
+        };
+        Ok(SetMembers::of_scan(named, scanned))
     }
 
     /// Looks a unique value up, and binds it to a new object if no object has it, as the client that ships does before a commit. Says

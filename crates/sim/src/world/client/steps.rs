@@ -203,7 +203,7 @@ fn try_step(
         // It is asked for at the brick.
         Step::Count(_) => return Ok(StepProgress::Waits),
         // Bricks without a driver know no classes, no unique values and no entries of collections.
-        Step::Note(_) | Step::Sift(_) | Step::Renew(_) => {}
+        Step::Note(_) | Step::Sift(_) | Step::Renew(_) | Step::Replace(_) | Step::Reuse(_) => {}
         Step::Claim(..) | Step::Bind(..) | Step::List(_) => {}
         Step::Write(key, value) => {
             let Some(_) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
