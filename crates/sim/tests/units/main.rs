@@ -7,5 +7,6 @@ mod clock;
 mod cost;
 mod object;
 mod openings;
+mod program;
 mod scenario;
 mod shrink;
