@@ -192,3 +192,28 @@ fn a_backup_that_was_stopped_catches_up_and_says_how_far_behind_it_is() {
         ["/first", "/fourth", "/second", "/third"]
     );
 }
+
+#[test]
+fn a_backup_goes_on_after_another_server_had_the_address_of_its_brick() {
+    let mut server = Server::start(&["--bricks", "2"]);
+    let dir = server.dir().join("following");
+    server.run_with_input(&["put", "-", "/first"], "1").ok();
+    let mut following = FollowingBackup::start(&server.url(), &dir, &[]);
+    let _ = following.moment();
+    let brick = server.run(&["remap", "--json"]).json().remove(0);
+    let address = brick["address"].as_str().unwrap().to_owned();
+    server.kill();
+    // A peer server of another cluster.
+    let other = Server::start(&["--listen", &address]);
+    wait_for_warning(&following, "another server has the address of a brick");
+    drop(other);
+    server.restart();
+    server.run_with_input(&["put", "-", "/second"], "2").ok();
+    let last = following.moment();
+    assert!(following.stop().success(), "{}", following.log());
+    let mut restored = Server::new(&[]);
+    following.restore(&last, &restored.data()).ok();
+    restored.launch();
+    restored.wait_ready();
+    assert_eq!(restored.run(&["ls", "/"]).text().lines().collect::<Vec<_>>(), ["/first", "/second"]);
+}
