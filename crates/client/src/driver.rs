@@ -552,10 +552,8 @@ impl<T: DriverObject> ClientDriver<T> {
     fn forget_lock(&mut self, read: &ReadRequest) {
         let is_same =
             |id: &CallId| matches!(self.calls.get(*id), Some(PendingCall::Read(other)) if other.oid == read.oid);
-        if planted(Bug::EndedReadWaits) {
-            return;
-        }
-        if read.level == IsolationLevel::Locks && !self.calls.waiting_for(WaitKey::Txn(read.txn)).iter().any(is_same) {
+        let has_lock = read.level == IsolationLevel::Locks && !planted(Bug::EndedReadWaits);
+        if has_lock && !self.calls.waiting_for(WaitKey::Txn(read.txn)).iter().any(is_same) {
             self.session.forget_lock(read.txn, read.oid);
         }
     }

@@ -49,6 +49,7 @@ pub mod persistent;
 #[doc(hidden)]
 pub mod plant;
 mod prefetch;
+mod reading;
 /// The parts of a [`Query`], for programs that do not write it as text.
 pub mod query {
     pub use ::query::{Aggregate, Arithmetic, Expr, Function, Item, OrderKey, Query, Row};

@@ -221,7 +221,7 @@ struct PendingCommit<A, T> {
 #[derive(Clone, Debug)]
 struct LockingTxn<A> {
     client: A,
-    /// The locks that it waits for.
+    /// The locks that it waits for, each with the first attempt of the transaction and the mode.
     waiting: BTreeMap<Oid, (TxnId, LockMode)>,
     /// The participants at which the transaction may hold locks.
     participants: BTreeSet<NodeId>,
