@@ -176,7 +176,12 @@ fn server_at_the_address_of_a_brick_is_not_taken_for_it() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let archive = world.data().join("archive");
-    check_refused(&world, &["backup", archive.to_str().unwrap()], 5, "another server listens at its address");
+    check_refused(
+        &world,
+        &["backup", archive.to_str().unwrap()],
+        5,
+        "a server that is not a brick answers where brick 2 was expected",
+    );
     assert!(!archive.exists());
     send(&other, Signal::TERM);
     wait(&mut other, TEST_TIMEOUT).unwrap();

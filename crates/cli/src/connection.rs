@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use client::{AdminClient, AdminOptions, Client, ConnectOptions, Credentials, Error, Url, split_group, tls};
+use client::{
+    AdminClient, AdminOptions, Client, ConnectOptions, Credentials, Error, ServerIdentity, Url, split_group, tls,
+};
 use meta::catalog::{BrickId, MemberRequest};
 
 use crate::args::{Global, Identity};
@@ -25,8 +27,6 @@ pub(crate) const SOCKET: &str = "mortar.sock";
 pub(crate) const LISTEN: &str = "127.0.0.1:6678";
 /// The URL of that address.
 const DEFAULT_URL: &str = "mortar://127.0.0.1:6678/main";
-/// The number in the catalogue among the metrics of a brick.
-const BRICK_NUMBER: &str = "brick_number";
 /// The name of this program for servers.
 const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
 
@@ -156,9 +156,11 @@ impl CommandContext {
                 Ok(Url { user: self.user(), address, space: String::new() }.to_string())
             });
             let urls = urls.collect::<client::Result<Vec<_>>>()?;
+            let identity = ServerIdentity { cluster: client.identity().cluster.clone(), brick: brick.brick.0 };
             let connect = async |url: String| {
                 let client = self.connect_as(&url, true).await?;
-                check_brick(brick.brick, &client).await?;
+                let found = identity.check(client.identity());
+                found.map_err(|error| Failure::from(error).context("it does not run at its address"))?;
                 Ok(client)
             };
             bricks.push((Some(brick.brick), first_that_answers(urls, connect).await.map_err(explain)?));
@@ -253,19 +255,6 @@ fn explain_connect(error: Error) -> Failure {
         ),
         false => failure,
     }
-}
-
-/// Checks that the server at the address of a brick is this brick: another one may have the address if this one cannot be started there.
-async fn check_brick(brick: BrickId, client: &AdminClient) -> Result<()> {
-    let metrics = client.status().await?.metrics;
-    let found = metrics.iter().find(|(name, _)| name == BRICK_NUMBER).map(|(_, number)| *number);
-    let other = match found {
-        Some(number) if number == u64::from(brick.0) => return Ok(()),
-        Some(number) => format!("brick {number}"),
-        None => "another server".to_owned(),
-    };
-    let why = format!("it does not run: {other} listens at its address");
-    Err(Failure::with(Exit::Unavailable, "unavailable", why))
 }
 
 /// The result of the first URL whose server answers.

@@ -7,11 +7,11 @@ pub(crate) mod reports;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{FailurePolicy, NodeId, Result, SpaceId};
+use model::{Error, ErrorKind, FailurePolicy, NodeId, Result, SpaceId};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use wire::cluster::{policy_from_proto, policy_to_proto};
 use wire::convert;
-use wire::handshake::Credentials;
+use wire::handshake::{Credentials, Terms};
 use wire::proto;
 use wire::proto::account::Accounts;
 use wire::proto::account::administer::Action;
@@ -126,11 +126,47 @@ pub struct SpaceChange {
     pub read_only: Option<bool>,
 }
 
+/// Which server answers at an address: another one may have it later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// The number of its cluster; empty if it does not know it.
+    pub cluster: String,
+    /// Its number in the catalogue, if it is a brick; 0 otherwise.
+    pub brick: u32,
+}
+
+impl ServerIdentity {
+    fn of(terms: &Terms) -> Self {
+        Self { cluster: terms.cluster.clone(), brick: terms.brick }
+    }
+
+    /// Checks that `found` is this server. A server that does not know its cluster is not compared with others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) if not, with what it is: this server may come back.
+    pub fn check(&self, found: &Self) -> Result<()> {
+        let is_other_cluster = !self.cluster.is_empty() && !found.cluster.is_empty() && self.cluster != found.cluster;
+        let listens = match (is_other_cluster, found.brick) {
+            (true, 0) => format!("a server of cluster {}", found.cluster),
+            (true, brick) => format!("brick {brick} of cluster {}", found.cluster),
+            (false, brick) if brick == self.brick => return Ok(()),
+            (false, 0) => "a server that is not a brick".to_owned(),
+            (false, brick) => format!("brick {brick}"),
+        };
+        let expected = match self.brick {
+            0 => "a server".to_owned(),
+            brick => format!("brick {brick}"),
+        };
+        let of = if is_other_cluster { format!(" of cluster {}", self.cluster) } else { String::new() };
+        Err(Error::new(ErrorKind::Unavailable, format!("{listens} answers where {expected}{of} was expected")))
+    }
+}
+
 /// A connection to one server, of any role, for administration. Clones share it.
 ///
 /// Calls are pipelined. One that changes nothing reconnects and is repeated until it is answered or [`AdminOptions::retry`] has
 /// passed. Any other is sent once: if the connection breaks before the answer, the error is
-/// [`ErrorKind::Unknown`](model::ErrorKind::Unknown).
+/// [`ErrorKind::Unknown`](model::ErrorKind::Unknown). All go to the server that answered at first: see [`ServerIdentity`].
 #[derive(Clone, Debug)]
 pub struct AdminClient {
     link: Arc<Link>,
@@ -174,6 +210,12 @@ impl AdminClient {
     #[must_use]
     pub fn url(&self) -> &Url {
         self.link.url()
+    }
+
+    /// The server that answered at first. If another one answers at its address later, requests fail as if none did.
+    #[must_use]
+    pub fn identity(&self) -> &ServerIdentity {
+        self.link.identity()
     }
 
     /// The space of this client.

@@ -72,7 +72,7 @@ pub use admin::reports::{
 };
 pub use admin::{
     AdminClient, AdminOptions, ArchivePiece, ArchiveStream, BaseUpload, CloneSource, CutPart, QuotaLimit,
-    RedirectorInfo, SpaceChange, SpaceInfo, SpaceOptions, take_cut,
+    RedirectorInfo, ServerIdentity, SpaceChange, SpaceInfo, SpaceOptions, take_cut,
 };
 pub use bytes::Bytes;
 pub use client::{Attempts, Client};

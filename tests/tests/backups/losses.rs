@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use client::{Client, Oid, Transaction};
 use mortar_tests::cluster::Cluster;
 use mortar_tests::following::FollowingBackup;
+use mortar_tests::node_process::{NodeProcess, free_port};
 use mortar_tests::{Server, TEST_TIMEOUT};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
@@ -194,26 +195,35 @@ fn a_backup_that_was_stopped_catches_up_and_says_how_far_behind_it_is() {
 }
 
 #[test]
-fn a_backup_goes_on_after_another_server_had_the_address_of_its_brick() {
-    let mut server = Server::start(&["--bricks", "2"]);
-    let dir = server.dir().join("following");
-    server.run_with_input(&["put", "-", "/first"], "1").ok();
-    let mut following = FollowingBackup::start(&server.url(), &dir, &[]);
+fn servers_of_another_cluster_at_the_address_of_a_brick_are_not_backed_up() {
+    let mut cluster = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let dir = cluster.data().join("following");
+    let file = cluster.data().join("file");
+    fs::write(&file, "1").unwrap();
+    cluster.run(&["put", file.to_str().unwrap(), "/own"]).ok();
+    let mut following = FollowingBackup::start(cluster.url(), &dir, &[]);
     let _ = following.moment();
-    let brick = server.run(&["remap", "--json"]).json().remove(0);
-    let address = brick["address"].as_str().unwrap().to_owned();
-    server.kill();
-    // A peer server of another cluster.
-    let other = Server::start(&["--listen", &address]);
-    wait_for_warning(&following, "another server has the address of a brick");
-    drop(other);
-    server.restart();
-    server.run_with_input(&["put", "-", "/second"], "2").ok();
+    let address = cluster.address("brick-2").to_owned();
+    cluster.kill("brick-2");
+    // It has the number of the brick whose address it has, and it is healthy.
+    let meta = format!("127.0.0.1:{}", free_port());
+    let other = Server::start(&["--meta-listen", &meta]);
+    let (data, secret) = (other.dir().join("second"), other.data().join("cluster.secret"));
+    let (data, secret) = (data.to_str().unwrap(), secret.to_str().unwrap());
+    let meta = format!("mortar://{meta}");
+    let args = ["--role", "brick", "--listen", &address, "--join", &meta, "--data", data, "--cluster-secret", secret];
+    let mut brick = NodeProcess::start(other.dir(), "brick", &args);
+    wait_for_warning(&following, "is the address of another server now: brick 2 of cluster");
+    brick.stop();
+    let peer = Server::start(&["--listen", &address]);
+    wait_for_warning(&following, "it does not run at its address: a server of cluster");
+    drop(peer);
+    cluster.restart("brick-2");
     let last = following.moment();
     assert!(following.stop().success(), "{}", following.log());
     let mut restored = Server::new(&[]);
     following.restore(&last, &restored.data()).ok();
     restored.launch();
     restored.wait_ready();
-    assert_eq!(restored.run(&["ls", "/"]).text().lines().collect::<Vec<_>>(), ["/first", "/second"]);
+    assert_eq!(restored.run(&["ls", "/"]).text(), "/own\n");
 }

@@ -11,6 +11,7 @@ use wire::link::{self, Answer, AnswerStream, Caller, Limits, Mailbox, NoService}
 use wire::proto;
 use wire::proto::request::Request;
 
+use super::ServerIdentity;
 use crate::dial::{credentials, dial};
 use crate::{AdminOptions, Url};
 
@@ -25,6 +26,8 @@ pub(crate) struct Link {
     url: Url,
     options: AdminOptions,
     space: SpaceId,
+    /// Who answered at first: no other server gets a request.
+    identity: ServerIdentity,
     state: Mutex<State>,
     /// Held while connecting, so that many calls make one connection.
     connecting: tokio::sync::Mutex<()>,
@@ -60,7 +63,8 @@ impl Link {
         let (session, terms) = Session::open(&url, &options).await?;
         let state = State { session: Some(Arc::new(session)), is_closed: false };
         let (state, connecting) = (Mutex::new(state), tokio::sync::Mutex::new(()));
-        Ok(Arc::new(Self { url, options, space: terms.space, state, connecting }))
+        let identity = ServerIdentity::of(&terms);
+        Ok(Arc::new(Self { url, options, space: terms.space, identity, state, connecting }))
     }
 
     pub(crate) fn url(&self) -> &Url {
@@ -69,6 +73,24 @@ impl Link {
 
     pub(crate) fn space(&self) -> SpaceId {
         self.space
+    }
+
+    pub(crate) fn identity(&self) -> &ServerIdentity {
+        &self.identity
+    }
+
+    /// Connects to the same server again.
+    async fn reopen(&self) -> Result<Session> {
+        let (session, terms) = Session::open(&self.url, &self.options).await?;
+        self.identity.check(&ServerIdentity::of(&terms)).map_err(|error| {
+            let what = format!("{} is the address of another server now: {}", self.url, error.message());
+            Error::new(error.kind(), what)
+        })?;
+        if terms.space != self.space {
+            let what = format!("the space of {} was removed, and there is another one of its name", self.url);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        Ok(session)
     }
 
     /// The current connection, or a new one, in one attempt.
@@ -80,12 +102,7 @@ impl Link {
         if let Some(session) = self.live()? {
             return Ok(session);
         }
-        let (session, terms) = Session::open(&self.url, &self.options).await?;
-        if terms.space != self.space {
-            let what = format!("{} belongs to another cluster now: the space has another number there", self.url);
-            return Err(Error::new(ErrorKind::Invalid, what));
-        }
-        let session = Arc::new(session);
+        let session = Arc::new(self.reopen().await?);
         self.lock().session = Some(session.clone());
         Ok(session)
     }
@@ -159,7 +176,7 @@ impl Link {
     /// Requests a stream of answers on a separate connection.
     pub(crate) async fn stream(&self, request: Request) -> Result<OwnAnswers> {
         self.live()?;
-        let (session, _) = Session::open(&self.url, &self.options).await?;
+        let session = self.reopen().await?;
         Ok(OwnAnswers { answers: session.caller.stream(request)?, session })
     }
 

@@ -95,11 +95,6 @@ pub(super) async fn backup(
         Err(error) if error.kind() == ErrorKind::Unsupported && clients.len() == 1 && follower.is_none() => {
             (vec![None], None)
         }
-        // Bricks that have given this follower an archive can. The address of one is that of another server now.
-        Err(error) if error.kind() == ErrorKind::Unsupported && matches!(contents, ArchiveContents::Changes(_)) => {
-            let what = format!("another server has the address of a brick: {}", error.message());
-            return Err(backup_failure(Error::new(ErrorKind::Unavailable, what)));
-        }
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             let hint = "Bricks in memory keep nothing; a cluster of several can be backed up only if all are on disk.";
             return Err(Failure::from(error).hint(hint));
