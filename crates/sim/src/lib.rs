@@ -3,6 +3,7 @@
 //! | module | is |
 //! | --- | --- |
 //! | [`bug`] | what can be planted |
+//! | [`counters`] | how often things have happened in a run |
 //! | [`deceit`] | how a wicked client breaks the rules |
 //! | [`plan`] | what is to happen in a run |
 //! | [`object`] | what the objects of a run contain |
@@ -19,6 +20,7 @@
 
 pub mod bug;
 pub mod cost;
+pub mod counters;
 pub mod deceit;
 pub mod object;
 pub mod openings;

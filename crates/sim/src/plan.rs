@@ -506,6 +506,8 @@ pub enum Action {
     Unstall(usize, DiskWork),
     /// A brick's disk takes only this number of bytes more from now on; `None`: as many as come.
     Room(usize, Option<u64>),
+    /// A page of a brick's B-tree cannot be read from now on; this number determines which one. `None`: all can.
+    Damage(usize, Option<u64>),
     /// A clock is ahead by this number of milliseconds, and fast by this number of parts in a million.
     Clock(ProcessName, i64, i64),
     /// A wall clock is set: it is ahead of the right time by this number of milliseconds. At time 0, the process starts with it.
@@ -602,6 +604,12 @@ impl Plan {
             && !rows_at_once
             && !self.replaces_members()
             && self.actions.iter().any(|(_, action)| is_cut(action))
+    }
+
+    /// Whether pages of B-trees are damaged.
+    #[must_use]
+    pub fn has_damage(&self) -> bool {
+        self.actions.iter().any(|(_, action)| matches!(action, Action::Damage(..)))
     }
 
     /// Whether fields are removed from classes, or members from sets: what was read of them cannot be told from what is left.

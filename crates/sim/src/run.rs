@@ -7,8 +7,9 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 use crate::bug::Bug;
+use crate::counters::RunCounters;
 use crate::plan::Plan;
-use crate::world::{RunCounters, RunFailure, World};
+use crate::world::{RunFailure, World};
 use check::history::{History, Outcome};
 
 /// The report of a run.

@@ -142,6 +142,9 @@ const PERMISSIONS_PERIOD: u32 = 4;
 /// The same for fields that are added to classes, which there are in one of so many plans whose clients query sets.
 const FIELDS_SEED: u64 = 0x6669_656c_6473;
 const FIELDS_PERIOD: u32 = 4;
+/// The same for pages of the B-tree that are damaged, which there are in one of so many plans with crashes if the faults follow from the seed, too.
+const DAMAGE_SEED: u64 = 0x6461_6d61_6765;
+const DAMAGE_PERIOD: u32 = 3;
 /// Operations of each client that are about them.
 const FIELD_OPERATIONS: usize = 25;
 /// How often an index of a class comes or goes in a plan whose classes change, and how often the program of a client is replaced by a newer one.
@@ -169,6 +172,9 @@ pub struct Choice {
     pub permissions: Option<bool>,
     /// Whether fields are added to classes, if clients query sets. From the seed: in a quarter of the runs.
     pub fields: Option<bool>,
+    /// Whether pages of the B-trees of bricks are damaged for a while. From the seed: in a third of the runs with crashes, if these follow from the seed,
+    /// too.
+    pub damage: Option<bool>,
 }
 
 impl Choice {
@@ -182,6 +188,7 @@ impl Choice {
             backups: None,
             permissions: None,
             fields: None,
+            damage: None,
         }
     }
 }
@@ -322,6 +329,7 @@ impl PlanBuilder {
         self.add_wicked_member(&mut actions, seed);
         self.add_permissions(&mut actions, seed);
         self.add_fields(&mut actions, seed);
+        self.add_damage(&mut actions, seed);
         self.add_class_changes(&mut actions);
         actions.sort_by_key(|(at, _)| *at);
         Plan { seed, cluster: self.cluster, noise, actions, demand }
@@ -392,6 +400,33 @@ impl PlanBuilder {
         let policies = [FailurePolicy::FailStop, FailurePolicy::Continue];
         for policy in policies.into_iter().cycle().take(rng.random_range(0..4)) {
             actions.push((Some(rng.random_range(1..DURATION_MS)), Action::SetPolicy(policy)));
+        }
+    }
+
+    /// In some clusters, pages of the B-trees of bricks that are damaged for a while. They do not change what else follows from the seed.
+    fn add_damage(&self, actions: &mut Vec<(Option<u64>, Action)>, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed ^ DAMAGE_SEED);
+        let is_drawn = rng.random_ratio(1, DAMAGE_PERIOD)
+            && self.choice.faults.is_none()
+            && matches!(self.faults, Faults::Crashes | Faults::All);
+        // A brick in memory has no pages on a disk.
+        if !self.choice.damage.unwrap_or(is_drawn)
+            || self.workload == Workload::Slow
+            || self.cluster.topology == Topology::Replicated
+            || self.cluster.rows_at_once
+        {
+            return;
+        }
+        for _ in 0..rng.random_range(1..8) {
+            let (at, ms) = (rng.random_range(1..DURATION_MS), rng.random_range(20..6_000));
+            let brick = rng.random_range(1..=self.cluster.bricks);
+            actions.push((Some(at), Action::Damage(brick, Some(rng.random()))));
+            actions.push((Some(at + ms), Action::Damage(brick, None)));
+            if self.faults != Faults::None && rng.random_bool(0.3) {
+                let at = at + rng.random_range(0..ms);
+                actions.push((Some(at), Action::Crash(ProcessName::Brick(brick), rng.random_range(0..4))));
+                actions.push((Some(at + rng.random_range(10..1_000)), Action::Restart(ProcessName::Brick(brick))));
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use model::NodeId;
 use protocol::ident::TxnId;
 use protocol::placement::decider::PersistedNode;
 
+use crate::counters::RunCounters;
 use crate::plan::{Action, Demand, DiskWork, Plan};
 use check::history::History;
 
@@ -67,57 +68,6 @@ const GATEWAY_LIMIT_BYTES: usize = 2 << 10;
 const NOTICE_MS: u64 = 100;
 /// The maximum delay before a process reconnects, in milliseconds.
 const RECONNECT_MS: u64 = 300;
-
-/// Counters of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RunCounters {
-    /// Delivered messages, completed forces and wake-ups.
-    pub events: u64,
-    /// The simulated time in milliseconds.
-    pub simulated_ms: u64,
-    /// Calls that gateways rejected because of their backlog.
-    pub turned_away: u64,
-    /// Cuts from which clusters were restored.
-    pub cuts: u64,
-    /// Pages with which members of groups have helped each other.
-    pub peer_fetches: u64,
-    /// Updates that redirectors have sent to members.
-    pub peer_updates: u64,
-    /// Fetches of redirectors at redirectors above them.
-    pub chained_fetches: u64,
-    /// Updates that redirectors have sent to redirectors below them.
-    pub chained_updates: u64,
-    /// Copies and updates of wicked members that redirectors have noticed and dropped.
-    pub forgeries: u64,
-    /// Messages of wicked members that redirectors have rejected.
-    pub rejected: u64,
-    /// Connections that peer servers have closed because their users may do less.
-    pub closed_for_users: u64,
-    /// Clients that were not admitted.
-    pub refused_clients: u64,
-    /// Operations that were denied.
-    pub denied: u64,
-    /// Statuses of stopped spaces, and of spaces that serve again, that clients were sent.
-    pub stops: u64,
-    /// Operations that ended because the space was stopped.
-    pub stopped: u64,
-    /// Members that lacked fields which the program knew that read them.
-    pub old_members: u64,
-    /// Members that had fields which the program did not know that wrote them.
-    pub kept_fields: u64,
-    /// Members that were rewritten in a newer version of their class.
-    pub renewed: u64,
-    /// Members that queries found by an added field.
-    pub sifted: u64,
-    /// Programs that were replaced because they were too old for their class.
-    pub old_programs: u64,
-    /// Members that were removed or overwritten.
-    pub replaced: u64,
-    /// Members in the places of removed ones.
-    pub reused: u64,
-    /// Numbers that were read as another type than they were written.
-    pub widened: u64,
-}
 
 /// The cluster. Made from a plan, it runs to its end in [`World::run`].
 pub struct World {

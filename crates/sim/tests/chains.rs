@@ -1,9 +1,9 @@
 //! Clusters whose redirectors are in a chain of two levels: what passes through both is served rightly, with faults of each level.
 
+use sim::counters::RunCounters;
 use sim::plan::{Action, ProcessName, Topology};
 use sim::run::run;
 use sim::workload::{Choice, Faults, Workload, plan};
-use sim::world::RunCounters;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
@@ -18,10 +18,7 @@ fn run_all(faults: Option<Faults>) -> RunCounters {
         let choice = Choice { topology: Some(Topology::Chain), faults, ..Choice::default() };
         let report = run(plan(seed, choice), None, false);
         succeeded += report.success_count();
-        total.peer_fetches += report.count.peer_fetches;
-        total.peer_updates += report.count.peer_updates;
-        total.chained_fetches += report.count.chained_fetches;
-        total.chained_updates += report.count.chained_updates;
+        total += report.count;
         if let Some(wrong) = report.wrong {
             eprintln!("{faults:?} {seed}: {}", wrong.to_string().chars().take(600).collect::<String>());
             found.push(seed);

@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
+use sim::counters::RunCounters;
 use sim::plan::Topology;
 use sim::run::run;
 use sim::workload::{Choice, Faults, Workload, plan};
-use sim::world::RunCounters;
 
 /// Seeds of each topology.
 const SEEDS: u64 = 15;
@@ -19,10 +19,7 @@ fn all_values_survive(topology: Topology) {
         let choice = Choice { fields: Some(true), ..Choice::of(topology, Workload::Phantoms, faults) };
         let report = run(plan(seed, choice), None, false);
         assert_eq!(report.wrong, None, "seed {seed} of {choice:?}");
-        all.old_members += report.count.old_members;
-        all.kept_fields += report.count.kept_fields;
-        all.renewed += report.count.renewed;
-        all.sifted += report.count.sifted;
+        all += report.count;
     }
     let many = 2 * SEEDS;
     assert!(all.old_members > many, "{topology:?}: programs have seldom read older objects: {all:?}");

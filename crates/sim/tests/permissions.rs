@@ -1,9 +1,9 @@
 //! Clients with users whose permissions change while they work: an operation without permission has no effect, and other clients are not affected.
 
+use sim::counters::RunCounters;
 use sim::plan::Topology;
 use sim::run::run;
 use sim::workload::{Choice, plan};
-use sim::world::RunCounters;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
@@ -18,11 +18,7 @@ fn run_all(topology: Topology) -> RunCounters {
         let choice = Choice { topology: Some(topology), permissions: Some(true), ..Choice::default() };
         let report = run(plan(seed, choice), None, false);
         succeeded += report.success_count();
-        total.closed_for_users += report.count.closed_for_users;
-        total.refused_clients += report.count.refused_clients;
-        total.denied += report.count.denied;
-        total.stops += report.count.stops;
-        total.stopped += report.count.stopped;
+        total += report.count;
         if let Some(wrong) = report.wrong {
             eprintln!("{topology:?} {seed}: {}", wrong.to_string().chars().take(600).collect::<String>());
             found.push(seed);

@@ -1,10 +1,10 @@
 //! Tests of groups in which one member breaks the rules: the others stay strictly serializable and make progress.
 
+use sim::counters::RunCounters;
 use sim::deceit::Deceit;
 use sim::plan::{Action, Topology};
 use sim::run::run;
 use sim::workload::{Choice, plan};
-use sim::world::RunCounters;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
@@ -20,10 +20,7 @@ fn run_all(topology: Topology, deceit: Deceit, seeds: u64) -> RunCounters {
         plan.actions.retain(|(_, action)| !matches!(action, Action::Deceive(..)));
         plan.actions.insert(0, (Some(0), Action::Deceive(seed as usize % plan.cluster.clients + 1, deceit)));
         let report = run(plan, None, false);
-        total.peer_fetches += report.count.peer_fetches;
-        total.peer_updates += report.count.peer_updates;
-        total.forgeries += report.count.forgeries;
-        total.rejected += report.count.rejected;
+        total += report.count;
         if let Some(wrong) = report.wrong {
             eprintln!("{topology:?} {deceit:?} {seed}: {}", wrong.to_string().chars().take(600).collect::<String>());
             found.push(seed);

@@ -44,12 +44,13 @@ const STORE_ID: [u8; 16] = [7; 16];
 pub struct DiskImage {
     files: SimDisk,
     tree: MemoryEngine,
+    damage: Option<Arc<DamagedPage>>,
 }
 
 impl Clone for DiskImage {
     /// A copy that shares no mutable state.
     fn clone(&self) -> Self {
-        Self { files: self.files.image(), tree: self.tree.image() }
+        Self { files: self.files.image(), tree: self.tree.image(), damage: self.damage.clone() }
     }
 }
 
@@ -84,6 +85,11 @@ impl DiskImage {
         Ok(machine.crash(0))
     }
 
+    /// Makes a [damaged](SimStore::damage) page of the B-tree whole again.
+    pub fn heal(&mut self) {
+        self.damage = None;
+    }
+
     /// A checksum of all files and all rows of the B-tree. Equal images have equal checksums.
     #[must_use]
     pub fn digest(&self) -> u32 {
@@ -109,8 +115,8 @@ impl SimStore {
     /// As [`Store::open`].
     pub fn open(disk: DiskImage, options: Options) -> Result<Self> {
         let options = Options { threads: false, ..options };
-        let DiskImage { files, tree } = disk;
-        let faults = Arc::new(Mutex::new(EngineFaults::default()));
+        let DiskImage { files, tree, damage } = disk;
+        let faults = Arc::new(Mutex::new(EngineFaults { damage, ..EngineFaults::default() }));
         let engine = SimEngine { memory: tree.clone(), disk: files.clone(), faults: Arc::clone(&faults) };
         let core = open_on(Arc::new(files.clone()), Box::new(engine), STORE_ID, options, OnDamage::Refuse)?;
         Ok(Self { files, tree, faults, store: Store::start(core)? })
@@ -201,7 +207,7 @@ impl SimStore {
     }
 
     /// Damages a page of the B-tree: some rows of the store's user cannot be read from now on, apart from those that the buffer has or
-    /// gets. `seed` determines which. The page is whole again after [`SimStore::heal`] or another opening. Says whether there were rows.
+    /// gets. `seed` determines which. The page is whole again after [`SimStore::heal`]. Says whether there were rows.
     pub fn damage(&self, seed: u64) -> bool {
         let Some(range) = self.some_rows(seed) else { return false };
         self.faults.lock().damage = Some(Arc::new(DamagedPage::new(range)));
@@ -211,6 +217,14 @@ impl SimStore {
     /// Makes the damaged page of the B-tree whole again.
     pub fn heal(&self) {
         self.faults.lock().damage = None;
+    }
+
+    /// Calls `look` as if no page was damaged: for what watches a simulation and takes no part in it.
+    pub fn ignoring_damage<T>(&self, look: impl FnOnce() -> T) -> T {
+        let damage = self.faults.lock().damage.take();
+        let seen = look();
+        self.faults.lock().damage = damage;
+        seen
     }
 
     /// A range with some rows of the store's user, as many as a page may have.
@@ -233,7 +247,8 @@ impl SimStore {
     /// writes, and a prefix of the changes of each directory. `seed` determines the part.
     #[must_use]
     pub fn crash(&self, seed: u64) -> DiskImage {
-        let image = DiskImage { files: self.files.crash(seed), tree: self.tree.image() };
+        let damage = self.faults.lock().damage.clone();
+        let image = DiskImage { files: self.files.crash(seed), tree: self.tree.image(), damage };
         self.files.stop_after(0);
         image
     }

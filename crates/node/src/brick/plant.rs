@@ -14,6 +14,7 @@ model::planted_bugs! {
         "L1" FullIsDenied "a transaction for which there is no room is denied, and not deferred"
         "L1" TakenWithoutRoom "transactions are accepted although the store accepts no rows"
         "K4" DamageEndsNode "a logical node is not served any more when something reads a damaged row"
+        "K4" DamageIsAbsence "rows that cannot be read are taken for absent"
         "K3" VersionsKept "after rows were given up, pages of which a part is left keep their versions"
         "K3" BrokenRecordsKept "after rows were given up, pieces of records of transactions stay"
         "K4" IndexWaitsForDamaged "an index that needs a damaged row holds up those behind it"

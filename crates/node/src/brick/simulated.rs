@@ -58,7 +58,7 @@ fn options() -> Options {
 type AppendedChanges = BTreeMap<NodeId, VecDeque<(Version, Change<Object>)>>;
 
 /// What is left of a brick that is not running: its disk, and the changes that it wrote and did not report as durable.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct SimulatedDisk {
     image: DiskImage,
     appended: AppendedChanges,
@@ -91,6 +91,11 @@ impl SimulatedDisk {
     /// If an archive is damaged, or not the base of the next one.
     pub fn restore(chain: &[Vec<u8>], changes: &[Vec<u8>]) -> Result<Self> {
         Ok(Self { image: DiskImage::restore(chain, changes, options())?, appended: AppendedChanges::new() })
+    }
+
+    /// Makes a [damaged](SimulatedBrick::damage) page of the B-tree whole again.
+    pub fn heal(&mut self) {
+        self.image.heal();
     }
 }
 
@@ -453,6 +458,22 @@ impl<C: Clone> SimulatedBrick<C> {
         self.effects.machine.set_room(bytes);
     }
 
+    /// Damages a page of the B-tree: its rows cannot be read any more, apart from those that are written after this. `seed` determines which page.
+    ///
+    /// # Errors
+    /// As [`SimulatedBrick::install`].
+    pub fn damage(&mut self, seed: u64) -> Result<()> {
+        // What is not installed is in the buffer, which damage does not reach.
+        self.install()?;
+        self.effects.machine.damage(seed);
+        Ok(())
+    }
+
+    /// Makes the damaged page whole again.
+    pub fn heal(&mut self) {
+        self.effects.machine.heal();
+    }
+
     /// Ends the brick by a power failure. Returns what is found on its disk.
     #[must_use]
     pub fn crash(self, image: CrashImage) -> SimulatedDisk {
@@ -484,12 +505,12 @@ impl<C: Clone> SimulatedBrick<C> {
         rows::read_page(&RowReader::new(self.effects.machine.store()), page)
     }
 
-    /// The version of a page as the store shows it.
+    /// The version of a page in the store, even if it is damaged.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the store cannot be read.
     pub fn version(&self, page: PageId) -> Result<Version> {
-        Ok(rows::read_head(&RowReader::new(self.effects.machine.store()), page)?.version)
+        effects::stored_version(&self.effects.machine, page)
     }
 
     /// The manager of logical nodes, for tests.

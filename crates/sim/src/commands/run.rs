@@ -42,6 +42,9 @@ pub(crate) struct Arguments {
     /// Add fields to classes in every run whose clients query sets
     #[arg(long)]
     fields: bool,
+    /// Damage pages of the B-trees of bricks for a while in every run whose bricks have stores on disk
+    #[arg(long)]
+    damage: bool,
     /// Change permissions of users in every run whose clients can have users
     #[arg(long)]
     permissions: bool,
@@ -96,7 +99,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
     if arguments.history.is_some() && seeds.end - seeds.start != 1 {
         return Err("--history is for one seed: --seeds 7".into());
     }
-    let Arguments { topology, workload, faults, backups, permissions, fields, bug, once, .. } = *arguments;
+    let Arguments { topology, workload, faults, backups, permissions, fields, damage, bug, once, .. } = *arguments;
     let choice = Choice {
         topology,
         workload,
@@ -104,6 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
         backups,
         permissions: permissions.then_some(true),
         fields: fields.then_some(true),
+        damage: damage.then_some(true),
     };
     let threads = arguments.threads.map_or_else(super::cores, usize::from);
     let campaign = Campaign { seeds, choice, bug, threads, once, failures: usize::from(arguments.failures) };

@@ -267,6 +267,15 @@ impl Header {
                 let bytes = line.words.next().map(|word| number(word, "a number of bytes", 0..=u64::from(u32::MAX)));
                 Action::Room(brick, bytes.transpose()?)
             }
+            "damage" if self.cluster.bare || self.cluster.topology == Topology::Replicated => {
+                return Err("`damage` needs bricks with drivers: not `bare`, and not replica groups".into());
+            }
+            "damage" => {
+                let brick = self.brick(line)?;
+                let seed =
+                    line.words.next().map(|word| number(word, "a number that determines the page", 0..=u64::MAX));
+                Action::Damage(brick, seed.transpose()?)
+            }
             "clock" => self.clock(line)?,
             "set-clock" => self.set_clock(line)?,
             "mute" => Action::Mute(self.client(line)?),

@@ -89,6 +89,8 @@ pub fn print_action(action: &Action) -> String {
         Action::Unstall(brick, work) => format!("unstall b{brick} {}", name_of(*work)),
         Action::Room(brick, None) => format!("room b{brick}"),
         Action::Room(brick, Some(bytes)) => format!("room b{brick} {bytes}"),
+        Action::Damage(brick, None) => format!("damage b{brick}"),
+        Action::Damage(brick, Some(seed)) => format!("damage b{brick} {seed}"),
         Action::Clock(place, ahead_ms, fast_ppm) => format!("clock {place} {ahead_ms:+} {fast_ppm}ppm"),
         Action::SetClock(place, wrong_ms) => format!("set-clock {place} {wrong_ms:+}"),
         Action::Mute(client) => format!("mute c{client}"),

@@ -74,6 +74,7 @@ impl World {
                 }
             }
             Action::Room(number, bytes) => self.set_room(number, bytes),
+            Action::Damage(number, seed) => self.set_damage(number, seed),
             Action::Install(number) => self.install(number),
             Action::Reindex(page) => self.reindex(page),
             Action::Evolve(page) => self.evolve(page),
@@ -171,7 +172,7 @@ impl World {
         }
     }
 
-    fn restart(&mut self, place: ProcessName) {
+    pub(super) fn restart(&mut self, place: ProcessName) {
         let Some(pid) = self.pid(place).filter(|pid| self.processes[*pid].machine.is_none()) else { return };
         self.start(pid);
         if !matches!(self.processes[pid].machine, Some(ProcessMachine::Brick(_) | ProcessMachine::Driven(_))) {
@@ -247,6 +248,7 @@ impl World {
             self.processes[pid].force_ms = self.plan.noise.force_ms;
             self.set_clock(self.processes[pid].place, 0);
             self.set_room_of(pid, None);
+            self.heal_damage_of(pid);
             if let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine {
                 client.muted = false;
                 client.resume();
@@ -263,7 +265,7 @@ impl World {
         loop {
             self.update_index_states();
             self.run_until(self.now + QUIESCE_POLL_MS)?;
-            let Some(busy) = self.is_busy() else { break };
+            let Some(busy) = self.is_busy().or_else(|| self.awaits_index()) else { break };
             if self.now >= until {
                 return Err(RunFailure::Stuck(busy));
             }
@@ -275,6 +277,12 @@ impl World {
         self.check_revoked_users()?;
         self.check_resumed()?;
         self.check_copies()
+    }
+
+    /// An index that waits because damaged rows could not be read: it is tried again after a minute.
+    fn awaits_index(&self) -> Option<String> {
+        let incomplete = (self.count.damaged > 0).then(|| self.incomplete_index()).flatten();
+        incomplete.map(|index| format!("index {index} is never complete"))
     }
 
     /// The first operation, transaction or move that has not ended.

@@ -369,6 +369,7 @@ impl World {
                 }
             }
             ErrorKind::Stopped => self.count.stopped += 1,
+            ErrorKind::Corrupt => self.count.stopped_by_damage += 1,
             _ => {}
         }
         self.end_transaction(pid);

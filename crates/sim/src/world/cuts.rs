@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::ErrorKind;
 use node::drivers::brick::SimulatedDisk;
 use protocol::cut::{CutCoordinator, CutNumber, CutOutcome, CutOutput, CutRefusal, HoldReport, Run};
 use protocol::lease::Ms;
@@ -202,12 +203,19 @@ impl World {
                     Ok::<_, model::Error>(CutPart { number, position: driven.brick.position(), archive, changes })
                 };
                 let part = archive().map(|part| driven.part = Some(part));
-                taken = Some(part.map(|()| (to, number, driven.cuts.run())));
+                let run = driven.cuts.run();
+                taken = Some(part.map(|()| (to, number, run)).map_err(|error| (error, to, number)));
             }
         });
         match taken {
             Some(Ok((to, number, run))) => self.send_datagram(pid, to, Datagram::Cut(CutMessage::Held(number, run))),
-            Some(Err(error)) => self.oracle.report(format!("K1: {} cannot be backed up: {error}", self.name(pid))),
+            // The archive is not complete, and its command says so.
+            Some(Err((error, to, number))) if error.kind() == ErrorKind::Corrupt && self.is_damaged_brick(pid) => {
+                self.send_datagram(pid, to, Datagram::Cut(CutMessage::Refused(number)));
+            }
+            Some(Err((error, ..))) => {
+                self.oracle.report(format!("K1: {} cannot be backed up: {error}", self.name(pid)))
+            }
             None => {}
         }
     }

@@ -248,6 +248,42 @@ impl World {
         }
     }
 
+    /// A page of the B-tree of a brick is damaged, or whole again. A brick that could not be started can be then.
+    pub(super) fn set_damage(&mut self, number: usize, seed: Option<u64>) {
+        let Some(pid) = self.pid(ProcessName::Brick(number)) else { return };
+        match seed {
+            Some(seed) => self.damage_brick(pid, seed),
+            None => {
+                self.heal_damage_of(pid);
+                if std::mem::take(&mut self.processes[pid].is_refused) {
+                    self.restart(ProcessName::Brick(number));
+                }
+            }
+        }
+    }
+
+    fn damage_brick(&mut self, pid: Pid, seed: u64) {
+        let Some(driven) = self.driven_brick_mut(pid) else { return };
+        match driven.brick.damage(seed) {
+            Ok(()) => self.count.damaged += 1,
+            Err(error) => self.oracle.report(format!("L1: {} cannot install: {error}", self.processes[pid].place)),
+        }
+    }
+
+    /// Whether a page of the B-tree of this process is damaged.
+    pub(super) fn is_damaged_brick(&self, pid: Pid) -> bool {
+        matches!(self.processes[pid].place, ProcessName::Brick(number) if self.rejections.is_damaged(number))
+    }
+
+    pub(super) fn heal_damage_of(&mut self, pid: Pid) {
+        if let Some(disk) = &mut self.processes[pid].driven_disk {
+            disk.heal();
+        }
+        if let Some(driven) = self.driven_brick_mut(pid) {
+            driven.brick.heal();
+        }
+    }
+
     pub(super) fn drain_driven(&mut self, pid: Pid) {
         self.refresh_placement(pid);
         while let Some(output) = self.driven_brick_mut(pid).and_then(|driven| driven.brick.next_output()) {

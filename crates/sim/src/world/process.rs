@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{NodeId, Object};
+use model::{ErrorKind, NodeId, Object};
 use node::drivers::brick::{BrickSettings, SimulatedDisk};
 use node::node_placement::{BrickId, PlacementSnapshot};
 use protocol::brick::Brick;
@@ -70,6 +70,8 @@ pub(super) struct Process {
     /// The disk of a brick that is down.
     pub(super) disk: Option<Disk>,
     pub(super) driven_disk: Option<SimulatedDisk>,
+    /// Whether the brick could not be started because its disk is damaged.
+    pub(super) is_refused: bool,
     pub(super) logs: BTreeMap<NodeId, GroupLog>,
     /// Its map of replica groups or its placement map, and when it last fetched it.
     pub(super) map: GroupMap,
@@ -128,8 +130,15 @@ impl World {
                     cold_reads,
                     commits_in_one_phase,
                 };
+                let kept = self.rejections.is_damaged(number).then(|| disk.clone());
                 match DrivenBrick::open(disk, settings) {
                     Ok(driven) => ProcessMachine::Driven(Box::new(driven)),
+                    Err(error) if error.kind() == ErrorKind::Corrupt && kept.is_some() => {
+                        // It is started again when the page is whole.
+                        (process.driven_disk, process.is_refused) = (kept, true);
+                        self.count.refused_starts += 1;
+                        return;
+                    }
                     Err(error) => {
                         return self.oracle.report(format!("L1: brick {number} cannot be started: {error}"));
                     }

@@ -32,7 +32,9 @@ pub(super) enum Rejection {
     Unavailable,
     /// A peer server refuses a query for a class or a field that it does not know.
     OldClasses,
-    /// Nothing in a run explains this error: no message is invalid or too large, no object is damaged, and nothing is missing that is asked for.
+    /// Rows that it needs are damaged.
+    Damaged,
+    /// Nothing in a run explains this error: no message is invalid or too large, and nothing is missing that is asked for.
     Unexplained(ErrorKind),
 }
 
@@ -47,8 +49,13 @@ pub(super) enum Cause {
     Stop,
     /// The disk of a brick took a limited number of bytes.
     DiskSpace,
+    /// A page of the B-tree of a brick could not be read.
+    Damage,
     /// A transaction, or a write, of another client about the same pages was running.
     OtherWriter,
+    /// An earlier transaction of the client had appended to a list on the same page. Its reply comes before the bricks show what it has changed, and the
+    /// client cannot compute the new content, so the next transaction may have read the one before.
+    OwnAppend,
     /// A process or a connection failed or was slow, a message was lost, a logical node moved, or a wall clock was wrong; or the client itself
     /// breaks the rules.
     Failure,
@@ -68,6 +75,8 @@ const RECONNECT_MS: u64 = 1_500;
 const NEWS_MS: u64 = 500;
 /// How long a brick may take to notice that its disk has room again, and its clients to hear of that.
 const ROOM_MS: u64 = 2_000;
+/// How long after the reply to a transaction bricks may show the state before it.
+const DECISION_MS: u64 = 2_000;
 
 impl Rejection {
     /// The rejection by an error.
@@ -79,7 +88,8 @@ impl Rejection {
             // A transaction that has conflicted is over: its next call is invalid.
             ErrorKind::Conflict | ErrorKind::Invalid => Self::Conflict,
             ErrorKind::Unavailable | ErrorKind::Unknown => Self::Unavailable,
-            // Not found, too large, corrupt, unsupported, exists, over the quota, or a failure of a device.
+            ErrorKind::Corrupt => Self::Damaged,
+            // Not found, too large, unsupported, exists, over the quota, or a failure of a device.
             other => Self::Unexplained(other),
         }
     }
@@ -94,7 +104,9 @@ impl Rejection {
 
     /// The causes, of which there must be one; and how long each may have been over when the operation began.
     pub(super) const fn causes(self) -> &'static [(Cause, u64)] {
-        use Cause::{Cut, DiskSpace, Failure, OtherWriter, Permission, Refusal, Schema, Snapshot, Stop};
+        use Cause::{
+            Cut, Damage, DiskSpace, Failure, OtherWriter, OwnAppend, Permission, Refusal, Schema, Snapshot, Stop,
+        };
         match self {
             Self::Denied => &[(Permission, RECONNECT_MS), (Refusal, 0)],
             // A message that the space serves again may be late.
@@ -102,8 +114,10 @@ impl Rejection {
             Self::Full => &[(DiskSpace, ROOM_MS)],
             Self::Conflict => &[
                 (OtherWriter, LEASE_MS),
+                (OwnAppend, DECISION_MS),
                 (Failure, LEASE_MS),
                 (DiskSpace, ROOM_MS),
+                (Damage, LEASE_MS),
                 (Schema, LEASE_MS),
                 (Cut, LEASE_MS),
                 (Permission, LEASE_MS),
@@ -114,6 +128,7 @@ impl Rejection {
                 (OtherWriter, 0),
                 (Failure, LEASE_MS),
                 (DiskSpace, ROOM_MS),
+                (Damage, LEASE_MS),
                 (Cut, 0),
                 (Permission, LEASE_MS),
                 (Refusal, 0),
@@ -122,12 +137,14 @@ impl Rejection {
             Self::Unavailable => &[
                 (Failure, LEASE_MS),
                 (DiskSpace, ROOM_MS),
+                (Damage, LEASE_MS),
                 (Cut, 0),
                 (Permission, LEASE_MS),
                 (Refusal, 0),
                 (Stop, LEASE_MS),
             ],
             Self::OldClasses => &[(Schema, NEWS_MS)],
+            Self::Damaged => &[(Damage, LEASE_MS)],
             Self::Unexplained(_) => &[],
         }
     }
@@ -143,6 +160,7 @@ pub(super) enum Condition {
     Muted(usize),
     Lossy,
     LimitedRoom(usize),
+    Damaged(usize),
     /// For a peer server.
     StoppedSpace(Pid),
     /// Of a client.
@@ -156,6 +174,7 @@ impl Condition {
                 Cause::Failure
             }
             Self::LimitedRoom(_) => Cause::DiskSpace,
+            Self::Damaged(_) => Cause::Damage,
             Self::StoppedSpace(_) => Cause::Stop,
             Self::Refused(_) => Cause::Refusal,
         }
@@ -163,7 +182,7 @@ impl Condition {
 
     /// Whether it ends when faults are healed. The others end by themselves then.
     const fn is_fault(self) -> bool {
-        matches!(self.cause(), Cause::Failure | Cause::DiskSpace)
+        matches!(self.cause(), Cause::Failure | Cause::DiskSpace | Cause::Damage)
     }
 }
 
@@ -174,6 +193,8 @@ struct Footprint {
     returned: Option<u64>,
     /// Whether it may be in the way of others.
     bars_others: bool,
+    /// Whether it appends to a list.
+    appends: bool,
     pages: BTreeSet<StepPage>,
 }
 
@@ -267,7 +288,7 @@ impl RejectionJournal {
 
     /// An action of the plan happens.
     pub(super) fn note_action(&mut self, action: &Action, now: u64) {
-        use Condition::{Down, Held, LimitedRoom, Muted, Stalled, WrongClock};
+        use Condition::{Damaged, Down, Held, LimitedRoom, Muted, Stalled, WrongClock};
         match *action {
             Action::Crash(place, _) => self.set(Down(place), true, now),
             Action::Restart(place) => self.set(Down(place), false, now),
@@ -280,6 +301,7 @@ impl RejectionJournal {
             Action::Stall(brick, work) => self.set(Stalled(brick, work), true, now),
             Action::Unstall(brick, work) => self.set(Stalled(brick, work), false, now),
             Action::Room(brick, bytes) => self.set(LimitedRoom(brick), bytes.is_some(), now),
+            Action::Damage(brick, seed) => self.set(Damaged(brick), seed.is_some(), now),
             Action::SetClock(place, wrong_ms) => self.set(WrongClock(place), wrong_ms != 0, now),
             Action::Mute(client) => self.set(Muted(client), true, now),
             Action::Reindex(_) | Action::Evolve(_) | Action::AddField(_) | Action::ChangeClass(_) => {
@@ -310,7 +332,8 @@ impl RejectionJournal {
             pages.extend(StepPage::of(&Step::Read(*key)));
         }
         let bars_others = !matches!(record.kind, Kind::ReadOnly | Kind::Snapshot | Kind::Read);
-        let footprint = Footprint { client: record.client, returned: None, bars_others, pages };
+        let appends = steps.iter().any(|step| matches!(step, Step::Append(_)));
+        let footprint = Footprint { client: record.client, returned: None, bars_others, appends, pages };
         self.operations.insert(record.number, footprint);
     }
 
@@ -319,6 +342,11 @@ impl RejectionJournal {
         if let Some(operation) = self.operations.get_mut(&number) {
             operation.returned = Some(now);
         }
+    }
+
+    /// Whether a page of this brick is damaged.
+    pub(super) fn is_damaged(&self, brick: usize) -> bool {
+        self.conditions.contains(&Condition::Damaged(brick))
     }
 
     fn was_there(&self, cause: Cause, since: u64) -> bool {
@@ -338,6 +366,15 @@ impl RejectionJournal {
             one.bars_others && one.client != operation.client && is_in_time && one.meets(operation)
         };
         self.operations.values().any(is_other)
+    }
+
+    fn has_own_append(&self, number: u64, since: u64) -> bool {
+        let Some(operation) = self.operations.get(&number) else { return false };
+        let is_before = |one: &Footprint| {
+            let is_in_time = one.returned.is_some_and(|at| at >= since);
+            one.appends && one.client == operation.client && is_in_time && one.meets(operation)
+        };
+        self.operations.values().any(is_before)
     }
 }
 
@@ -380,9 +417,12 @@ impl World {
             Cause::Permission => self.user_could_not(pid, since),
             Cause::Refusal => self.rejections.was_refused(pid, since),
             Cause::OtherWriter => self.rejections.has_other_writer(operation.number, since),
+            Cause::OwnAppend => self.rejections.has_own_append(operation.number, since),
             Cause::Snapshot => operation.kind == Kind::Snapshot,
             Cause::Failure => self.rejections.was_there(cause, since) || self.is_wicked(pid),
-            Cause::Stop | Cause::DiskSpace | Cause::Schema | Cause::Cut => self.rejections.was_there(cause, since),
+            Cause::Stop | Cause::DiskSpace | Cause::Damage | Cause::Schema | Cause::Cut => {
+                self.rejections.was_there(cause, since)
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use meta::Revision;
 use meta::catalog::{self, EvolutionError, IndexId, IndexState, Schema};
-use model::{Class, ClassId, FieldNumber, FieldType, NodeId};
+use model::{Class, ClassId, FieldNumber, FieldType};
 use node::cluster_view::QuerySchema;
 use node::drivers::peer::schema_to_proto;
 
@@ -332,17 +332,25 @@ impl World {
         self.drain_process(pid);
     }
 
+    /// Whether an index has all objects at each logical node.
+    fn is_complete(&self, spec: &SetIndex) -> bool {
+        let classes: Vec<ClassId> = self.schema.family(spec.class).collect();
+        self.serving.keys().all(|node| {
+            let range = Some(whole_index(spec.index, false));
+            self.driven_brick(*node).is_some_and(|driven| scan_all(&driven.brick, *node, &classes, range).is_some())
+        })
+    }
+
+    /// An index that has not all objects.
+    pub(super) fn incomplete_index(&self) -> Option<u32> {
+        self.schema.indexes.iter().find(|spec| !self.is_complete(spec)).map(|spec| spec.index)
+    }
+
     /// Marks the indexes that have all objects as ready.
     pub(super) fn update_index_states(&mut self) {
         let building: Vec<SetIndex> = self.schema.indexes.iter().filter(|spec| !spec.is_ready).copied().collect();
         for spec in building {
-            let classes: Vec<ClassId> = self.schema.family(spec.class).collect();
-            let is_complete = |node: &NodeId| {
-                let driven = self.driven_brick(*node);
-                let range = Some(whole_index(spec.index, false));
-                driven.is_some_and(|driven| scan_all(&driven.brick, *node, &classes, range).is_some())
-            };
-            if self.serving.keys().all(is_complete) {
+            if self.is_complete(&spec) {
                 self.schema
                     .indexes
                     .iter_mut()

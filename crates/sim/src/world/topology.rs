@@ -116,6 +116,7 @@ impl World {
             machine: None,
             disk: None,
             driven_disk: None,
+            is_refused: false,
             logs: BTreeMap::new(),
             map: GroupMap::default(),
             map_fetched: 0,

@@ -85,6 +85,12 @@ const CLASS_BUGS: &[bug::Bug] = &[
     bug::Bug::Brick(Bug::OldEntriesKept),
 ];
 
+/// What a brick makes of damaged rows.
+const DAMAGE_BUGS: &[Bug] = &[Bug::DamageEndsNode, Bug::DamageIsAbsence, Bug::GuardsReadLate];
+
+/// Pages of the B-trees of bricks are damaged for a while.
+const DAMAGE: Choice = Choice { damage: Some(true), ..Choice::of(Topology::Peer, Workload::Names, Faults::All) };
+
 /// Classes change while clients read and write their objects by programs of several versions.
 const CLASSES: Choice = Choice::of(Topology::Peer, Workload::Classes, Faults::All);
 
@@ -123,6 +129,11 @@ fn bugs_in_the_driver_of_a_brick_are_noticed_in_whole_clusters() {
 fn bugs_in_entries_of_collections_are_noticed_in_whole_clusters() {
     assert_noticed(ENTRY_BUGS.iter().copied().map(bug::Bug::Brick), NAMES);
     assert_noticed([bug::Bug::Brick(Bug::EntriesNotMoved)].into_iter(), MOVED_NAMES);
+}
+
+#[test]
+fn bugs_in_the_handling_of_damage_are_noticed_in_whole_clusters() {
+    assert_noticed(DAMAGE_BUGS.iter().copied().map(bug::Bug::Brick), DAMAGE);
 }
 
 #[test]

@@ -395,7 +395,8 @@ impl World {
             }
             self.drivers.clear();
             self.crashes += 1;
-            let image = self.machine.crash(self.rng.random());
+            let mut image = self.machine.crash(self.rng.random());
+            image.heal();
             // What the store says from now on is for nobody.
             self.written = Arc::default();
             self.damage.is_present = false;

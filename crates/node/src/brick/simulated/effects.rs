@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use model::{NodeId, Object, Result, SpaceId, UploadId};
+use model::{NodeId, Object, PageId, Result, SpaceId, UploadId};
 use parking_lot::Mutex;
 use protocol::commit::{Change, Rejected, Request};
 use protocol::ident::{HlcTimestamp, Version};
@@ -107,11 +107,10 @@ impl<C> SimulatedEffects<C> {
 
     /// Reports the changes that the store has, those of each logical node in their order.
     pub(super) fn report_durable(&mut self) -> Result<()> {
-        let reader = RowReader::new(self.machine.store());
         for appended in self.appended.values_mut() {
             while let Some((version, change)) = appended.front() {
                 if let Some(page) = change.any_page()
-                    && rows::read_head(&reader, page)?.version < *version
+                    && stored_version(&self.machine, page)? < *version
                 {
                     break;
                 }
@@ -135,6 +134,14 @@ impl<C> SimulatedEffects<C> {
         }
         SimulatedDisk { image: self.machine.crash(seed), appended: self.appended }
     }
+}
+
+/// The version of a page in a store, even if it is damaged.
+///
+/// # Errors
+/// If the store cannot be read.
+pub(super) fn stored_version(machine: &SimStore, page: PageId) -> Result<Version> {
+    machine.ignoring_damage(|| Ok(rows::read_head(&RowReader::new(machine.store()), page)?.version))
 }
 
 impl<C: Clone> Effects<C> for SimulatedEffects<C> {

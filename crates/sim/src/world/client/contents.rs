@@ -63,6 +63,10 @@ impl World {
                 self.give_up(pid, ErrorKind::Conflict);
                 true
             }
+            (Err(error), _) if error.kind() == ErrorKind::Corrupt => {
+                self.give_up(pid, ErrorKind::Corrupt);
+                true
+            }
             (Err(_), _) => {
                 // The brick is down.
                 self.push_timer(self.now + REREAD_MS, pid, life);

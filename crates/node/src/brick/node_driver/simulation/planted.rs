@@ -165,6 +165,7 @@ const DIRECTED: &[Bug] = &[
     Bug::LackingNotEntered,
     Bug::LostContentChanged,
     Bug::DamageEndsNode,
+    Bug::DamageIsAbsence,
     Bug::GuardsReadLate,
     Bug::IndexWaitsForDamaged,
     Bug::VersionsKept,
