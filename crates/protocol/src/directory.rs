@@ -178,7 +178,7 @@ impl Directory {
         true
     }
 
-    /// Records whether the page of a listed copy exists. A holder may list pages without end that do not: no data bounds their number.
+    /// Records whether the page of a listed copy exists; one that is being fetched may not. A holder may list pages without end that do not: no data bounds their number.
     pub fn set_missing(&mut self, page: PageId, holder: HolderId, is_missing: bool) {
         let holding = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder));
         let (Some(holding), Some(entry)) = (holding, self.holders.get_mut(&holder)) else { return };
@@ -189,7 +189,7 @@ impl Directory {
         }
     }
 
-    /// How many copies these holders have of pages that do not exist.
+    /// How many pages these holders wait for, or have copies of although they do not exist.
     #[must_use]
     pub fn missing_pages(&self, holders: RangeInclusive<HolderId>) -> usize {
         self.holders.range(holders).map(|(_, entry)| entry.missing).sum()

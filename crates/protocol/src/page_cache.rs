@@ -462,6 +462,18 @@ impl<T: Clone + MemorySize> PageCache<T> {
         Some((id, self.suspended.get(&page).map(|copy| copy.version)))
     }
 
+    /// The number of pending fetches.
+    #[must_use]
+    pub fn fetch_count(&self) -> usize {
+        self.fetches.len()
+    }
+
+    /// The pages of a logical node and space with pending fetches, those of `page`.
+    pub fn fetches_at_node_of(&self, page: PageId) -> impl Iterator<Item = PageId> {
+        let of_node = PageId { number: 0, ..page }..=PageId { number: u64::MAX, ..page };
+        self.fetches.range(of_node).map(|(page, _)| *page)
+    }
+
     /// The number of the pending fetch of a page.
     #[must_use]
     pub fn pending_fetch(&self, page: PageId) -> Option<FetchId> {

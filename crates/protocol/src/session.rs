@@ -19,6 +19,7 @@
 //! and to the nodes above.
 
 mod calls;
+mod fetch_queue;
 mod heard;
 mod upstreams;
 
@@ -46,6 +47,8 @@ use crate::upstream::Upstream;
 use crate::validate::{Read, ReadVersion};
 
 use calls::CallKey;
+pub use fetch_queue::FetchLimits;
+use fetch_queue::FetchQueue;
 use heard::HeardOutcomes;
 
 /// How long the client waits for an answer before it repeats a call, besides the time in which the call is sent, in milliseconds.
@@ -167,6 +170,9 @@ pub struct Session<T> {
     first_holder: HolderId,
     /// The fetch that returned each copy.
     fetch_ids: BTreeMap<PageId, FetchId>,
+    /// How many fetches are under way at most, and the pages that wait for that.
+    fetch_limits: FetchLimits,
+    unfetched: FetchQueue,
     pram: Pram<T>,
     /// When to retry a refused write.
     retry: Option<Ms>,
@@ -202,6 +208,8 @@ impl<T: Clone + MemorySize> Session<T> {
             upstreams: BTreeMap::new(),
             first_holder,
             fetch_ids: BTreeMap::new(),
+            fetch_limits: FetchLimits::default(),
+            unfetched: FetchQueue::default(),
             pram: Pram::default(),
             retry: None,
             next_keepalive: 0,
@@ -215,6 +223,13 @@ impl<T: Clone + MemorySize> Session<T> {
             heard: HeardOutcomes::default(),
             out: Vec::new(),
         }
+    }
+
+    /// Has at most so many fetches under way.
+    #[must_use]
+    pub const fn with_fetch_limits(mut self, limits: FetchLimits) -> Self {
+        self.fetch_limits = limits;
+        self
     }
 
     /// The client.
@@ -654,6 +669,10 @@ impl<T: Clone + MemorySize> Session<T> {
     /// # Errors
     /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
+        let (most, found) = (self.fetch_limits.total, self.cache.fetch_count());
+        if found > most {
+            return Err(format!("D3: {found} fetches are under way, and {most} may be"));
+        }
         self.cache.check_invariants()
     }
 }

@@ -15,8 +15,8 @@ use super::plant::{Bug, planted};
 
 /// Sessions of one client on one connection, at most. A client has one, and another one after each that was lost.
 const MAX_SESSIONS: usize = 1024;
-/// Most copies that a client of a peer server may have of pages that do not exist, besides those of the fetches after which they are
-/// counted next. A redirector may have so many times more, and lets each of its members have a few: 64 of them reach its limit together.
+/// Most pages that a client of a peer server may wait for, or have copies of although they do not exist, besides those of the fetches after which they are
+/// counted next. A client that follows the rules waits for a thousand at most ([`FetchLimits`](protocol::session::FetchLimits)). A redirector may have so many times more, and lets each of its members have a few: 64 of them reach its limit together.
 pub(crate) const MAX_MISSING_PAGES: usize = 16_384;
 pub(crate) const MAX_MISSING_PAGES_OF_MEMBER: usize = 2_048;
 const REDIRECTOR_FACTOR: usize = 8;
@@ -125,8 +125,8 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         HolderId(holder.0 & !session)..=HolderId(holder.0 | session)
     }
 
-    /// Checks now and then that a client that fetches pages does not keep more and more that do not exist: each takes memory here and at
-    /// its brick until the client evicts it, and no stored data bounds their number.
+    /// Checks now and then that a client that fetches pages does not wait for more and more, and does not keep more and more that do not exist: each takes
+    /// memory here and at its brick until it is answered, or the client evicts it, and no stored data bounds their number.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`].
@@ -144,7 +144,8 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         if node.missing_pages(&self.sessions_of(holder)) <= most {
             return Ok(());
         }
-        let what = format!("a client has fetched {most} pages that do not exist, and has evicted none of them");
+        let what =
+            format!("a client waits for {most} pages, or keeps so many that do not exist: it evicts none of them");
         Err(Error::new(ErrorKind::TooLarge, what))
     }
 

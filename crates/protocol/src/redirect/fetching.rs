@@ -61,6 +61,8 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         if waiter.have.is_none() || !planted(Bug::UnlistedRevalidation) {
             self.directory.list(page, waiter.holder, waiter.fetch);
         }
+        // Until it is known that the page exists.
+        self.directory.set_missing(page, waiter.holder, true);
         // It no longer has its earlier copy.
         if !planted(Bug::HelperStaysComplete) {
             self.mark_incomplete(page, waiter.holder);

@@ -409,3 +409,81 @@ fn snapshot_relies_on_no_reads_of_others() {
     session.abort(txn);
     assert_eq!(session.rely_on(txn, [guard()], HlcTimestamp::ZERO), Err(WriteError::NotRunning));
 }
+
+/// A connected client with these limits, and sessions for two logical nodes.
+fn session_with_limits(limits: FetchLimits) -> Session<u64> {
+    let mut session = Session::new(ClientId(1), CONNECTION, 50).with_fetch_limits(limits);
+    session.connect(None, 1_000);
+    for node in [NODE, NodeId(4)] {
+        assert_eq!(session.get(numbered(node, 0), 1_000), Lookup::Miss);
+        let leased = Down::Leased { asked: 1_000, lease_ms: 10_000, sync: 1 };
+        session.handle_down(node, CONNECTION, leased, 1_000);
+    }
+    session.outputs().for_each(drop);
+    session
+}
+
+fn numbered(node: NodeId, number: u64) -> Oid {
+    Oid::new(ClassId::NONE, PageId { node, number, ..PAGE }, 1)
+}
+
+/// The pages that a client fetches: their logical nodes and numbers, and the numbers of the fetches.
+fn fetched(session: &mut Session<u64>) -> Vec<(u32, u64, FetchId)> {
+    let fetch = |output| match output {
+        Output::Up(_, _, Up::Fetch { page, fetch, .. }) => Some((page.node.0, page.number, fetch)),
+        _ => None,
+    };
+    session.outputs().filter_map(fetch).collect()
+}
+
+#[test]
+fn pages_wait_until_earlier_fetches_are_answered() {
+    let mut session = session_with_limits(FetchLimits { node: 2, total: 3 });
+    let other = NodeId(4);
+    let wanted = [(NODE, 1), (NODE, 2), (NODE, 3), (NODE, 4), (other, 1), (other, 2)];
+    // A read that is tried again does not take another place.
+    for (node, number) in wanted.into_iter().chain(wanted) {
+        assert_eq!(session.get(numbered(node, number), 1_000), Lookup::Miss);
+    }
+    let first = fetched(&mut session);
+    assert_eq!(first.iter().map(|(node, number, _)| (*node, *number)).collect::<Vec<_>>(), [(3, 1), (3, 2), (4, 1)]);
+    let (mut under_way, mut order) = (first, Vec::new());
+    while !under_way.is_empty() {
+        let (node, number, fetch) = under_way.remove(0);
+        let node = NodeId(node);
+        let image = PageImage { version: Version::ZERO, timestamp: HlcTimestamp::ZERO, objects: [(1, number)].into() };
+        let page = PageId { node, number, ..PAGE };
+        session.handle_down(node, CONNECTION, Down::Fetched { page, fetch, reply: Page::Page(image) }, 1_000);
+        let next = fetched(&mut session);
+        order.extend(next.iter().map(|(node, number, _)| (*node, *number)));
+        under_way.extend(next);
+    }
+    assert_eq!(order, [(3, 3), (3, 4), (4, 2)]);
+    for (node, number) in wanted {
+        assert_eq!(session.get(numbered(node, number), 1_000), Lookup::Value(&number));
+    }
+    assert_eq!(fetched(&mut session), []);
+}
+
+#[test]
+fn logical_node_that_does_not_answer_holds_up_no_fetches_at_others() {
+    let mut session = session_with_limits(FetchLimits { node: 2, total: 4 });
+    for number in 1..=5 {
+        assert_eq!(session.get(numbered(NODE, number), 1_000), Lookup::Miss);
+    }
+    assert_eq!(session.get(numbered(NodeId(4), 1), 1_000), Lookup::Miss);
+    let pages: Vec<_> = fetched(&mut session).into_iter().map(|(node, number, _)| (node, number)).collect();
+    assert_eq!(pages, [(3, 1), (3, 2), (4, 1)]);
+}
+
+#[test]
+fn fetches_of_a_session_that_has_ended_leave_their_places_to_others() {
+    let mut session = session_with_limits(FetchLimits { node: 2, total: 2 });
+    for (node, number) in [(NODE, 1), (NODE, 2), (NODE, 3), (NodeId(4), 1), (NodeId(4), 2)] {
+        assert_eq!(session.get(numbered(node, number), 1_000), Lookup::Miss);
+    }
+    fetched(&mut session);
+    session.handle_down(NODE, CONNECTION, Down::Closed, 1_000);
+    let pages: Vec<_> = fetched(&mut session).into_iter().map(|(node, number, _)| (node, number)).collect();
+    assert_eq!(pages, [(4, 1), (4, 2)]);
+}

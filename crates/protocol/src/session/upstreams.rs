@@ -25,9 +25,26 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
+    /// Fetches a page, as soon as there is room for one more fetch at its node.
     pub(super) fn fetch(&mut self, page: PageId) {
+        if self.cache.pending_fetch(page).is_some() || self.unfetched.contains(page) {
+            return;
+        }
+        if !self.fetch_limits.have_room(&self.cache, page) && !planted(Bug::FetchesUnlimited) {
+            return self.unfetched.push(page);
+        }
         if let Some((fetch, have)) = self.cache.fetch(page) {
             self.send_up(page.node, Up::Fetch { page, fetch, have });
+        }
+    }
+
+    /// Fetches pages that have waited, as many as there is room for. At a node whose session has ended, what is still wanted is asked for again in the next one.
+    fn fetch_waiting(&mut self, now: Ms) {
+        let limits = self.fetch_limits;
+        while let Some(page) = self.unfetched.pop(|page| limits.have_room(&self.cache, page)) {
+            if self.is_valid(page.node, now) && self.cache.version(page).is_none() {
+                self.fetch(page);
+            }
         }
     }
 
@@ -57,6 +74,7 @@ impl<T: Clone + MemorySize> Session<T> {
             Down::Closed => {
                 upstream.close(now);
                 self.suspend(node);
+                self.fetch_waiting(now);
             }
             Down::Fetched { page, fetch, reply } => {
                 if self.cache.handle_fetched(page, fetch, reply) {
@@ -67,6 +85,7 @@ impl<T: Clone + MemorySize> Session<T> {
                         self.send_up(node, Up::Evict { page, fetch });
                     }
                 }
+                self.fetch_waiting(now);
             }
             Down::Invalidate { message, contents } => {
                 let (page, asked) = (message.page, message.version);
@@ -175,6 +194,7 @@ impl<T: Clone + MemorySize> Session<T> {
             }
             self.suspend(node);
         }
+        self.fetch_waiting(now);
     }
 
     pub(super) fn poll_upstream(&mut self, node: NodeId, now: Ms) {
@@ -182,6 +202,7 @@ impl<T: Clone + MemorySize> Session<T> {
         if upstream.has_lapsed(now) {
             upstream.close(now);
             self.suspend(node);
+            self.fetch_waiting(now);
         }
         if let Some(renew) = self.upstreams.get_mut(&node).and_then(|upstream| upstream.poll(now, 0, self.subscribe)) {
             self.send_up(node, renew);

@@ -19,7 +19,7 @@ use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
 use protocol::page_cache::{FetchReply, ObjectState};
-use protocol::session::{Level, Session};
+use protocol::session::{FetchLimits, Level, Session};
 use protocol::tree::{Down, Up};
 use wire::cluster::{Message, SpaceStatus};
 use wire::proto;
@@ -51,6 +51,9 @@ const JITTER_MS: u64 = 40;
 pub(super) const KEPT_MS: u64 = 100_000;
 /// The time limit of the driver's calls: longer than a run. The client gives up by itself, as its user.
 const TIMEOUT: Duration = Duration::from_secs(86_400);
+/// One of so many clients has so few fetches under way that some wait.
+const FEW_FETCHES_PERIOD: u64 = 4;
+const FEW_FETCHES: FetchLimits = FetchLimits { node: 1, total: 2 };
 /// Bytes of copies that a client keeps: all. Scenarios evict pages by themselves.
 const CACHE_BYTES: usize = 1 << 30;
 
@@ -127,6 +130,9 @@ impl ClientProcess {
         let mut session = Session::new(ClientId(member), first_holder, SKEW_MS).with_heard_batch(batch);
         if snapshots {
             session.subscribe();
+        }
+        if member.is_multiple_of(FEW_FETCHES_PERIOD) {
+            session = session.with_fetch_limits(FEW_FETCHES);
         }
         let gateway = is_direct.then(|| Gateway::new(SKEW_MS).with_limit(GATEWAY_LIMIT_BYTES));
         let driver = ClientDriver::new(session, TIMEOUT, CACHE_BYTES);

@@ -442,6 +442,22 @@ fn client_keeps_a_bounded_number_of_pages_that_do_not_exist() {
 }
 
 #[test]
+fn client_has_a_bounded_number_of_fetches_under_way() {
+    assert_noticed(&[Bug::MissingPagesUnbounded], || {
+        let mut client = client(1, "reader");
+        let mut driver = driver_with_client(&mut client, 7);
+        let mut fetch_unanswered = |number| {
+            let message = fetch(7, node(), PageId { number, ..page() });
+            let fetched = driver.client_message(&mut client, message, NOW);
+            driver.outputs().for_each(drop);
+            fetched.err().map(|error| (number, error.kind()))
+        };
+        let (fetched, kind) = (0..40_000).find_map(&mut fetch_unanswered).expect("the number of fetches has no bound");
+        assert!(kind == ErrorKind::TooLarge && (16_384..=17_408).contains(&fetched), "{kind:?} after {fetched}");
+    });
+}
+
+#[test]
 fn client_has_no_holders_below_it() {
     assert_noticed(&[Bug::AnyHeight], || {
         let mut client = client(1, "reader");
