@@ -15,10 +15,11 @@ use super::plant::{Bug, planted};
 
 /// Sessions of one client on one connection, at most. A client has one, and another one after each that was lost.
 const MAX_SESSIONS: usize = 1024;
-/// Most pages that a client of a peer server may wait for, or have copies of although they do not exist, besides those of the fetches after which they are
-/// counted next. A client that follows the rules waits for a thousand at most ([`FetchLimits`](protocol::session::FetchLimits)). A redirector may have so many times more, and lets each of its members have a few: 64 of them reach its limit together.
+/// Most pages that a client of a peer server may wait for, or have copies of although they do not exist, besides those of the fetches after
+/// which they are counted next. A client that follows the rules waits for 2,048 at most ([`FetchLimits`](protocol::session::FetchLimits)). A
+/// redirector may have so many times more, and lets each of its members have a few: 32 of them reach its limit together.
 pub(crate) const MAX_MISSING_PAGES: usize = 16_384;
-pub(crate) const MAX_MISSING_PAGES_OF_MEMBER: usize = 2_048;
+pub(crate) const MAX_MISSING_PAGES_OF_MEMBER: usize = 4_096;
 const REDIRECTOR_FACTOR: usize = 8;
 /// After so many fetches of a client they are counted.
 pub(super) const FETCHES_PER_COUNT: u32 = 1_024;

@@ -19,9 +19,9 @@ pub struct FetchLimits {
 }
 
 impl Default for FetchLimits {
-    /// Over a link with a round trip of 80 ms, 128 pages of 8 KiB at a time are 13 MB a second.
+    /// Over a link with a round trip of 80 ms, 512 pages at a time are 6,400 a second, with 8 KiB each 52 MB.
     fn default() -> Self {
-        Self { node: 128, total: 1_024 }
+        Self { node: 512, total: 2_048 }
     }
 }
 
