@@ -160,12 +160,12 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
         Ok(())
     }
 
-    /// How many copies these holders have, in all trees, of pages that do not exist: see [`Directory::missing_pages`].
+    /// How many pages these holders wait for in all trees, or have copies of although they do not exist: see [`Directory::unconfirmed_pages`].
     ///
-    /// [`Directory::missing_pages`]: crate::directory::Directory::missing_pages
+    /// [`Directory::unconfirmed_pages`]: crate::directory::Directory::unconfirmed_pages
     #[must_use]
-    pub fn missing_pages(&self, holders: &RangeInclusive<HolderId>) -> usize {
-        self.trees.values().map(|tree| tree.directory().missing_pages(holders.clone())).sum()
+    pub fn unconfirmed_pages(&self, holders: &RangeInclusive<HolderId>) -> usize {
+        self.trees.values().map(|tree| tree.directory().unconfirmed_pages(holders.clone())).sum()
     }
 
     /// Handles a message from the node above.

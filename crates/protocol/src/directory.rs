@@ -14,7 +14,8 @@
 //!   acknowledgement (N1).
 //!
 //! Pages that do not exist can be fetched as well, and are listed like others, because a holder must hear when they are created.
-//! A holder that keeps many of them is counted ([`Directory::missing_pages`]), so that peer servers and redirectors can disconnect it.
+//! Pages that a holder keeps and that do not exist are counted, and those that it waits for, which may not ([`Directory::unconfirmed_pages`]), so that
+//! peer servers and redirectors can disconnect one with many.
 //!
 //! [`Directory::settled_version`] returns the version of a page up to which every holder has acknowledged. The validator
 //! retires entries by it (V3), it releases non-transactional writes (N1), and it determines acknowledgements upward.
@@ -48,8 +49,8 @@ struct ListedCopy {
     sent: Version,
     /// The newest version that it has acknowledged. If this is less than `sent`, an invalidation is pending.
     acknowledged: Version,
-    /// Whether it is a copy of a page that does not exist: no object was ever stored there.
-    is_missing: bool,
+    /// Whether the page does not exist (no object was ever stored there), or may not: the copy is under way.
+    is_unconfirmed: bool,
 }
 
 impl ListedCopy {
@@ -67,8 +68,8 @@ struct Holder {
     expires: Ms,
     /// The number of levels below it.
     height: u8,
-    /// How many of its pages do not exist.
-    missing: usize,
+    /// How many of its pages are unconfirmed.
+    unconfirmed: usize,
 }
 
 /// The holders directly below one node, and their copies.
@@ -172,34 +173,34 @@ impl Directory {
     pub fn list(&mut self, page: PageId, holder: HolderId, fetch: FetchId) -> bool {
         let Some(entry) = self.holders.get_mut(&holder) else { return false };
         entry.pages.insert(page);
-        let nothing = ListedCopy { fetch, sent: Version::ZERO, acknowledged: Version::ZERO, is_missing: false };
+        let nothing = ListedCopy { fetch, sent: Version::ZERO, acknowledged: Version::ZERO, is_unconfirmed: false };
         let holding = self.pages.entry(page).or_default().entry(holder).or_insert(nothing);
         holding.fetch = holding.fetch.max(fetch);
         true
     }
 
     /// Records whether the page of a listed copy exists; one that is being fetched may not. A holder may list pages without end that do not: no data bounds their number.
-    pub fn set_missing(&mut self, page: PageId, holder: HolderId, is_missing: bool) {
+    pub fn set_unconfirmed(&mut self, page: PageId, holder: HolderId, is_unconfirmed: bool) {
         let holding = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder));
         let (Some(holding), Some(entry)) = (holding, self.holders.get_mut(&holder)) else { return };
-        match (std::mem::replace(&mut holding.is_missing, is_missing), is_missing) {
-            (false, true) => entry.missing += 1,
-            (true, false) => entry.missing -= 1,
+        match (std::mem::replace(&mut holding.is_unconfirmed, is_unconfirmed), is_unconfirmed) {
+            (false, true) => entry.unconfirmed += 1,
+            (true, false) => entry.unconfirmed -= 1,
             _ => {}
         }
     }
 
     /// How many pages these holders wait for, or have copies of although they do not exist.
     #[must_use]
-    pub fn missing_pages(&self, holders: RangeInclusive<HolderId>) -> usize {
-        self.holders.range(holders).map(|(_, entry)| entry.missing).sum()
+    pub fn unconfirmed_pages(&self, holders: RangeInclusive<HolderId>) -> usize {
+        self.holders.range(holders).map(|(_, entry)| entry.unconfirmed).sum()
     }
 
     /// Records that a holder has evicted the copy that this fetch returned.
     pub fn evict(&mut self, page: PageId, holder: HolderId, fetch: FetchId) {
         let holding = self.pages.get(&page).and_then(|holders| holders.get(&holder));
         if holding.is_some_and(|holding| holding.fetch <= fetch || planted(Bug::EvictionEndsLaterFetch)) {
-            self.set_missing(page, holder, false);
+            self.set_unconfirmed(page, holder, false);
             if let Some(entry) = self.holders.get_mut(&holder) {
                 entry.pages.remove(&page);
                 entry.pending.remove(&page);
@@ -247,7 +248,7 @@ impl Directory {
 
     /// Records that one holder of a page is notified of a change: it has joined a fetch of the page.
     pub fn mark_sent(&mut self, holder: HolderId, page: PageId, version: Version, now: Ms) {
-        self.set_missing(page, holder, false);
+        self.set_unconfirmed(page, holder, false);
         let holding = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder));
         let (Some(holding), Some(entry)) = (holding, self.holders.get_mut(&holder)) else { return };
         assert!(entry.pages.contains(&page), "D1: {holder:?} is listed for {page:?} on one side only");
@@ -360,10 +361,13 @@ impl Directory {
             if let Some(page) = entry.pending.keys().find(|page| !pending(page)) {
                 return Err(format!("D2: {holder:?} has acknowledged {page:?} but is listed as pending"));
             }
-            let is_missing = |page: &&PageId| self.pages.get(*page).is_some_and(|all| all[holder].is_missing);
-            let missing = entry.pages.iter().filter(is_missing).count();
-            if missing != entry.missing {
-                return Err(format!("D1: {holder:?} has {missing} pages that do not exist, not {}", entry.missing));
+            let is_unconfirmed = |page: &&PageId| self.pages.get(*page).is_some_and(|all| all[holder].is_unconfirmed);
+            let unconfirmed = entry.pages.iter().filter(is_unconfirmed).count();
+            if unconfirmed != entry.unconfirmed {
+                return Err(format!(
+                    "D1: {holder:?} has {unconfirmed} pages that may not exist, not {}",
+                    entry.unconfirmed
+                ));
             }
             let listed = |page: &PageId| self.pages.get(page).is_some_and(|holders| holders.contains_key(holder));
             if let Some(page) = entry.pages.iter().find(|page| !listed(page)) {

@@ -40,6 +40,7 @@
 //!   changes would not be received.
 
 mod cached_page;
+mod pending_fetches;
 mod running_txns;
 mod slots;
 mod txn_reads;
@@ -58,6 +59,7 @@ use crate::read_list::ReadList;
 use crate::update_digest::UpdateDigest;
 use crate::validate::{Read, ReadVersion};
 use cached_page::{CachedPage, VcacheEntry};
+use pending_fetches::PendingFetches;
 use running_txns::RunningTxns;
 use txn_reads::TrackedRead;
 
@@ -170,14 +172,6 @@ pub(crate) fn message_bytes<T: MemorySize>(contents: Option<&SlotStates<T>>) -> 
     MESSAGE_BYTES + contents.map_or(0, MemorySize::memory_size)
 }
 
-#[derive(Clone, Debug)]
-struct PendingFetch<T> {
-    id: FetchId,
-    messages: Vec<(Invalidation, Option<SlotStates<T>>)>,
-    /// Their approximate memory in bytes. Above the limit they are dropped, and the reply of the fetch is discarded.
-    bytes: usize,
-}
-
 /// The writes of a committing transaction to one page.
 #[derive(Clone, Debug)]
 struct CommittingWrites<T> {
@@ -239,7 +233,7 @@ pub struct PageCache<T> {
     suspended: BTreeMap<PageId, CachedPage<T>>,
     /// The closed timestamp of each node in its open session (G1).
     closed: BTreeMap<NodeId, HlcTimestamp>,
-    fetches: BTreeMap<PageId, PendingFetch<T>>,
+    fetches: PendingFetches<T>,
     running: RunningTxns<T>,
     committing: BTreeMap<TxnId, BTreeMap<PageId, CommittingWrites<T>>>,
     last_copy: u64,
@@ -252,7 +246,7 @@ impl<T> Default for PageCache<T> {
             copies: PageMap::default(),
             suspended: BTreeMap::new(),
             closed: BTreeMap::new(),
-            fetches: BTreeMap::new(),
+            fetches: PendingFetches::default(),
             running: RunningTxns::default(),
             committing: BTreeMap::new(),
             last_copy: 0,
@@ -453,12 +447,12 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// Begins a fetch of a page, unless one is pending. Returns its number, and the version of the suspended copy if
     /// there is one: it may still be current.
     pub fn fetch(&mut self, page: PageId) -> Option<(FetchId, Option<Version>)> {
-        if self.fetches.contains_key(&page) {
+        if self.fetches.get(page).is_some() {
             return None;
         }
         self.last_fetch += 1;
         let id = FetchId(self.last_fetch);
-        self.fetches.insert(page, PendingFetch { id, messages: Vec::new(), bytes: 0 });
+        self.fetches.insert(page, id);
         Some((id, self.suspended.get(&page).map(|copy| copy.version)))
     }
 
@@ -468,26 +462,25 @@ impl<T: Clone + MemorySize> PageCache<T> {
         self.fetches.len()
     }
 
-    /// The pages of a logical node and space with pending fetches, those of `page`.
-    pub fn fetches_at_node_of(&self, page: PageId) -> impl Iterator<Item = PageId> {
-        let of_node = PageId { number: 0, ..page }..=PageId { number: u64::MAX, ..page };
-        self.fetches.range(of_node).map(|(page, _)| *page)
+    /// The number of pending fetches at the logical node of a page.
+    #[must_use]
+    pub fn fetch_count_at(&self, page: PageId) -> usize {
+        self.fetches.count_at(page)
     }
 
     /// The number of the pending fetch of a page.
     #[must_use]
     pub fn pending_fetch(&self, page: PageId) -> Option<FetchId> {
-        self.fetches.get(&page).map(|fetch| fetch.id)
+        self.fetches.get(page).map(|fetch| fetch.id)
     }
 
     /// Handles the reply to a fetch. Returns whether that fetch was pending (D3). If the messages of the meantime
     /// exceeded the limit, the reply is discarded, and the page has to be fetched again.
     pub fn handle_fetched(&mut self, page: PageId, id: FetchId, reply: FetchReply<T>) -> bool {
-        let Some(fetch) = self.fetches.remove(&page) else { return false };
-        if fetch.id != id && !planted(Bug::AnyReply) {
-            self.fetches.insert(page, fetch);
+        if self.pending_fetch(page).is_none_or(|pending| pending != id && !planted(Bug::AnyReply)) {
             return false;
         }
+        let Some(fetch) = self.fetches.remove(page) else { return false };
         let aside = self.suspended.remove(&page);
         if fetch.bytes > MESSAGES_LIMIT_BYTES {
             return true;
@@ -534,7 +527,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// Messages of a node may be lost from now on: its copies are suspended until they are revalidated, and its fetches
     /// are dropped.
     pub fn suspend(&mut self, node: NodeId) {
-        self.fetches.retain(|page, _| page.node != node);
+        self.fetches.remove_node(node);
         if planted(Bug::SessionNotReset) {
             return;
         }
@@ -562,7 +555,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
     pub fn invalidate(&mut self, message: Invalidation, contents: Option<SlotStates<T>>) -> Version {
         self.apply_message(&message, contents.as_ref());
         let heard = self.version(message.page).unwrap_or(message.version);
-        if let Some(fetch) = self.fetches.get_mut(&message.page).filter(|_| !planted(Bug::NoCrossingLog)) {
+        if let Some(fetch) = self.fetches.get_mut(message.page).filter(|_| !planted(Bug::NoCrossingLog)) {
             fetch.bytes += message_bytes(contents.as_ref());
             fetch.messages.push((message, contents));
             if fetch.bytes > MESSAGES_LIMIT_BYTES {

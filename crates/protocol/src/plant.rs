@@ -117,6 +117,7 @@ model::planted_bugs! {
         "D2" OneAcknowledgesAll "the acknowledgement of one change counts for later changes"
         "D3" NoCrossingLog "messages that arrive during a fetch are forgotten"
         "D3" FetchesUnlimited "a client has any number of fetches under way"
+        "D3" PlacesNotGivenOn "a fetch that is answered leaves its place to none that waits"
         "D3" AnyReply "the reply to an old fetch is taken for the answer to a new one"
         "D4" LeaseFromAnswer "a lease counts from the arrival of its answer"
         "D4" GrantBeyondOwn "a node grants leases that are longer than its own"

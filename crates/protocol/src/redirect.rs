@@ -213,6 +213,8 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             Up::Renew { .. } => {}
             Up::Fetch { page, fetch, have } => self.fetch(page, FetchWaiter { holder, fetch, have }, now),
             Up::Acknowledge { page, version } => self.directory.acknowledge(holder, page, version),
+            // No holder evicts what it waits for. The fetch would count no more, and go on.
+            Up::Evict { page, fetch } if self.is_waiting(page, holder, fetch) => {}
             Up::Evict { page, fetch } => {
                 self.directory.evict(page, holder, fetch);
                 self.mark_incomplete(page, holder);
@@ -296,6 +298,7 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         for page in pages {
             let Some(fetching) = self.fetching.get_mut(&page) else { continue };
             fetching.waiters.retain(|waiter| waiter.holder != holder || planted(Bug::GoneWaiterKept));
+            self.directory.set_unconfirmed(page, holder, false);
             let is_helper = matches!(fetching.stage, FetchStage::Helping { helper, .. } if helper == holder);
             if is_helper && !planted(Bug::GoneHelperAwaited) {
                 self.dispatch(page, now);

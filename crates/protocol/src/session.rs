@@ -669,9 +669,13 @@ impl<T: Clone + MemorySize> Session<T> {
     /// # Errors
     /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
-        let (most, found) = (self.fetch_limits.total, self.cache.fetch_count());
+        let FetchLimits { total, least, .. } = self.fetch_limits;
+        let (most, found) = (total + least * self.upstreams.len(), self.cache.fetch_count());
         if found > most {
             return Err(format!("D3: {found} fetches are under way, and {most} may be"));
+        }
+        if let Some(page) = self.unfetched.needlessly_waiting(|page| self.fetch_limits.have_room(&self.cache, page)) {
+            return Err(format!("D3: {page:?} waits to be fetched, and there is room"));
         }
         self.cache.check_invariants()
     }

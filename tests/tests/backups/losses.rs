@@ -218,6 +218,14 @@ fn servers_of_another_cluster_at_the_address_of_a_brick_are_not_backed_up() {
     let peer = Server::start(&["--listen", &address]);
     wait_for_warning(&following, "it does not run at its address: a server of cluster");
     drop(peer);
+    // Nor is another cluster at the address of the peer server.
+    let address = cluster.address("peer-1").to_owned();
+    cluster.kill("peer-1");
+    let peer = Server::start(&["--listen", &address]);
+    peer.run_with_input(&["put", "-", "/foreign"], "2").ok();
+    wait_for_warning(&following, "answers where a server of cluster");
+    drop(peer);
+    cluster.restart("peer-1");
     cluster.restart("brick-2");
     let last = following.moment();
     assert!(following.stop().success(), "{}", following.log());

@@ -424,4 +424,23 @@ mod tests {
         let lost = client.cluster_members(MemberRequest { request: Some(OfMembers::List(List {})) }).await.unwrap_err();
         assert_eq!((lost.kind(), requests.load(Ordering::Relaxed)), (ErrorKind::Unavailable, 1), "{lost}");
     }
+
+    #[test]
+    fn server_is_the_same_if_cluster_and_brick_are() {
+        let identity = |cluster: &str, brick| ServerIdentity { cluster: cluster.to_owned(), brick };
+        let brick = identity("c1", 2);
+        for same in [identity("c1", 2), identity("", 2)] {
+            assert!(brick.check(&same).is_ok() && same.check(&brick).is_ok(), "{same:?}");
+        }
+        for (other, what) in [
+            (identity("c1", 3), "brick 3 answers where brick 2 was expected"),
+            (identity("c1", 0), "a server that is not a brick answers where brick 2 was expected"),
+            (identity("", 3), "brick 3 answers where brick 2 was expected"),
+            (identity("c2", 2), "brick 2 of cluster c2 answers where brick 2 of cluster c1 was expected"),
+            (identity("c2", 0), "a server of cluster c2 answers where brick 2 of cluster c1 was expected"),
+        ] {
+            let error = brick.check(&other).unwrap_err();
+            assert_eq!((error.kind(), error.message()), (ErrorKind::Unavailable, what));
+        }
+    }
 }

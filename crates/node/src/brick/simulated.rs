@@ -459,14 +459,14 @@ impl<C: Clone> SimulatedBrick<C> {
     }
 
     /// Damages a page of the B-tree: its rows cannot be read any more, apart from those that are written after this. `seed` determines which page.
+    /// Says whether there were rows.
     ///
     /// # Errors
     /// As [`SimulatedBrick::install`].
-    pub fn damage(&mut self, seed: u64) -> Result<()> {
+    pub fn damage(&mut self, seed: u64) -> Result<bool> {
         // What is not installed is in the buffer, which damage does not reach.
         self.install()?;
-        self.effects.machine.damage(seed);
-        Ok(())
+        Ok(self.effects.machine.damage(seed))
     }
 
     /// Makes the damaged page whole again.

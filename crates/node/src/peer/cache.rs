@@ -14,7 +14,7 @@ use protocol::lease::Ms;
 use protocol::memory_size::MemorySize;
 use protocol::page_cache::{AsOf, Lookup};
 use protocol::schedule::Schedule;
-use protocol::session::{Output, Session};
+use protocol::session::{FetchLimits, Output, Session};
 use protocol::tree::{Down, Up};
 use protocol::validate::ReadVersion;
 
@@ -25,6 +25,8 @@ use crate::brick::SKEW_MS;
 const OVERHEAD_BYTES: usize = 96;
 /// How long a read waits for its page, in milliseconds.
 const WAIT_TIMEOUT_MS: Ms = 10_000;
+/// Fetches under way: the cache reads for the queries of all clients, which are limited themselves, from all bricks.
+const FETCH_LIMITS: FetchLimits = FetchLimits { node: 4_096, total: 65_536, least: 256 };
 
 /// What a peer server needs to know of objects.
 pub trait CachedContent: Clone + MemorySize + Hash {
@@ -87,7 +89,7 @@ pub(super) struct ObjectCache<T, R> {
 impl<T: CachedContent, R> ObjectCache<T, R> {
     /// A cache of `bytes` bytes, whose session begins with this holder.
     pub(super) fn new((client, holder): (ClientId, HolderId), bytes: usize) -> Self {
-        let session = Session::new(client, holder, SKEW_MS);
+        let session = Session::new(client, holder, SKEW_MS).with_fetch_limits(FETCH_LIMITS);
         let residents = EvictionPolicy::new(bytes);
         let (waiting, schedule) = (BTreeMap::new(), Schedule::default());
         Self { session, residents, waiting, schedule, finished: Vec::new(), hits: 0, misses: 0 }

@@ -15,12 +15,12 @@ use super::plant::{Bug, planted};
 
 /// Sessions of one client on one connection, at most. A client has one, and another one after each that was lost.
 const MAX_SESSIONS: usize = 1024;
-/// Most pages that a client of a peer server may wait for, or have copies of although they do not exist, besides those of the fetches after
-/// which they are counted next. A client that follows the rules waits for 2,048 at most ([`FetchLimits`](protocol::session::FetchLimits)). A
-/// redirector may have so many times more, and lets each of its members have a few: 32 of them reach its limit together.
-pub(crate) const MAX_MISSING_PAGES: usize = 16_384;
-pub(crate) const MAX_MISSING_PAGES_OF_MEMBER: usize = 4_096;
-const REDIRECTOR_FACTOR: usize = 8;
+/// Most pages that a client of a peer server, and a member of a group at its redirector, may wait for, or have copies of although they do not exist,
+/// besides those of the fetches after which they are counted next. A client that follows the rules waits for little more than 2,048
+/// ([`FetchLimits`](protocol::session::FetchLimits)). A redirector, also one below another, may have as many as 64 such clients.
+pub(crate) const MAX_UNCONFIRMED_PAGES: usize = 16_384;
+pub(crate) const MAX_UNCONFIRMED_PAGES_OF_MEMBER: usize = 4_096;
+const MAX_UNCONFIRMED_PAGES_OF_REDIRECTOR: usize = 131_072;
 /// After so many fetches of a client they are counted.
 pub(super) const FETCHES_PER_COUNT: u32 = 1_024;
 
@@ -131,7 +131,7 @@ impl<A: Clone + PartialEq> Downstreams<A> {
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`].
-    pub(crate) fn check_missing_pages<T: Clone + MemorySize + Hash>(
+    pub(crate) fn check_unconfirmed_pages<T: Clone + MemorySize + Hash>(
         &self,
         client: &mut PeerClient<A>,
         (holder, message): (HolderId, &Up<T>),
@@ -141,8 +141,8 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         if !matches!(message, Up::Fetch { .. }) || !client.count_fetch() || planted(Bug::MissingPagesUnbounded) {
             return Ok(());
         }
-        let most = if client.is_redirector() { REDIRECTOR_FACTOR * most } else { most };
-        if node.missing_pages(&self.sessions_of(holder)) <= most {
+        let most = if client.is_redirector() { MAX_UNCONFIRMED_PAGES_OF_REDIRECTOR } else { most };
+        if node.unconfirmed_pages(&self.sessions_of(holder)) <= most {
             return Ok(());
         }
         let what =

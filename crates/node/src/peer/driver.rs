@@ -40,7 +40,7 @@ use tracing::error;
 use wire::proto::request::Request;
 
 use super::cache::{CachedContent, CachedObject, ObjectCache};
-use super::downstreams::{Downstreams, MAX_MISSING_PAGES};
+use super::downstreams::{Downstreams, MAX_UNCONFIRMED_PAGES};
 use super::outcome_counts::OutcomeCounts;
 use super::peer_client::{PeerClient, check_call, required_permission};
 use super::plant::{Bug, planted};
@@ -165,7 +165,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             return Ok(());
         }
         client.check_permission(self.catalog.as_deref(), Permission::Read)?;
-        self.below.check_missing_pages(client, (holder, &message), &self.node, MAX_MISSING_PAGES)?;
+        self.below.check_unconfirmed_pages(client, (holder, &message), &self.node, MAX_UNCONFIRMED_PAGES)?;
         self.pass_up(client.address(), (node, holder), message, now)
     }
 

@@ -28,7 +28,7 @@ use protocol::redirect::RedirectorCounts;
 use protocol::tree::{Down, Up};
 
 use super::plant::{Bug, planted};
-use crate::peer::downstreams::{Downstreams, MAX_MISSING_PAGES_OF_MEMBER};
+use crate::peer::downstreams::{Downstreams, MAX_UNCONFIRMED_PAGES_OF_MEMBER};
 use crate::peer::peer_client::{PeerClient, check_call};
 
 /// What the redirector wants done. Outputs are carried out in order.
@@ -163,8 +163,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
             self.deny_write(from, (node, holder, *write));
             return Ok(());
         }
-        let (fetched, most) = ((holder, &message), MAX_MISSING_PAGES_OF_MEMBER);
-        self.below.check_missing_pages(&mut member.client, fetched, &self.node, most)?;
+        let (fetched, most) = ((holder, &message), MAX_UNCONFIRMED_PAGES_OF_MEMBER);
+        self.below.check_unconfirmed_pages(&mut member.client, fetched, &self.node, most)?;
         self.below.note(member.client.address(), holder, &message);
         self.node.handle_up(node, holder, message, now).map_err(invalid)?;
         self.drain();

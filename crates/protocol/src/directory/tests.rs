@@ -41,24 +41,24 @@ fn change_is_settled_when_all_holders_have_acknowledged_it() {
 }
 
 #[test]
-fn copies_of_missing_pages_are_counted_until_they_exist_or_are_evicted() {
+fn copies_of_unconfirmed_pages_are_counted_until_they_exist_or_are_evicted() {
     let mut directory = directory();
-    let counts = |directory: &Directory| [A, B].map(|holder| directory.missing_pages(holder..=holder));
+    let counts = |directory: &Directory| [A, B].map(|holder| directory.unconfirmed_pages(holder..=holder));
     for number in 8..12 {
         directory.list(page(number), A, FetchId(number));
-        directory.set_missing(page(number), A, true);
-        directory.set_missing(page(number), B, true);
+        directory.set_unconfirmed(page(number), A, true);
+        directory.set_unconfirmed(page(number), B, true);
     }
     assert_eq!(counts(&directory), [4, 0]);
     directory.check_invariants().unwrap();
     directory.evict(page(8), A, FetchId(8));
     directory.mark_changed(page(9), at(5), 0);
-    directory.set_missing(page(10), A, false);
-    directory.set_missing(page(10), A, false);
+    directory.set_unconfirmed(page(10), A, false);
+    directory.set_unconfirmed(page(10), A, false);
     assert_eq!(counts(&directory), [1, 0]);
     directory.check_invariants().unwrap();
     directory.remove(A);
-    assert_eq!(directory.missing_pages(A..=B), 0);
+    assert_eq!(directory.unconfirmed_pages(A..=B), 0);
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             self.directory.list(page, waiter.holder, waiter.fetch);
         }
         // Until it is known that the page exists.
-        self.directory.set_missing(page, waiter.holder, true);
+        self.directory.set_unconfirmed(page, waiter.holder, true);
         // It no longer has its earlier copy.
         if !planted(Bug::HelperStaysComplete) {
             self.mark_incomplete(page, waiter.holder);
@@ -83,6 +83,12 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             }
             self.send_down(waiter.holder, Down::Invalidate { message, contents });
         }
+    }
+
+    /// Whether a holder waits for the answer to this fetch.
+    pub(super) fn is_waiting(&self, page: PageId, holder: HolderId, fetch: FetchId) -> bool {
+        let is_it = |waiter: &FetchWaiter| waiter.holder == holder && waiter.fetch == fetch;
+        self.fetching.get(&page).is_some_and(|fetching| fetching.waiters.iter().any(is_it))
     }
 
     /// Asks a helper for a page, or the node above if there is none.
@@ -181,12 +187,12 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
                 continue;
             }
             is_answered = true;
-            let is_missing = match &reply {
+            let is_unconfirmed = match &reply {
                 FetchReply::Page(fetched) => fetched.version == Version::ZERO,
                 FetchReply::Current => have == Some(Version::ZERO),
                 FetchReply::Stale | FetchReply::Damaged(_) => false,
             };
-            self.directory.set_missing(page, holder, is_missing);
+            self.directory.set_unconfirmed(page, holder, is_unconfirmed);
             if !matches!(reply, FetchReply::Stale | FetchReply::Damaged(_)) && !has_holes {
                 self.complete.entry(page).or_default().insert(holder);
             }

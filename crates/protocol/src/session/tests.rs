@@ -438,7 +438,7 @@ fn fetched(session: &mut Session<u64>) -> Vec<(u32, u64, FetchId)> {
 
 #[test]
 fn pages_wait_until_earlier_fetches_are_answered() {
-    let mut session = session_with_limits(FetchLimits { node: 2, total: 3 });
+    let mut session = session_with_limits(FetchLimits { node: 2, total: 3, least: 1 });
     let other = NodeId(4);
     let wanted = [(NODE, 1), (NODE, 2), (NODE, 3), (NODE, 4), (other, 1), (other, 2)];
     // A read that is tried again does not take another place.
@@ -458,7 +458,7 @@ fn pages_wait_until_earlier_fetches_are_answered() {
         order.extend(next.iter().map(|(node, number, _)| (*node, *number)));
         under_way.extend(next);
     }
-    assert_eq!(order, [(3, 3), (3, 4), (4, 2)]);
+    assert_eq!(order, [(3, 3), (4, 2), (3, 4)], "logical nodes take turns");
     for (node, number) in wanted {
         assert_eq!(session.get(numbered(node, number), 1_000), Lookup::Value(&number));
     }
@@ -467,7 +467,7 @@ fn pages_wait_until_earlier_fetches_are_answered() {
 
 #[test]
 fn logical_node_that_does_not_answer_holds_up_no_fetches_at_others() {
-    let mut session = session_with_limits(FetchLimits { node: 2, total: 4 });
+    let mut session = session_with_limits(FetchLimits { node: 2, total: 2, least: 1 });
     for number in 1..=5 {
         assert_eq!(session.get(numbered(NODE, number), 1_000), Lookup::Miss);
     }
@@ -478,7 +478,7 @@ fn logical_node_that_does_not_answer_holds_up_no_fetches_at_others() {
 
 #[test]
 fn fetches_of_a_session_that_has_ended_leave_their_places_to_others() {
-    let mut session = session_with_limits(FetchLimits { node: 2, total: 2 });
+    let mut session = session_with_limits(FetchLimits { node: 2, total: 2, least: 0 });
     for (node, number) in [(NODE, 1), (NODE, 2), (NODE, 3), (NodeId(4), 1), (NodeId(4), 2)] {
         assert_eq!(session.get(numbered(node, number), 1_000), Lookup::Miss);
     }
@@ -486,4 +486,41 @@ fn fetches_of_a_session_that_has_ended_leave_their_places_to_others() {
     session.handle_down(NODE, CONNECTION, Down::Closed, 1_000);
     let pages: Vec<_> = fetched(&mut session).into_iter().map(|(node, number, _)| (node, number)).collect();
     assert_eq!(pages, [(4, 1), (4, 2)]);
+}
+
+#[test]
+fn object_that_was_invalidated_is_fetched_when_there_is_room() {
+    let mut session = session().with_fetch_limits(FetchLimits { node: 1, total: 1, least: 0 });
+    let (version, page) = (|position| Version { moves: 0, position }, PageId { number: 8, ..PAGE });
+    let message = Invalidation {
+        page: PAGE,
+        slots: [1].into(),
+        previous: version(4),
+        version: version(5),
+        timestamp: HlcTimestamp::at(5),
+        txn: TxnId { start: HlcTimestamp::at(5), client: ClientId(2) },
+        digest: None,
+    };
+    session.handle_down(NODE, CONNECTION, Down::Invalidate { message, contents: None }, 1_000);
+    for page in [page, PAGE] {
+        assert_eq!(session.get(Oid::new(ClassId::NONE, page, 1), 1_000), Lookup::Miss);
+    }
+    let first = fetched(&mut session);
+    assert_eq!(first.iter().map(|(_, number, _)| *number).collect::<Vec<_>>(), [8]);
+    // The page has a copy, in which the object is missing.
+    session.handle_down(NODE, CONNECTION, Down::Fetched { page, fetch: first[0].2, reply: Page::Stale }, 1_000);
+    assert_eq!(fetched(&mut session).iter().map(|(_, number, _)| *number).collect::<Vec<_>>(), [7]);
+}
+
+#[test]
+fn evicted_page_does_not_wait_to_be_fetched() {
+    let mut session = session_with_limits(FetchLimits { node: 1, total: 1, least: 0 });
+    for number in 1..=3 {
+        assert_eq!(session.get(numbered(NODE, number), 1_000), Lookup::Miss);
+    }
+    let first = fetched(&mut session);
+    session.evict(PageId { number: 2, ..PAGE });
+    let page = PageId { number: 1, ..PAGE };
+    session.handle_down(NODE, CONNECTION, Down::Fetched { page, fetch: first[0].2, reply: Page::Stale }, 1_000);
+    assert_eq!(fetched(&mut session).iter().map(|(_, number, _)| *number).collect::<Vec<_>>(), [3]);
 }

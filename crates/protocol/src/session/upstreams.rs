@@ -40,9 +40,12 @@ impl<T: Clone + MemorySize> Session<T> {
 
     /// Fetches pages that have waited, as many as there is room for. At a node whose session has ended, what is still wanted is asked for again in the next one.
     fn fetch_waiting(&mut self, now: Ms) {
+        if planted(Bug::PlacesNotGivenOn) {
+            return;
+        }
         let limits = self.fetch_limits;
         while let Some(page) = self.unfetched.pop(|page| limits.have_room(&self.cache, page)) {
-            if self.is_valid(page.node, now) && self.cache.version(page).is_none() {
+            if self.is_valid(page.node, now) {
                 self.fetch(page);
             }
         }
@@ -163,6 +166,7 @@ impl<T: Clone + MemorySize> Session<T> {
 
     /// Removes a copy to make room.
     pub fn evict(&mut self, page: PageId) {
+        self.unfetched.remove(page);
         if self.cache.evict(page)
             && let Some(fetch) = self.fetch_ids.remove(&page)
         {

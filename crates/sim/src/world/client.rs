@@ -53,7 +53,7 @@ pub(super) const KEPT_MS: u64 = 100_000;
 const TIMEOUT: Duration = Duration::from_secs(86_400);
 /// One of so many clients has so few fetches under way that some wait.
 const FEW_FETCHES_PERIOD: u64 = 4;
-const FEW_FETCHES: FetchLimits = FetchLimits { node: 1, total: 2 };
+const FEW_FETCHES: FetchLimits = FetchLimits { node: 2, total: 2, least: 1 };
 /// Bytes of copies that a client keeps: all. Scenarios evict pages by themselves.
 const CACHE_BYTES: usize = 1 << 30;
 

@@ -252,7 +252,7 @@ impl World {
     pub(super) fn set_damage(&mut self, number: usize, seed: Option<u64>) {
         let Some(pid) = self.pid(ProcessName::Brick(number)) else { return };
         match seed {
-            Some(seed) => self.damage_brick(pid, seed),
+            Some(seed) => self.damage_brick(pid, number, seed),
             None => {
                 self.heal_damage_of(pid);
                 if std::mem::take(&mut self.processes[pid].is_refused) {
@@ -262,10 +262,14 @@ impl World {
         }
     }
 
-    fn damage_brick(&mut self, pid: Pid, seed: u64) {
+    fn damage_brick(&mut self, pid: Pid, number: usize, seed: u64) {
         let Some(driven) = self.driven_brick_mut(pid) else { return };
         match driven.brick.damage(seed) {
-            Ok(()) => self.count.damaged += 1,
+            Ok(true) => {
+                self.count.damaged += 1;
+                self.rejections.note_damage(number, self.now);
+            }
+            Ok(false) => {}
             Err(error) => self.oracle.report(format!("L1: {} cannot install: {error}", self.processes[pid].place)),
         }
     }

@@ -53,8 +53,8 @@ pub(super) enum Cause {
     Damage,
     /// A transaction, or a write, of another client about the same pages was running.
     OtherWriter,
-    /// An earlier transaction of the client had appended to a list on the same page. Its reply comes before the bricks show what it has changed, and the
-    /// client cannot compute the new content, so the next transaction may have read the one before.
+    /// An earlier transaction of the client had appended to a list on the same page, as a change of a part of a blob. Its reply comes before the bricks
+    /// show what it has changed, and the client does not have the new content, so the next transaction may have read the one before.
     OwnAppend,
     /// A process or a connection failed or was slow, a message was lost, a logical node moved, or a wall clock was wrong; or the client itself
     /// breaks the rules.
@@ -193,7 +193,7 @@ struct Footprint {
     returned: Option<u64>,
     /// Whether it may be in the way of others.
     bars_others: bool,
-    /// Whether it appends to a list.
+    /// Whether it appends to a list by a change of a part of a blob.
     appends: bool,
     pages: BTreeSet<StepPage>,
 }
@@ -301,7 +301,7 @@ impl RejectionJournal {
             Action::Stall(brick, work) => self.set(Stalled(brick, work), true, now),
             Action::Unstall(brick, work) => self.set(Stalled(brick, work), false, now),
             Action::Room(brick, bytes) => self.set(LimitedRoom(brick), bytes.is_some(), now),
-            Action::Damage(brick, seed) => self.set(Damaged(brick), seed.is_some(), now),
+            Action::Damage(brick, None) => self.set(Damaged(brick), false, now),
             Action::SetClock(place, wrong_ms) => self.set(WrongClock(place), wrong_ms != 0, now),
             Action::Mute(client) => self.set(Muted(client), true, now),
             Action::Reindex(_) | Action::Evolve(_) | Action::AddField(_) | Action::ChangeClass(_) => {
@@ -320,6 +320,8 @@ impl RejectionJournal {
             | Action::Release(..)
             | Action::Evict(..)
             | Action::Install(_)
+            // If there is something to damage, the brick says so.
+            | Action::Damage(..)
             | Action::Upgrade(_)
             | Action::Wait(_) => {}
         }
@@ -332,7 +334,8 @@ impl RejectionJournal {
             pages.extend(StepPage::of(&Step::Read(*key)));
         }
         let bars_others = !matches!(record.kind, Kind::ReadOnly | Kind::Snapshot | Kind::Read);
-        let appends = steps.iter().any(|step| matches!(step, Step::Append(_)));
+        // Those with even numbers append without a new state of the whole list.
+        let appends = record.number.is_multiple_of(2) && steps.iter().any(|step| matches!(step, Step::Append(_)));
         let footprint = Footprint { client: record.client, returned: None, bars_others, appends, pages };
         self.operations.insert(record.number, footprint);
     }
@@ -342,6 +345,11 @@ impl RejectionJournal {
         if let Some(operation) = self.operations.get_mut(&number) {
             operation.returned = Some(now);
         }
+    }
+
+    /// A page of this brick is damaged.
+    pub(super) fn note_damage(&mut self, brick: usize, now: u64) {
+        self.set(Condition::Damaged(brick), true, now);
     }
 
     /// Whether a page of this brick is damaged.

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use client::AdminClient;
+use client::{AdminClient, ServerIdentity};
 use meta::catalog::{MemberAnswer, MemberRequest};
 use model::{Error, ErrorKind, Timestamp};
 use node::cluster_archive::PartName;
@@ -123,6 +123,8 @@ struct Following<'a> {
     progress: Progress,
     follower: Follower,
     connections: Option<Connections>,
+    /// The cluster that it follows.
+    identity: Option<ServerIdentity>,
     open: Option<OpenJournal>,
     /// The last full archive, if it can be read.
     full: Option<FullArchive>,
@@ -145,6 +147,7 @@ pub(super) async fn follow(args: &Backup, directory: FollowDirectory, session: &
         progress: progress.clone(),
         follower: Follower::new(follower),
         connections: None,
+        identity: None,
         open: None,
         full: None,
         report: FollowReport { moments: 0, archives: 0, bytes: 0, seconds: 0.0, most_behind_s: 0.0 },
@@ -280,6 +283,8 @@ impl Following<'_> {
     async fn step(&mut self, begun: Instant) -> Result {
         if self.connections.is_none() {
             let cluster = self.session.connect_to_cluster().await?;
+            // Its archives belong together, so it follows no other cluster.
+            self.identity.get_or_insert_with(|| cluster.identity().clone()).check(cluster.identity())?;
             self.connections = Some(Connections { bricks: Bricks::connect(self.session).await?, cluster });
         }
         if self.is_state_due() { self.begin_state(begun).await } else { self.take_moment(begun).await }

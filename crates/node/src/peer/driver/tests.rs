@@ -195,10 +195,14 @@ fn client_has_a_bounded_number_of_fetches_under_way() {
         let mut client = client(1, "reader");
         let mut driver = driver_with_client(&mut client, 7);
         let mut fetch_unanswered = |number| {
-            let message = fetch(7, node(), PageId { number, ..page() });
-            let fetched = driver.client_message(&mut client, message, NOW);
+            let page = PageId { number, ..page() };
+            let fetched = driver.client_message(&mut client, fetch(7, node(), page), NOW);
+            // A copy that it does not have yet cannot be evicted.
+            let evict = Up::Evict { page, fetch: FetchId(1) };
+            let evict = ClientMessage::Up { node: node(), holder: holder(7), message: evict };
+            let evicted = driver.client_message(&mut client, evict, NOW);
             driver.outputs().for_each(drop);
-            fetched.err().map(|error| (number, error.kind()))
+            fetched.and(evicted).err().map(|error| (number, error.kind()))
         };
         let (fetched, kind) = (0..40_000).find_map(&mut fetch_unanswered).expect("the number of fetches has no bound");
         assert!(kind == ErrorKind::TooLarge && (16_384..=17_408).contains(&fetched), "{kind:?} after {fetched}");
