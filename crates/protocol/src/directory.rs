@@ -179,7 +179,8 @@ impl Directory {
         true
     }
 
-    /// Records whether the page of a listed copy exists; one that is being fetched may not. A holder may list pages without end that do not: no data bounds their number.
+    /// Records whether the page of a listed copy exists; one that is being fetched may not. A holder may list pages without end that do not: no
+    /// data bounds their number.
     pub fn set_unconfirmed(&mut self, page: PageId, holder: HolderId, is_unconfirmed: bool) {
         let holding = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder));
         let (Some(holding), Some(entry)) = (holding, self.holders.get_mut(&holder)) else { return };

@@ -38,7 +38,8 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
-    /// Fetches pages that have waited, as many as there is room for. At a node whose session has ended, what is still wanted is asked for again in the next one.
+    /// Fetches pages that have waited, as many as there is room for. At a node whose session has ended, what is still wanted is asked for again
+    /// in the next one.
     fn fetch_waiting(&mut self, now: Ms) {
         if planted(Bug::PlacesNotGivenOn) {
             return;
