@@ -297,8 +297,11 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
         let pages: Vec<PageId> = self.fetching.keys().copied().collect();
         for page in pages {
             let Some(fetching) = self.fetching.get_mut(&page) else { continue };
+            let before = fetching.waiters.len();
             fetching.waiters.retain(|waiter| waiter.holder != holder || planted(Bug::GoneWaiterKept));
-            self.directory.set_unconfirmed(page, holder, false);
+            if fetching.waiters.len() < before {
+                self.directory.set_unconfirmed(page, holder, false);
+            }
             let is_helper = matches!(fetching.stage, FetchStage::Helping { helper, .. } if helper == holder);
             if is_helper && !planted(Bug::GoneHelperAwaited) {
                 self.dispatch(page, now);

@@ -138,6 +138,20 @@ fn holder_that_is_gone_waits_for_no_page() {
 }
 
 #[test]
+fn pages_that_do_not_exist_count_after_their_holder_is_gone_and_those_that_it_waits_for_do_not() {
+    let mut node = node(Helpers::None);
+    open(&mut node, SECOND, 1_001);
+    let absent = PageId { number: 99, ..PAGE };
+    node.handle_up(NODE, FIRST, Up::Fetch { page: absent, fetch: FetchId(5), have: None }, 1_002).unwrap();
+    let fetched = Down::Fetched { page: absent, fetch: FetchId(2), reply: Page::Page(image(0)) };
+    node.handle_down(NODE, ABOVE, fetched, 1_003);
+    node.handle_up(NODE, SECOND, Up::Fetch { page: absent, fetch: FetchId(6), have: None }, 1_004).unwrap();
+    assert_eq!(node.unconfirmed_pages(&(FIRST..=FIRST)), 2, "one that it waits for, and one that does not exist");
+    node.handle_disconnected(&0, |_, holder| holder == FIRST, 1_005);
+    assert_eq!([FIRST, SECOND].map(|holder| node.unconfirmed_pages(&(holder..=holder))), [1, 1]);
+}
+
+#[test]
 fn session_that_is_replaced_is_not_listed() {
     assert_noticed(Bug::ReplacedHolderKept, || {
         let mut node = group();
