@@ -1,7 +1,7 @@
 //! The archive of a whole cluster: the parts of its stores, interleaved as they come.
 //!
 //! ```text
-//!   "mortcls2" | frame | frame | …
+//!   "mortcls4" | frame | frame | …
 //!   frame: kind u8 | part u16 | length u32 | crc32c u32 of the 7 bytes before and the payload | payload
 //! ```
 //!
@@ -25,10 +25,10 @@ use bytes::Bytes;
 use model::checksum::{crc32c, crc32c_behind};
 use model::{Error, ErrorKind, Result};
 
-/// The first bytes of an archive.
-pub const MAGIC: &[u8; 8] = b"mortcls2";
-/// Those of archives without a head, from before the first release.
-const MAGIC_1: &[u8; 8] = b"mortcls1";
+/// The first bytes of an archive. One altered bit makes none of the former ones of it.
+pub const MAGIC: &[u8; 8] = b"mortcls4";
+/// Those of archives without a head, and of heads without a cluster, from before the first release.
+const FORMER_MAGICS: [&[u8; 8]; 2] = [b"mortcls1", b"mortcls2"];
 /// The most bytes of a part in a frame.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 /// The most parts: a catalogue, and bricks.
@@ -59,6 +59,8 @@ pub struct ArchiveId {
 /// What the first frame of an archive says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchiveHeader {
+    /// The number of the cluster.
+    pub cluster: u128,
     /// This archive.
     pub id: ArchiveId,
     /// The archive that it needs, if it has only what has changed since.
@@ -103,32 +105,35 @@ impl std::fmt::Display for ArchiveId {
 }
 
 impl ArchiveHeader {
-    /// The head of a new archive.
+    /// The head of a new archive of a cluster.
     #[must_use]
-    pub fn new(base: Option<ArchiveId>) -> Self {
-        Self { id: ArchiveId::new(), base, is_changes: false }
+    pub fn new(cluster: u128, base: Option<ArchiveId>) -> Self {
+        Self { cluster, id: ArchiveId::new(), base, is_changes: false }
     }
 
     /// The head of a new archive of changes since `base`. Its time is after that of the base, also if the clock went back.
     #[must_use]
-    pub fn of_changes(base: ArchiveId) -> Self {
-        let mut head = Self { is_changes: true, ..Self::new(Some(base)) };
+    pub fn of_changes(cluster: u128, base: ArchiveId) -> Self {
+        let mut head = Self { is_changes: true, ..Self::new(cluster, Some(base)) };
         head.id.time_us = head.id.time_us.max(base.time_us.saturating_add(1));
         head
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.id.encode().to_vec();
+        let mut bytes = self.cluster.to_le_bytes().to_vec();
+        bytes.extend(self.id.encode());
         bytes.extend(self.base.map(ArchiveId::encode).into_iter().flatten());
         bytes.extend(self.is_changes.then_some(CHANGES));
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (id, rest) = bytes.split_at_checked(ArchiveId::LEN)?;
+        let (cluster, rest) = bytes.split_first_chunk()?;
+        let cluster = u128::from_le_bytes(*cluster);
+        let (id, rest) = rest.split_at_checked(ArchiveId::LEN)?;
         let id = ArchiveId::decode(id)?;
         if rest.is_empty() {
-            return Some(Self { id, base: None, is_changes: false });
+            return Some(Self { cluster, id, base: None, is_changes: false });
         }
         let (base, kind) = rest.split_at_checked(ArchiveId::LEN)?;
         let is_changes = match kind {
@@ -136,7 +141,7 @@ impl ArchiveHeader {
             [CHANGES] => true,
             _ => return None,
         };
-        Some(Self { id, base: Some(ArchiveId::decode(base)?), is_changes })
+        Some(Self { cluster, id, base: Some(ArchiveId::decode(base)?), is_changes })
     }
 }
 
@@ -341,8 +346,8 @@ impl<R: Read> ClusterArchiveReader<R> {
         if magic.len() < MAGIC.len() && MAGIC.starts_with(&magic) {
             return Err(damage_error("it ends in its header"));
         }
-        if magic == MAGIC_1 {
-            let what = "the archive has the first format of archives of clusters: use the version that wrote it";
+        if FORMER_MAGICS.iter().any(|former| magic == *former) {
+            let what = "the archive has a former format of archives of clusters: use the version that wrote it";
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         if magic != MAGIC {
@@ -521,6 +526,7 @@ mod tests {
     use super::*;
 
     const HEAD: ArchiveHeader = ArchiveHeader {
+        cluster: 9 << 64,
         id: ArchiveId { number: 7 << 96, time_us: -1 },
         base: Some(ArchiveId { number: 5, time_us: 1_000_000 }),
         is_changes: false,
@@ -614,6 +620,9 @@ mod tests {
             assert!(error.kind() == ErrorKind::Corrupt && error.message().contains(expected), "{error}");
         }
         assert!(matches!(begin(b"other").unwrap(), ArchiveFormat::Other(..)));
+        for former in FORMER_MAGICS {
+            assert_eq!(begin(former).err().unwrap().kind(), ErrorKind::Unsupported);
+        }
     }
 
     fn frames(mut rest: &[u8]) -> Vec<Vec<u8>> {
@@ -628,19 +637,17 @@ mod tests {
 
     #[test]
     fn heads_read_back_as_they_were_written() {
-        let (id, base) = (HEAD.id, ArchiveId { number: 1, time_us: 2 });
-        for head in [
-            ArchiveHeader { id, base: None, is_changes: false },
-            HEAD,
-            ArchiveHeader { id, base: Some(base), is_changes: true },
-        ] {
+        let base = ArchiveId { number: 1, time_us: 2 };
+        for head in
+            [ArchiveHeader { base: None, ..HEAD }, HEAD, ArchiveHeader { base: Some(base), is_changes: true, ..HEAD }]
+        {
             assert_eq!(ArchiveHeader::decode(&head.encode()), Some(head));
         }
-        let changes = ArchiveHeader::of_changes(base).encode();
-        for len in (0..changes.len() - 1).filter(|len| ![24, 48].contains(len)) {
+        let changes = ArchiveHeader::of_changes(7, base).encode();
+        for len in (0..changes.len() - 1).filter(|len| ![40, 64].contains(len)) {
             assert_eq!(ArchiveHeader::decode(&changes[..len]), None, "{len} bytes");
         }
-        assert_eq!(ArchiveHeader::decode(&[&changes[..48], &[2]].concat()), None);
+        assert_eq!(ArchiveHeader::decode(&[&changes[..64], &[2]].concat()), None);
     }
 
     #[test]

@@ -129,6 +129,38 @@ fn a_backup_goes_on_after_restarts_of_the_server_and_of_itself() {
 }
 
 #[test]
+fn the_backup_of_a_cluster_is_not_continued_with_another() {
+    let (own, other) = (Server::start(&[]), Server::start(&[]));
+    put(&own, "/own", "x");
+    let (dir, base, next) = (own.dir().join("following"), own.dir().join("base"), own.dir().join("next"));
+    let mut following = FollowingBackup::start(&own.url(), &dir, &[]);
+    let moment = following.moment();
+    assert!(following.stop().success());
+    own.run(&["backup", base.to_str().unwrap()]).ok();
+    let mut restored = restored_server(&following, &moment);
+    // Also a restored cluster: its objects go apart from those of the former one.
+    for server in [&other, &restored] {
+        let before = files(&dir);
+        let in_directory = ["backup", "--follow", dir.to_str().unwrap()];
+        let increment = ["backup", "--since", base.to_str().unwrap(), next.to_str().unwrap()];
+        for (args, backup) in [(&in_directory[..], &dir), (&increment[..], &base)] {
+            let refused = server.run(args);
+            let expected = format!("{} is a backup of cluster ", backup.display());
+            assert!(refused.code == 4 && refused.stderr.contains(&expected), "{} {}", refused.code, refused.stderr);
+        }
+        assert!(files(&dir) == before && !next.exists());
+    }
+    // A copy without the file in which the directory names its cluster.
+    fs::remove_file(dir.join("FOLLOW")).unwrap();
+    let refused = other.run(&["backup", "--follow", dir.to_str().unwrap()]);
+    assert!(refused.code == 4 && refused.stderr.contains("is a backup of cluster "), "{}", refused.stderr);
+    let mut following = FollowingBackup::start(&own.url(), &dir, &[]);
+    let _ = following.moment();
+    assert!(following.stop().success());
+    restored.stop();
+}
+
+#[test]
 fn moments_are_encrypted_for_the_owner_of_a_key() {
     let server = Server::start(&[]);
     let (dir, key) = (server.dir().join("following"), server.dir().join("key"));

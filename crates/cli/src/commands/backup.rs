@@ -267,6 +267,7 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
         None => ArchiveContents::Full,
     };
     let bricks = Bricks::connect(session).await?;
+    contents.check_cluster(&bricks)?;
     let progress = Progress::start("backing up", &session.output);
     let shown = progress.clone();
     let report = move |bytes, total| {

@@ -9,7 +9,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use client::Bytes;
 use model::{Error, ErrorKind};
-use node::cluster_archive::{ArchiveFormat, ArchiveId, ClusterArchiveReader, Item, Part, PartBytes, PartName};
+use node::cluster_archive::{ArchiveFormat, ArchiveHeader, ClusterArchiveReader, Item, Part, PartBytes, PartName};
 use tokio::sync::mpsc;
 
 use super::encryption::DecryptArgs;
@@ -26,8 +26,8 @@ type OpenPart<'s> = (SyncSender<Bytes>, ScopedJoinHandle<'s, model::Result<()>>)
 
 /// An archive that is read for its index.
 pub(super) struct Base {
-    pub(super) id: ArchiveId,
-    name: String,
+    pub(super) header: ArchiveHeader,
+    pub(super) name: String,
     reader: ClusterArchiveReader<Box<dyn Read + Send>>,
 }
 
@@ -39,7 +39,7 @@ impl Base {
         let opened = decryption.open(Box::new(file)).map_err(|failure| failure.context(&name))?;
         let begun = ClusterArchiveReader::begin(opened.bytes);
         match begun.map_err(|error| Failure::local(error).context(&name))? {
-            ArchiveFormat::Cluster(reader, header) => Ok((Self { id: header.id, name, reader }, opened.is_encrypted)),
+            ArchiveFormat::Cluster(reader, header) => Ok((Self { header, name, reader }, opened.is_encrypted)),
             ArchiveFormat::Other(..) => Err(Failure::usage(format!("{name} is not an archive of a cluster"))),
         }
     }

@@ -28,6 +28,8 @@ type Piece = (usize, Option<ArchivePiece>);
 
 /// The bricks of a cluster.
 pub(super) struct Bricks {
+    /// The number of the cluster.
+    pub(super) cluster: u128,
     pub(super) names: Vec<PartName>,
     pub(super) clients: Vec<AdminClient>,
 }
@@ -39,6 +41,16 @@ pub(super) enum ArchiveContents {
     Increment(Base),
     /// What a follower has not read yet: what has changed since the archive that it has read last.
     Changes(TakenArchive),
+}
+
+impl ArchiveContents {
+    /// Checks that a base is an archive of the cluster.
+    pub(super) fn check_cluster(&self, bricks: &Bricks) -> Result {
+        match self {
+            Self::Increment(base) => check_cluster(&base.name, base.header.cluster, bricks.cluster),
+            Self::Full | Self::Changes(_) => Ok(()),
+        }
+    }
 }
 
 /// An archive that was written.
@@ -69,13 +81,24 @@ impl Bricks {
     pub(super) async fn connect(session: &CommandContext) -> Result<Self> {
         let (numbers, clients): (Vec<Option<BrickId>>, Vec<AdminClient>) = session.bricks().await?.into_iter().unzip();
         let names = numbers.iter().flatten().map(|brick| PartName::Brick(brick.0)).collect::<Vec<_>>();
-        if names.len() == clients.len() {
-            return Ok(Self { names, clients });
+        let cluster = clients.first().and_then(|client| u128::from_str_radix(&client.identity().cluster, 16).ok());
+        if let Some(cluster) = cluster.filter(|_| names.len() == clients.len()) {
+            return Ok(Self { cluster, names, clients });
         }
         let what = "this is a brick, and its cluster has to be backed up as one";
         let hint = "Name a peer server with --server: it knows all bricks.";
         Err(Failure::from(Error::new(ErrorKind::Unsupported, what)).hint(hint))
     }
+}
+
+/// Checks that a backup of one cluster is continued with this one. `of` names the backup.
+pub(super) fn check_cluster(of: &str, former: u128, cluster: u128) -> Result {
+    if former == cluster {
+        return Ok(());
+    }
+    let what = format!("{of} is a backup of cluster {former:032x}, and the server belongs to cluster {cluster:032x}");
+    let hint = "Check --server. A cluster that was restored has another number, too: begin with a full archive, in a directory of its own.";
+    Err(Failure::conflict(what).hint(hint))
 }
 
 /// Writes an archive of a cluster. It becomes complete only if `confirm` agrees after all parts were read. Reports the bytes so far, and about those
@@ -88,7 +111,7 @@ pub(super) async fn backup(
     confirm: impl AsyncFnOnce() -> Result,
     report: impl Fn(u64, u64) + Send + 'static,
 ) -> Result<TakenArchive> {
-    let Bricks { names, clients } = bricks;
+    let Bricks { cluster, names, clients } = bricks;
     let (parts, newest_catalogue) = match take_cut(clients, follower.as_ref().map(|follower| follower.id)).await {
         Ok((parts, catalogue)) => (parts.into_iter().map(Some).collect(), catalogue.map(Bytes::from)),
         // A brick in memory holds no log. If it has the catalogue, its snapshot is of one moment.
@@ -107,8 +130,8 @@ pub(super) async fn backup(
         ArchiveContents::Changes(last) => (None, Some(last)),
     };
     let head = match (&base, since) {
-        (_, Some(last)) => ArchiveHeader::of_changes(last.id),
-        (base, None) => ArchiveHeader::new(base.as_ref().map(|base| base.id)),
+        (_, Some(last)) => ArchiveHeader::of_changes(*cluster, last.id),
+        (base, None) => ArchiveHeader::new(*cluster, base.as_ref().map(|base| base.header.id)),
     };
     // Archives of changes have the catalogue only if it has changed.
     let is_known = since.is_some() && follower.as_ref().is_some_and(|follower| follower.catalogue == newest_catalogue);

@@ -19,13 +19,16 @@ use model::{Error, ErrorKind, Timestamp};
 use node::cluster_archive::{self, ArchiveFormat, ArchiveHeader, ClusterArchiveReader};
 use node::restore::{ArchiveInput, ChangesInput};
 
+use super::cluster::check_cluster;
 use super::encryption::DecryptArgs;
 use super::journal::{JournalReader, Record, RecordBytes};
 use super::open_input;
 use crate::failure::{Exit, Failure, Result};
 
-/// Keeps a second backup out of the directory, and has the number by which the bricks know the backup.
+/// Keeps a second backup out of the directory. Has the number by which the bricks know the backup, 8 bytes, and that of the cluster, 16.
 const LOCK: &str = "FOLLOW";
+/// Bytes of the first of these numbers.
+const FOLLOWER: usize = 8;
 /// What a data directory has, in which nothing else belongs.
 const STORE: &str = "STORE";
 /// What `mkfs` leaves in the root of a file system.
@@ -167,14 +170,36 @@ impl FollowDirectory {
     pub(super) fn follower(&self) -> Result<u64> {
         let cannot = |error: io::Error| Failure::file(format!("cannot use {}", self.dir.display()), &error);
         let Some(lock) = &self.lock else { return Ok(rand::random()) };
-        let mut bytes = [0; 8];
-        if lock.metadata().map_err(cannot)?.len() == bytes.len() as u64 {
+        let mut bytes = [0; FOLLOWER];
+        if lock.metadata().map_err(cannot)?.len() >= bytes.len() as u64 {
             lock.read_exact_at(&mut bytes, 0).map_err(cannot)?;
             return Ok(u64::from_le_bytes(bytes));
         }
         let number: u64 = rand::random();
         lock.write_all_at(&number.to_le_bytes(), 0).and_then(|()| lock.sync_all()).map_err(cannot)?;
         Ok(number)
+    }
+
+    /// Checks that the directory is that of a backup of this cluster, and notes the cluster in it. If it is not noted yet, the last archive tells it,
+    /// unless that cannot be read: without the secret key, or because it is damaged.
+    pub(super) fn check_cluster(&self, cluster: u128, decryption: &DecryptArgs) -> Result {
+        let cannot = |error: io::Error| Failure::file(format!("cannot use {}", self.dir.display()), &error);
+        let Some(lock) = &self.lock else { return Ok(()) };
+        let name = self.dir.display().to_string();
+        let mut bytes = [0; size_of::<u128>()];
+        if lock.metadata().map_err(cannot)?.len() >= (FOLLOWER + bytes.len()) as u64 {
+            lock.read_exact_at(&mut bytes, FOLLOWER as u64).map_err(cannot)?;
+            return check_cluster(&name, u128::from_le_bytes(bytes), cluster);
+        }
+        if let Some(last) = self.states()?.pop() {
+            match header_of(&last.path, decryption) {
+                Ok(header) => check_cluster(&name, header.cluster, cluster)?,
+                Err(failure) if is_damage(&failure) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        let noted = lock.write_all_at(&cluster.to_le_bytes(), FOLLOWER as u64);
+        noted.and_then(|()| lock.sync_all()).map_err(cannot)
     }
 
     /// Opens a directory to read from; a backup may be writing to it.
@@ -484,7 +509,7 @@ mod tests {
     /// An archive of more than one chunk of its encryption.
     fn archive(encryptor: Option<age::Encryptor>) -> Vec<u8> {
         let mut archive = Vec::new();
-        let mut plain = ClusterArchiveWriter::begin(Vec::new(), &ArchiveHeader::new(None)).unwrap();
+        let mut plain = ClusterArchiveWriter::begin(Vec::new(), &ArchiveHeader::new(5, None)).unwrap();
         let part = plain.begin_part(PartName::Brick(1)).unwrap();
         plain.write(part, &[7; 100_000]).unwrap();
         plain.end_part(part).unwrap();
@@ -531,7 +556,7 @@ mod tests {
 
     /// The summary of an archive that needs another one.
     fn state(number: u32, base: Option<u128>) -> StateSummary {
-        let header = ArchiveHeader { id: id(number.into()), base: base.map(id), is_changes: false };
+        let header = ArchiveHeader { cluster: 5, id: id(number.into()), base: base.map(id), is_changes: false };
         let kind = if base.is_some() { StateKind::Increment } else { StateKind::Full };
         let file = FollowDirectory::open(Path::new("d")).state(number, kind);
         StateSummary { file, header, bytes: 0, damage: None, journal: JournalSummary::default() }
@@ -573,6 +598,13 @@ mod tests {
         drop(first);
         let directory = FollowDirectory::lock(&dir).unwrap();
         assert_eq!(directory.follower().unwrap(), number, "it stays the same");
+        // So does the cluster.
+        let check = |cluster| directory.check_cluster(cluster, &DecryptArgs::default());
+        check(7).unwrap();
+        check(7).unwrap();
+        let refused = check(8).unwrap_err();
+        assert!(refused.exit() == Exit::Conflict && refused.message().contains("cluster 00000000"), "{refused:?}");
+        assert_eq!(directory.follower().unwrap(), number);
         // Files that others put there meanwhile are not touched.
         for name in ["000001-full.mortar.0a.part", "movie.part", "000001-full.mortar"] {
             fs::write(dir.join(name), "x").unwrap();

@@ -285,7 +285,9 @@ impl Following<'_> {
             let cluster = self.session.connect_to_cluster().await?;
             // Its archives belong together, so it follows no other cluster.
             self.identity.get_or_insert_with(|| cluster.identity().clone()).check(cluster.identity())?;
-            self.connections = Some(Connections { bricks: Bricks::connect(self.session).await?, cluster });
+            let bricks = Bricks::connect(self.session).await?;
+            self.directory.check_cluster(bricks.cluster, &self.args.decryption())?;
+            self.connections = Some(Connections { bricks, cluster });
         }
         if self.is_state_due() { self.begin_state(begun).await } else { self.take_moment(begun).await }
     }
@@ -315,6 +317,7 @@ impl Following<'_> {
             Some(base) => ArchiveContents::Increment(open_base(&base.path, self.args, encryptor.is_some())?),
             None => ArchiveContents::Full,
         };
+        contents.check_cluster(&connections.bricks)?;
         let state = self.directory.state(number, kind);
         let begun = Instant::now();
         let (archive, part) = open_archive(&state.path)?;
