@@ -46,6 +46,7 @@ pub(crate) mod simulated;
 mod space_clone;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use meta::Revision;
 use meta::catalog::{Catalog, JobWorker};
@@ -220,6 +221,10 @@ impl server::ServerRole for BrickRole {
                 () = nodes.exchange_usages() => {}
             }
         }
+    }
+
+    fn handle_background_panic(&self) {
+        self.nodes.has_panicked.store(true, Ordering::Release);
     }
 
     fn tick(&self) {}

@@ -95,6 +95,9 @@ pub(crate) trait ServerRole: Sized + Send + Sync + 'static {
     /// The background work of a thread, as long as it runs.
     fn run_background(thread: &Thread<Self>) -> impl Future<Output = ()> + Send;
 
+    /// The background work of a thread has panicked. What cannot serve without it must not admit anybody from now on.
+    fn handle_background_panic(&self) {}
+
     /// Whether the thread with this number can serve connections. One that cannot gets none while another can.
     fn can_serve(&self, _thread: usize) -> bool {
         true
@@ -174,9 +177,9 @@ impl<R: ServerRole> Shared<R> {
     /// creates the first user gets its answer.
     fn recheck_admission(&self, connection: &AdmittedConnection, mailbox: &Arc<Mailbox>) {
         let AdmittedConnection { id, peer, principal: who, .. } = connection;
-        let Some(catalog) = self.role.catalog() else { return };
-        self.table.set_privileged(*id, who.is_privileged(Some(&catalog)));
-        let admitted = who.check(Some(&catalog));
+        let catalog = self.role.catalog();
+        self.table.set_privileged(*id, who.is_privileged(catalog.as_deref()));
+        let admitted = who.check(catalog.as_deref());
         if let Err(error) = admitted.and_then(|()| self.role.check_admitted(connection)) {
             info!(%peer, %who, %error, "a connection is not admitted any more and is closed");
             mailbox.drain();
@@ -189,6 +192,16 @@ impl<R: ServerRole> Shared<R> {
                 }
             });
         }
+    }
+
+    /// The background work of a thread has panicked.
+    fn handle_background_panic(&self, thread: usize) {
+        error!(
+            role = R::NAME,
+            thread, "the background work has panicked, which is a fault of Mortar: restart the process"
+        );
+        self.role.handle_background_panic();
+        self.for_each_connection(|connection, mailbox| self.recheck_admission(connection, mailbox));
     }
 
     fn lock_connections(&self) -> std::sync::MutexGuard<'_, Vec<(Arc<AdmittedConnection>, Weak<Mailbox>)>> {

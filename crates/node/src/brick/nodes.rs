@@ -93,6 +93,8 @@ pub(crate) struct Nodes {
     quotas: SpaceQuotas,
     /// Until when no transaction is committed in one phase, because the store had no room.
     two_phases_until: AtomicU64,
+    /// Whether the background work has panicked, without which nothing here goes on.
+    pub(super) has_panicked: AtomicBool,
 }
 
 impl ServedNode {
@@ -163,6 +165,7 @@ impl Nodes {
             answer_counts: Arc::default(),
             quotas: SpaceQuotas::default(),
             two_phases_until: AtomicU64::new(0),
+            has_panicked: AtomicBool::new(false),
         });
         let weak = nodes.this.clone();
         nodes.store.set_reply_hook(move |replies| {
@@ -190,6 +193,10 @@ impl Nodes {
     /// # Errors
     /// [`ErrorKind::Unavailable`] with the reason if it may not.
     pub(super) fn check_opening(&self) -> Result<()> {
+        if self.has_panicked.load(Ordering::Acquire) {
+            let what = "the background work of the brick has panicked: restart its process; its log says what happened";
+            return Err(Error::new(ErrorKind::Unavailable, what));
+        }
         match self.opening.as_ref().and_then(|opening| opening.end_reason()) {
             Some(why) => Err(Error::new(ErrorKind::Unavailable, why)),
             None => Ok(()),

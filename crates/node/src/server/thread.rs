@@ -70,13 +70,23 @@ impl<R: ServerRole> Thread<R> {
     /// Serves connections until the sender is dropped; those that still exist then are abandoned.
     pub(crate) async fn run(self: Arc<Self>, mut arrivals: mpsc::UnboundedReceiver<AcceptedConnection>) {
         // These tasks end with this one.
-        let mut tasks = JoinSet::new();
+        let (mut tasks, mut background) = (JoinSet::new(), JoinSet::new());
         let this = self.clone();
-        tasks.spawn(async move { R::run_background(&this).await });
-        while let Some(accepted) = arrivals.recv().await {
-            let thread = self.clone();
-            tasks.spawn(async move { thread.serve(accepted).await });
-            while tasks.try_join_next().is_some() {}
+        background.spawn(async move { R::run_background(&this).await });
+        loop {
+            tokio::select! {
+                accepted = arrivals.recv() => {
+                    let Some(accepted) = accepted else { return };
+                    let thread = self.clone();
+                    tasks.spawn(async move { thread.serve(accepted).await });
+                    while tasks.try_join_next().is_some() {}
+                }
+                Some(ended) = background.join_next() => {
+                    if ended.is_err_and(|error| error.is_panic()) {
+                        self.server.handle_background_panic(self.number);
+                    }
+                }
+            }
         }
     }
 
@@ -193,7 +203,115 @@ pub(crate) const TICK: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use client::{AdminClient, AdminOptions};
+    use meta::Revision;
+    use meta::catalog::Catalog;
+    use model::SpaceId;
+    use tokio::sync::{Notify, watch};
+    use wire::handshake::Permission;
+    use wire::link::NoService;
+    use wire::transport::Address;
+
+    use super::super::{Config, Metric, Server, ServerCounters};
     use super::*;
+    use crate::process_clock::ProcessClock;
+
+    /// A role whose background work panics when it is notified.
+    #[derive(Default)]
+    struct FaultyRole {
+        fault: Notify,
+        has_panicked: AtomicBool,
+    }
+
+    impl FaultyRole {
+        fn check(&self) -> Result<()> {
+            let refused = || Err(Error::new(ErrorKind::Unavailable, "its background work has panicked"));
+            if self.has_panicked.load(Ordering::Relaxed) { refused() } else { Ok(()) }
+        }
+    }
+
+    impl ServerRole for FaultyRole {
+        type Service = NoService;
+        type Admission = ();
+
+        const NAME: &'static str = "faulty";
+
+        fn catalog(&self) -> Option<Arc<Catalog>> {
+            None
+        }
+
+        fn catalog_changes(&self) -> Option<watch::Receiver<Revision>> {
+            None
+        }
+
+        fn clock(&self) -> Option<&ProcessClock> {
+            None
+        }
+
+        async fn admit(&self, config: &Config, _: &proto::Hello, _: &Principal) -> Result<(Terms, ())> {
+            self.check()?;
+            let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
+            let (space, brick, opening, permission) = (SpaceId(0), 0, None, Permission::None);
+            let (time_ms, cluster) = (0, String::new());
+            Ok((Terms { space, max_frame, max_in_flight, brick, opening, permission, time_ms, cluster }, ()))
+        }
+
+        fn check_admitted(&self, _: &AdmittedConnection) -> Result<()> {
+            self.check()
+        }
+
+        fn serve(_: &Arc<Thread<Self>>, (): (), _: &Arc<Mailbox>) -> NoService {
+            NoService
+        }
+
+        async fn run_background(thread: &Thread<Self>) {
+            thread.server.role.fault.notified().await;
+            panic!("a test of panics");
+        }
+
+        fn handle_background_panic(&self) {
+            self.has_panicked.store(true, Ordering::Relaxed);
+        }
+
+        fn tick(&self) {}
+
+        fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
+            Vec::new()
+        }
+
+        fn health_problem(&self) -> Option<String> {
+            self.check().err().map(|error| error.to_string())
+        }
+
+        fn close(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_end_and_no_more_are_admitted_when_background_work_panics() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let config = Config { listen: vec![Address::Unix(socket.clone())], threads: 1, ..Config::default() };
+        let server = Server::start(FaultyRole::default(), config).await.unwrap();
+        let mut options = AdminOptions::default();
+        options.retry = Duration::ZERO;
+        let url = format!("mortar+unix://{}", socket.display());
+        let connect = || AdminClient::connect_with(&url, options.clone());
+        let _admitted = connect().await.unwrap();
+        server.role().fault.notify_one();
+        let all_ended = async {
+            while server.shared.connected.receiver_count() > 0 || server.role().health_problem().is_none() {
+                time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        time::timeout(Duration::from_secs(30), all_ended).await.unwrap();
+        let refused = connect().await.unwrap_err();
+        assert!(refused.to_string().contains("its background work has panicked"), "{refused}");
+        server.shutdown().await.unwrap();
+    }
 
     #[tokio::test]
     async fn a_connection_whose_task_panics_counts_no_more() {
