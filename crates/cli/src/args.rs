@@ -110,11 +110,18 @@ pub(crate) struct Identity {
     pub(crate) plaintext: bool,
 }
 
+/// The most that a timeout can be: a year.
+const MAX_TIMEOUT: Duration = Duration::from_secs(366 * 24 * 3600);
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "a number of seconds, such as 10 or 0.5".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     let duration = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
-    if duration.is_zero() { Err("it must be above 0 seconds".to_owned()) } else { Ok(duration) }
+    match duration {
+        Duration::ZERO => Err("it must be above 0 seconds".to_owned()),
+        duration if duration > MAX_TIMEOUT => Err(format!("it may be at most {} seconds", MAX_TIMEOUT.as_secs())),
+        duration => Ok(duration),
+    }
 }
 
 /// The name of a space. An empty one would mean the space of the URL to those who take it from there.
@@ -170,6 +177,15 @@ pub(crate) enum Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn timeouts_are_above_zero_and_at_most_a_year() {
+        assert_eq!(seconds("0.5").unwrap(), Duration::from_millis(500));
+        assert_eq!(seconds("31622400").unwrap(), MAX_TIMEOUT);
+        for text in ["0", "-1", "31622401", "3e18", "1e19", "1e30", "inf", "NaN", "x"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn the_definition_is_sound() {

@@ -33,7 +33,7 @@ use crate::{BackupSummary, ClockStatus, Progress, ScrubOptions, ScrubReport, Spa
 pub struct AdminOptions {
     /// How long one attempt to connect may take, the handshake included.
     pub timeout: Duration,
-    /// How long a read goes on reconnecting and trying again before it fails; zero: it fails at once.
+    /// How long a read goes on reconnecting and trying again before it fails, a year at most; zero: it fails at once.
     pub retry: Duration,
     /// How this client names itself in the server's logs.
     pub agent: String,
@@ -44,7 +44,7 @@ pub struct AdminOptions {
     /// The password may be sent where others can listen.
     pub insecure: bool,
     /// Time limit of requests about the whole cluster, such as its spaces, classes and users. A peer server answers before that, with
-    /// the server that it has waited for. By default the peer server decides.
+    /// the server that it has waited for. A year at most. By default the peer server decides.
     pub patience: Option<Duration>,
     /// Connect to no space: for what concerns the whole cluster, such as its users.
     pub spaceless: bool,

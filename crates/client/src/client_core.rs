@@ -29,6 +29,7 @@ use super::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRe
 use super::events::{EVENT_BUFFER, Event};
 use super::link::HANG_UP_TIMEOUT;
 use super::loaded::has_bytes_of;
+use super::options::MAX_TIMEOUT;
 use super::outcome::CommitOutcome;
 use super::page_allocator::PageSource;
 use super::transaction::temporary_error;
@@ -153,8 +154,9 @@ impl Core {
         session: Session<Object>,
         (space, mut nodes): (SpaceId, Vec<NodeId>),
         clock: MonotonicClock,
-        options: ConnectOptions,
+        mut options: ConnectOptions,
     ) -> Arc<Self> {
+        options.timeout = options.timeout.min(MAX_TIMEOUT);
         nodes.sort_unstable();
         let page_source = PageSource::new(session.client());
         let state = ClientState {

@@ -291,7 +291,7 @@ impl Transaction {
                 true => None,
                 false => self.read_key(collection, &key, LockMode::Shared).await?,
             };
-            count = (count + u64::from(target.is_some())).saturating_sub(u64::from(before.is_some()));
+            count = count.saturating_add(u64::from(target.is_some())).saturating_sub(u64::from(before.is_some()));
         }
         Ok(count)
     }

@@ -5,6 +5,9 @@ use std::time::Duration;
 use wire::handshake::Credentials;
 use wire::transport::tls;
 
+/// The longest time limit, a year: the times that longer ones end at may be none that a clock can show.
+pub(crate) const MAX_TIMEOUT: Duration = Duration::from_secs(366 * 24 * 3600);
+
 /// Options of a client of a cluster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -12,7 +15,7 @@ pub struct ConnectOptions {
     /// Time limit of one attempt to connect, with the handshake. If a peer server does not answer at once, the client tries the
     /// next one of its URL meanwhile.
     pub connect_timeout: Duration,
-    /// Time limit of a call: a read, a query, or the outcome of a commit.
+    /// Time limit of a call: a read, a query, or the outcome of a commit. A year at most.
     pub timeout: Duration,
     /// Maximum bytes of cached copies, and of the structs that were decoded from them.
     pub cache_bytes: usize,

@@ -236,8 +236,12 @@ impl Transaction {
     /// and replaces references to the object in the records that this transaction writes.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] and [`ErrorKind::TooLarge`] for an object that cannot be stored.
+    /// [`ErrorKind::Invalid`] and [`ErrorKind::TooLarge`] for an object that cannot be stored, and for a number that no class can have.
     pub fn create_object(&self, class: ClassId, object: Object, hint: PlacementHint) -> Result<Oid> {
+        if class > ClassId::MAX {
+            let what = format!("{} is not the number of a class; the largest is {}", class.0, ClassId::MAX.0);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         let oid = Oid::temporary(self.inner.core.space, class, NEXT_TEMPORARY.fetch_add(1, Ordering::Relaxed));
         self.write(oid, Some(object))?;
         self.changes()?.hints.insert(oid, hint);

@@ -29,7 +29,7 @@ mod witnesses;
 
 use std::fmt;
 
-use model::{Error, ErrorKind};
+use model::{Error, ErrorKind, limits};
 use serde::{Deserialize, Serialize};
 
 pub use procedure::{LogState, OpeningProcedure, OpeningStep};
@@ -345,7 +345,8 @@ impl OpeningHistory {
             .starts
             .windows(2)
             .all(|pair| pair[0].opening.number < pair[1].opening.number && pair[0].from <= pair[1].from);
-        rises && self.starts.len() <= MAX_STARTS
+        let is_bounded = self.last().is_none_or(|last| last.number <= limits::COUNT);
+        rises && is_bounded && self.starts.len() <= MAX_STARTS
     }
 
     /// Checks what a witness saw against this log, which ends at `position`; rule 3.

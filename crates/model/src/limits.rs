@@ -50,6 +50,12 @@ pub const FILTER_NODES: usize = 16_384;
 /// Nested levels of `and`, `or` and `not`.
 pub const FILTER_NESTING: usize = 64;
 
+/// The most of a number that is counted up by one, such as a revision, an epoch or a position, where it is read from a disk or a message: 2^62. No count
+/// gets that far, so a larger one is damage; and sums of smaller ones with small numbers do not overflow.
+pub const COUNT: u64 = 1 << 62;
+/// The most of the number of a client or of a start of a process: 2^44 - 1. The other 20 bits of the number of a session count those of one client.
+pub const CLIENT_NUMBER: u64 = (1 << 44) - 1;
+
 /// Checks the number of the entries that one transaction changes, and the size of their keys.
 ///
 /// # Errors

@@ -278,6 +278,10 @@ impl Extension {
             true => {
                 let bytes = take_head(bytes, CONTENT_LEN)?;
                 let (id, size, generation) = (ContentId(bytes.get_u128()), bytes.get_u64(), bytes.get_u64());
+                if size > limits::BLOB || generation > limits::COUNT {
+                    let what = format!("a content has {size} bytes and generation {generation}: no object has that");
+                    return Err(invalid(what));
+                }
                 Some(ContentRef { id, size, generation })
             }
             false => None,
@@ -403,6 +407,20 @@ mod tests {
         let mut twice = Object::blob_with_content(CONTENT);
         twice.data = "own".into();
         assert_eq!(twice.check().unwrap_err().kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn contents_of_impossible_sizes_are_refused() {
+        let decode = |content| {
+            let object = Object::blob_with_content(content);
+            Object::decode(object.class, object.code(), encode(&object))
+        };
+        decode(ContentRef { size: limits::BLOB, generation: limits::COUNT, ..CONTENT }).unwrap();
+        for content in
+            [ContentRef { size: limits::BLOB + 1, ..CONTENT }, ContentRef { generation: u64::MAX, ..CONTENT }]
+        {
+            assert_eq!(decode(content).unwrap_err().kind(), ErrorKind::Invalid, "{content:?}");
+        }
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn decode_checked(archive: &[u8]) -> Option<MetaSnapshot> {
         return None;
     }
     let mut rest = checked.strip_prefix(MAGIC)?;
-    let revision = Revision(rest.try_get_u64_le().ok()?);
+    let revision = Revision(rest.try_get_u64_le().ok().filter(|revision| *revision <= model::limits::COUNT)?);
     let count = rest.try_get_u32_le().ok()?;
     let mut entries = Vec::new();
     for _ in 0..count {
@@ -116,6 +116,8 @@ mod tests {
             assert_eq!(decode(&damaged).unwrap_err().kind(), ErrorKind::Corrupt, "bit {bit}");
         }
         // Entries out of order, with a right checksum.
+        let vast = MetaSnapshot { revision: Revision(u64::MAX), ..state() };
+        assert_eq!(decode(&encode(&vast).unwrap()).unwrap_err().kind(), ErrorKind::Corrupt);
         let mut swapped = state();
         swapped.entries.reverse();
         assert_eq!(decode(&encode(&swapped).unwrap()).unwrap_err().kind(), ErrorKind::Corrupt);

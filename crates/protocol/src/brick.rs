@@ -159,6 +159,12 @@ impl<A: Clone, T: Clone + Hash> Brick<A, T> {
         }
     }
 
+    /// The transaction whose record, restored before, contradicts this one: both are prepared, and hold the same object (V2).
+    #[must_use]
+    pub fn contradicting(&self, record: &Record<T>) -> Option<TxnId> {
+        self.participant.contradicting(record)
+    }
+
     /// Restores a durable record: see [`Participant::recover`].
     pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<Change<T>> {
         self.participant.recover(at, record)

@@ -186,6 +186,16 @@ struct RetainedChange {
     entries: usize,
 }
 
+/// The locks of a transaction that is prepared.
+fn locks_of(footprint: &Footprint) -> impl Iterator<Item = (Oid, LockMode)> {
+    let Footprint { reads, writes, patches, touches } = footprint;
+    let reads = reads.iter().map(|oid| (*oid, LockMode::Shared));
+    let writes = writes.iter().map(|oid| (*oid, LockMode::Exclusive));
+    let touches = touches.iter().map(|oid| (*oid, LockMode::Touch)).filter(|_| !planted(Bug::TouchUnheld));
+    let patches = patches.iter().map(|oid| (*oid, LockMode::Patch));
+    reads.chain(writes).chain(patches).chain(touches)
+}
+
 impl Validator {
     /// A validator after a start or restart. The floor of every page is its stored version.
     #[must_use]
@@ -278,6 +288,12 @@ impl Validator {
         if current { Ok(()) } else { Err(ValidationConflict { oid: read.oid, cause: Cause::Stale(newest) }) }
     }
 
+    /// A transaction that bars this one from holding its footprint. Durable records of prepared transactions never bar one another (V2).
+    #[must_use]
+    pub fn barring(&self, txn: TxnId, footprint: &Footprint) -> Option<TxnId> {
+        locks_of(footprint).find_map(|(oid, mode)| self.locks.blocker(txn, oid, mode))
+    }
+
     /// Holds what a transaction read and writes until the locks release it: it is prepared, or decided and not yet
     /// durable (V2). Returns the younger datastore transactions that must be aborted before the transaction is recorded
     /// (W1).
@@ -286,13 +302,7 @@ impl Validator {
     /// If another transaction holds what it writes: [`Validator::check`] was not called.
     #[must_use]
     pub fn hold(&mut self, txn: TxnId, footprint: &Footprint) -> BTreeSet<TxnId> {
-        let Footprint { reads, writes, patches, touches } = footprint;
-        let reads = reads.iter().map(|oid| (*oid, LockMode::Shared));
-        let writes = writes.iter().map(|oid| (*oid, LockMode::Exclusive));
-        let touches = touches.iter().map(|oid| (*oid, LockMode::Touch)).filter(|_| !planted(Bug::TouchUnheld));
-        let patches = patches.iter().map(|oid| (*oid, LockMode::Patch));
-        let taken = reads.chain(writes).chain(patches).chain(touches);
-        let wound = taken.flat_map(|(oid, mode)| self.locks.take(txn, oid, mode)).collect();
+        let wound = locks_of(footprint).flat_map(|(oid, mode)| self.locks.take(txn, oid, mode)).collect();
         self.locks.prepare(txn);
         wound
     }

@@ -424,7 +424,7 @@ impl Plan {
 }
 
 fn add(count: &mut Option<u64>, more: u64) {
-    *count = Some(count.unwrap_or_default() + more);
+    *count = Some(count.unwrap_or_default().saturating_add(more));
 }
 
 /// The approximate size of a row in memory.

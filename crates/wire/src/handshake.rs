@@ -20,7 +20,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, Result, SpaceId};
+use model::{Error, ErrorKind, Result, SpaceId, limits};
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
@@ -127,7 +127,7 @@ impl ClientNumber {
     /// The first of the numbers in an answer.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if there is none.
+    /// [`ErrorKind::Unsupported`] if there is none; [`ErrorKind::Invalid`] if it leaves no room for sessions.
     pub fn first(numbers: proto::Numbers) -> Result<Self> {
         let invalid = || {
             Error::new(
@@ -135,6 +135,11 @@ impl ClientNumber {
                 "the server gives numbers without tokens: it is of an older version; update it",
             )
         };
+        if numbers.first > limits::CLIENT_NUMBER {
+            let what =
+                format!("the server gives the number {}; the largest is {}", numbers.first, limits::CLIENT_NUMBER);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
         let token = numbers.tokens.into_iter().next().filter(|_| numbers.first > 0).ok_or_else(invalid)?;
         Ok(Self { number: numbers.first, token })
     }
@@ -495,6 +500,15 @@ async fn admit(door: &mut impl HandshakeAuthenticator, hello: &proto::Hello, pee
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn number_that_leaves_no_room_for_sessions_is_refused() {
+        let numbers = |first| proto::Numbers { first, tokens: vec![Bytes::from_static(b"token")] };
+        assert_eq!(ClientNumber::first(numbers(limits::CLIENT_NUMBER)).unwrap().number, limits::CLIENT_NUMBER);
+        for first in [0, limits::CLIENT_NUMBER + 1, u64::MAX] {
+            assert!(ClientNumber::first(numbers(first)).is_err(), "{first}");
+        }
+    }
 
     #[test]
     fn password_is_sent_over_private_connections_or_if_explicitly_allowed() {

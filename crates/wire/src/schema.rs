@@ -133,6 +133,12 @@ impl<C: AsRef<str>> TryFrom<&Field<C>> for schema::Field {
     }
 }
 
+fn class_id(id: u32) -> Result<ClassId> {
+    let most = ClassId::MAX.0;
+    let too_large = || Error::new(ErrorKind::Invalid, format!("a class has the number {id}; the largest is {most}"));
+    Some(ClassId(id)).filter(|id| *id <= ClassId::MAX).ok_or_else(too_large)
+}
+
 impl TryFrom<schema::Class> for Class {
     type Error = Error;
 
@@ -142,7 +148,8 @@ impl TryFrom<schema::Class> for Class {
     fn try_from(class: schema::Class) -> Result<Self> {
         let schema::Class { id, name, parent, version, fields, last_number } = class;
         let fields = fields.into_iter().map(Field::try_from).collect::<Result<_>>()?;
-        Ok(Self { id: ClassId(id), name, parent: parent.map(ClassId), version, fields, last_number })
+        let (id, parent) = (class_id(id)?, parent.map(class_id).transpose()?);
+        Ok(Self { id, name, parent, version, fields, last_number })
     }
 }
 
@@ -211,6 +218,14 @@ mod tests {
             ["bool", "int64", "float64", "decimal", "string", "bytes", "date", "timestamp", "ref", "ref<a.B>"];
         for text in scalars.into_iter().chain(["list<ref<P>>", "set<int64>", "map<date, list<map<string, bytes>>>"]) {
             assert_eq!(round_trip(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn class_with_an_impossible_number_is_refused() {
+        for (id, parent) in [(1 << 24, None), (7, Some(u32::MAX))] {
+            let class = schema::Class { id, parent, name: "P".to_owned(), ..schema::Class::default() };
+            assert_eq!(Class::try_from(class).unwrap_err().kind(), ErrorKind::Invalid, "{id} {parent:?}");
         }
     }
 

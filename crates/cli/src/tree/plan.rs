@@ -55,7 +55,8 @@ impl TreePlan {
                 match step {
                     WalkItem::Entry(entry) => {
                         survey.objects += 1;
-                        survey.bytes += entry.size;
+                        // Sparse files may have more bytes than any disk.
+                        survey.bytes = survey.bytes.saturating_add(entry.size);
                         if entry.kind == EntryKind::Directory {
                             survey.directories.push(entry);
                         }

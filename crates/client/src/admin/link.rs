@@ -13,6 +13,7 @@ use wire::proto::request::Request;
 
 use super::ServerIdentity;
 use crate::dial::{credentials, dial};
+use crate::options::MAX_TIMEOUT;
 use crate::{AdminOptions, Url};
 
 /// Bytes of unanswered calls on one connection; further calls wait.
@@ -59,7 +60,9 @@ impl OwnAnswers {
 }
 
 impl Link {
-    pub(crate) async fn connect(url: Url, options: AdminOptions) -> Result<Arc<Self>> {
+    pub(crate) async fn connect(url: Url, mut options: AdminOptions) -> Result<Arc<Self>> {
+        options.retry = options.retry.min(MAX_TIMEOUT);
+        options.patience = options.patience.map(|patience| patience.min(MAX_TIMEOUT));
         let (session, terms) = Session::open(&url, &options).await?;
         let state = State { session: Some(Arc::new(session)), is_closed: false };
         let (state, connecting) = (Mutex::new(state), tokio::sync::Mutex::new(()));

@@ -65,9 +65,9 @@ impl SpaceUsage {
     #[must_use]
     pub fn total(&self) -> Usage {
         self.bricks.iter().fold(Usage::default(), |sum, (_, one)| Usage {
-            objects: sum.objects + one.objects,
-            bytes: sum.bytes + one.bytes,
-            staged_bytes: sum.staged_bytes + one.staged_bytes,
+            objects: sum.objects.saturating_add(one.objects),
+            bytes: sum.bytes.saturating_add(one.bytes),
+            staged_bytes: sum.staged_bytes.saturating_add(one.staged_bytes),
         })
     }
 }
@@ -157,4 +157,16 @@ pub struct ScrubOptions {
     pub repair: bool,
     /// With `repair`: and what loses bytes that no object has.
     pub discard: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_of_bricks_with_vast_sparse_blobs_is_added_up() {
+        let brick = |objects, bytes| Usage { objects, bytes, staged_bytes: 1 };
+        let usage = SpaceUsage { bricks: vec![(1, brick(2, u64::MAX)), (2, brick(3, 4))], ..SpaceUsage::default() };
+        assert_eq!(usage.total(), Usage { objects: 5, bytes: u64::MAX, staged_bytes: 2 });
+    }
 }

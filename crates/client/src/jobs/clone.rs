@@ -112,7 +112,9 @@ async fn count_objects(work: &PartWork, moment: &SpaceSnapshot) -> Result<u64> {
     for (brick, nodes) in moment.nodes_by_brick() {
         let get = GetNodeUsages { nodes: nodes.into_iter().map(|node| node.0).collect() };
         match work.host.call_brick(brick, Request::GetNodeUsages(get)).await?.response {
-            Response::NodeUsages(NodeUsages { nodes }) => objects += nodes.iter().map(|node| node.objects).sum::<u64>(),
+            Response::NodeUsages(NodeUsages { nodes }) => {
+                objects = nodes.iter().fold(objects, |sum: u64, node| sum.saturating_add(node.objects));
+            }
             _ => return Err(unexpected_answer_error()),
         }
     }

@@ -202,7 +202,7 @@ impl CatalogEditor {
             ));
         }
         let taken: Result<Edited<u64>> =
-            edit!(self, |draft| { draft.reserve_numbers(name, count, u64::MAX - 1).await? });
+            edit!(self, |draft| { draft.reserve_numbers(name, count, model::limits::CLIENT_NUMBER).await? });
         taken.map(|Edited { value: first, .. }| first..first + count)
     }
 

@@ -224,11 +224,11 @@ impl Catalog {
         };
         for (_, part) in self.job_parts(job.id) {
             let progress = &part.progress;
-            view.done += progress.done;
+            view.done = view.done.saturating_add(progress.done);
             view.worked_ms = view.worked_ms.max(progress.worked_ms);
-            view.objects += progress.objects;
-            view.changed += progress.changed;
-            view.found += progress.found;
+            view.objects = view.objects.saturating_add(progress.objects);
+            view.changed = view.changed.saturating_add(progress.changed);
+            view.found = view.found.saturating_add(progress.found);
             view.problems.extend(progress.problem.clone().filter(|_| job.state == JobState::Running));
         }
         view.total = known_total(self.job_parts(job.id).map(|(_, part)| &**part));

@@ -1,5 +1,6 @@
 //! Bricks and peer servers, and which of them are alive.
 
+use model::limits;
 use serde::{Deserialize, Serialize};
 
 use super::entry::Record;
@@ -134,6 +135,10 @@ fn check_refusal(refused: Option<&String>) -> Result<(), CatalogError> {
 
 impl Record for BrickOpening {
     fn check(&self) -> Result<(), CatalogError> {
+        let OpeningRecord { base, claimed, .. } = self.record;
+        if let Some(opening) = [base, claimed].into_iter().flatten().find(|known| known.number > limits::COUNT) {
+            return Err(CatalogError::invalid("the number of an opening", opening.number, "nothing counts so far"));
+        }
         check_refusal(self.refused.as_ref())
     }
 }
@@ -142,9 +147,11 @@ impl Record for OpeningHistory {
     fn check(&self) -> Result<(), CatalogError> {
         match self.is_valid() {
             true => Ok(()),
-            false => {
-                Err(CatalogError::invalid("the openings of the catalogue", "a list", "numbers and revisions rise"))
-            }
+            false => Err(CatalogError::invalid(
+                "the openings of the catalogue",
+                "a list",
+                "numbers and revisions rise, up to 2^62",
+            )),
         }
     }
 }
@@ -163,6 +170,9 @@ impl Record for Liveness {
 
 impl Record for Counter {
     fn check(&self) -> Result<(), CatalogError> {
-        Ok(())
+        match self.next <= limits::COUNT {
+            true => Ok(()),
+            false => Err(CatalogError::invalid("a counter", self.next, "nothing counts so far")),
+        }
     }
 }

@@ -117,8 +117,8 @@ fn parse_known(name: &[u8], mut value: Bytes) -> Option<Row> {
     let rest = name.strip_prefix(ROW_PREFIX)?;
     match rest.split_first()? {
         (b'r', []) => {
-            let revision = Revision(value.try_get_u64().ok()?);
-            let (last_row, last_session) = (value.try_get_u64().ok()?, value.try_get_u64().ok()?);
+            let mut count = || value.try_get_u64().ok().filter(|count| *count <= model::limits::COUNT);
+            let (revision, last_row, last_session) = (Revision(count()?), count()?, count()?);
             value.is_empty().then_some(Row::Header { revision, last_row, last_session })
         }
         (b'e', number) => {
@@ -227,6 +227,12 @@ mod tests {
             }
             assert_eq!(parse(&name[..name.len() - 1], value.clone()).unwrap_err().kind(), ErrorKind::Corrupt);
             assert_eq!(parse(b"other", value).unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+        // Counters from which nothing can be counted on.
+        for counters in [[u64::MAX, 2, 3], [1, u64::MAX, 3], [1, 2, u64::MAX]] {
+            let [revision, last_row, last_session] = counters;
+            let (name, value) = header(Revision(revision), last_row, last_session);
+            assert_eq!(parse(&name, value.unwrap()).unwrap_err().kind(), ErrorKind::Corrupt, "{counters:?}");
         }
     }
 }

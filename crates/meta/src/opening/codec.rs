@@ -5,7 +5,7 @@
 //!  witnesses  version  { brick (0: the catalogue)  number  nonce  position  microseconds }...
 //! ```
 
-use model::{Error, ErrorKind, Result};
+use model::{Error, ErrorKind, Result, limits};
 
 use super::{
     ForcedPosition, MAX_STARTS, MAX_SUBJECTS, MAX_WITNESSED_OPENINGS, Opening, OpeningHistory, OpeningStart, Subject,
@@ -32,7 +32,7 @@ impl OpeningHistory {
         let [accepted, _, _] = entries.next().ok_or_else(|| damage_error("it is too short"))?;
         let starts = entries.map(|[number, nonce, from]| OpeningStart { opening: Opening { number, nonce }, from });
         let history = Self { starts: starts.collect(), accepted };
-        if history.is_valid() { Ok(history) } else { Err(damage_error("its numbers fall")) }
+        if history.is_valid() { Ok(history) } else { Err(damage_error("its numbers fall, or are too large")) }
     }
 }
 
@@ -54,6 +54,9 @@ impl Witnesses {
         let mut witnesses = Self::default();
         for [brick, number, nonce, position, at_us] in decode(bytes, MAX_SUBJECTS * MAX_WITNESSED_OPENINGS)? {
             let brick = u32::try_from(brick).map_err(|_| damage_error("a number of a brick is too large"))?;
+            if number > limits::COUNT {
+                return Err(damage_error("a number of an opening is too large"));
+            }
             let subject = if brick == 0 { Subject::Catalogue } else { Subject::Brick(brick) };
             witnesses.note(subject, ForcedPosition { opening: Opening { number, nonce }, position }, at_us);
         }

@@ -285,6 +285,13 @@ fn rows_are_the_same_after_encoding_and_damaged_ones_are_refused() {
     {
         assert_eq!(OpeningHistory::decode(damaged).unwrap_err().kind(), ErrorKind::Corrupt, "{damaged:?}");
     }
+    // Numbers after which no other could follow.
+    let vast = history(&[0]).accept_loss(&[Opening { number: limits::COUNT, nonce: 1 }], 5, 2);
+    assert_eq!(OpeningHistory::decode(&vast.encode()).unwrap_err().kind(), ErrorKind::Corrupt);
+    let mut witnesses = Witnesses::default();
+    let opening = Opening { number: limits::COUNT + 1, nonce: 1 };
+    witnesses.note(Subject::Brick(1), ForcedPosition { opening, position: 5 }, 9);
+    assert_eq!(Witnesses::decode(&witnesses.encode()).unwrap_err().kind(), ErrorKind::Corrupt);
     let newer: Vec<u8> = [2].into_iter().chain(bytes[1..].iter().copied()).collect();
     assert_eq!(OpeningHistory::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
     let mut wide = witnesses.encode();

@@ -41,6 +41,13 @@ fn prefix(table: u8, node: NodeId, oid: Oid) -> Key {
     key
 }
 
+/// Before all rows that are found from targets at this logical node, and behind those of the nodes before it.
+fn targets_of(node: u32) -> Key {
+    let mut key = Key::from_slice(b"R");
+    key.extend_from_slice(&node.to_be_bytes());
+    key
+}
+
 /// The key of the totals of a collection, which is before the keys of its entries.
 pub(crate) fn totals_key(collection: Oid) -> Key {
     prefix(b'C', collection.page().node, collection)
@@ -100,10 +107,11 @@ pub(crate) fn nodes_with_entries(state: &impl Rows) -> Result<Vec<NodeId>> {
             ControlFlow::Break(())
         })?;
         let Some(node) = next else { return Ok(nodes) };
+        if node > NodeId::MAX.0 {
+            return Err(damage_error(&targets_of(node), "it is of no logical node"));
+        }
         nodes.push(NodeId(node));
-        from = Key::from_slice(b"R");
-        // Node numbers have 24 bits, so adding one does not overflow.
-        from.extend_from_slice(&(node + 1).to_be_bytes());
+        from = targets_of(node + 1);
     }
 }
 
@@ -218,6 +226,7 @@ mod tests {
     use store::{Options, RowChanges, Store};
 
     use super::*;
+    use crate::brick::row_reader::RowReader;
 
     fn oid(slot: u16) -> Oid {
         Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NodeId(3), number: 7 }, slot)
@@ -240,6 +249,20 @@ mod tests {
         let (from, to) = entry_range(oid(1), b"a\xff");
         assert!(from <= entry_key(oid(1), &key(b"a\xff")) && entry_key(oid(1), &key(b"a\xff\xff")) < to);
         assert!(entry_key(oid(1), &key(b"b")) >= to && entry_key(oid(1), &key(b"a")) < from);
+    }
+
+    #[test]
+    fn row_of_no_logical_node_is_damage() {
+        let store = Store::in_memory(Options::default()).unwrap();
+        let write = |key: &[u8]| {
+            let mut changes = RowChanges::new();
+            changes.put(key, "".into());
+            store.commit_rows(changes).unwrap();
+        };
+        write(&reverse_key(oid(9), &Entry { collection: oid(5), key: key(b"name") }));
+        assert_eq!(nodes_with_entries(&RowReader::new(store.clone())).unwrap(), [NodeId(3)]);
+        write(&targets_of(u32::MAX));
+        assert_eq!(nodes_with_entries(&RowReader::new(store.clone())).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 
     #[test]

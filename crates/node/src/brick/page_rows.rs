@@ -24,7 +24,7 @@ use std::ops::ControlFlow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use model::checksum::crc32c_parts;
-use model::{ClassId, ContentId, Error, ErrorKind, Kind, NodeId, Object, Oid, PageId, Result, SpaceId};
+use model::{ClassId, ContentId, Error, ErrorKind, Kind, NodeId, Object, Oid, PageId, Result, SpaceId, limits};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use protocol::page_cache::PageImage;
 use smallvec::SmallVec;
@@ -239,11 +239,6 @@ pub(crate) fn parse_mark(key: &[u8]) -> Result<ClientId> {
     client.map(|client| ClientId(u64::from_be_bytes(client))).ok_or_else(|| {
         Error::new(ErrorKind::Corrupt, format!("row {key:02x?} is damaged: it is not the mark of a client"))
     })
-}
-
-/// Whether a row is the first piece of the record of a transaction.
-pub(crate) fn is_first_piece(key: &[u8]) -> bool {
-    key.ends_with(&[0, 0])
 }
 
 /// The range of the records of all transactions.
@@ -469,7 +464,7 @@ fn decode_object(page: PageId, row: &[u8]) -> Result<Object> {
     stored.with(page, Bytes::copy_from_slice(stored.bytes))
 }
 
-fn damage_error(page: PageId, why: &str) -> Error {
+pub(crate) fn damage_error(page: PageId, why: &str) -> Error {
     let what = format!(
         "page {:x} of logical node {:x} is damaged: {why}; see \"Mend\" in docs/operations.md",
         page.number, page.node.0
@@ -653,11 +648,26 @@ pub(crate) fn encode_number(number: u64) -> Bytes {
 /// Reads a row with one number; 0 if there is none.
 pub(crate) fn read_number(store: &impl Rows, key: &[u8]) -> Result<u64> {
     let Some(row) = store.get(key)? else { return Ok(0) };
-    let bytes = row.as_ref().try_into().map_err(|_| {
-        let what = format!("row {key:02x?} is damaged: it is not a number; see \"Mend\" in docs/operations.md");
-        Error::new(ErrorKind::Corrupt, what)
-    })?;
+    let bytes = row.as_ref().try_into().map_err(|_| number_damage_error(key, "it is not a number"))?;
     Ok(u64::from_be_bytes(bytes))
+}
+
+/// Reads a number that is counted up; 0 if there is none.
+///
+/// # Errors
+/// As [`read_number`], also for a number that no count reaches.
+pub(crate) fn read_count(store: &impl Rows, key: &[u8]) -> Result<u64> {
+    let count = read_number(store, key)?;
+    if count <= limits::COUNT {
+        Ok(count)
+    } else {
+        Err(number_damage_error(key, &format!("nothing counts to {count}")))
+    }
+}
+
+fn number_damage_error(key: &[u8], why: &str) -> Error {
+    let what = format!("row {key:02x?} is damaged: {why}; see \"Mend\" in docs/operations.md");
+    Error::new(ErrorKind::Corrupt, what)
 }
 
 #[cfg(test)]

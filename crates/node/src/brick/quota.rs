@@ -29,12 +29,14 @@ impl Growth {
     /// An object of the size `before` gets the size `after`; `None`: there is none.
     pub(crate) fn replace(&mut self, before: Option<u64>, after: Option<u64>) {
         self.objects += i64::from(after.is_some()) - i64::from(before.is_some());
-        self.bytes += to_signed(after.unwrap_or(0)) - to_signed(before.unwrap_or(0));
+        // A transaction may change a hundred thousand sparse blobs of 2^50 bytes.
+        let bytes = to_signed(after.unwrap_or(0)) - to_signed(before.unwrap_or(0));
+        self.bytes = self.bytes.saturating_add(bytes);
     }
 
     /// The growth is of bytes that are staged, and so counted before.
     pub(crate) fn take_staged(&mut self, bytes: u64) {
-        self.bytes -= to_signed(bytes);
+        self.bytes = self.bytes.saturating_sub(to_signed(bytes));
     }
 
     /// More bytes are staged.
@@ -211,6 +213,16 @@ mod tests {
         quota.set(HERE, usage(2, 20));
         quota.report(ELSEWHERE, usage(3, 30));
         quota
+    }
+
+    #[test]
+    fn growth_by_more_bytes_than_a_number_has_is_refused() {
+        let mut vast = growth(0, 0);
+        (0..10_000).for_each(|_| vast.replace(Some(1), Some(model::limits::BLOB)));
+        assert_eq!(vast.increase(), usage(0, i64::MAX as u64));
+        assert!(is_refused(&mut quota(), vast));
+        vast.take_staged(u64::MAX);
+        assert_eq!(vast.increase(), usage(0, 0));
     }
 
     fn is_refused(quota: &mut SpaceQuota, by: Growth) -> bool {

@@ -66,10 +66,14 @@ impl RecentPages {
     /// Enters a page that is about to change with its head in the store, unless it is here.
     ///
     /// # Errors
-    /// If its head cannot be read.
-    pub(super) fn enter(&mut self, page: PageId, reader: &impl Rows) -> Result<()> {
+    /// If its head cannot be read, or is later than `newest`, the version of the last record.
+    pub(super) fn enter(&mut self, page: PageId, reader: &impl Rows, newest: Version) -> Result<()> {
         if !self.pages.contains_key(&page) {
-            self.entry(page, rows::read_head(reader, page)?);
+            let head = rows::read_head(reader, page)?;
+            if head.version > newest {
+                return Err(rows::damage_error(page, "its head is later than the last record"));
+            }
+            self.entry(page, head);
         }
         Ok(())
     }
@@ -237,15 +241,15 @@ mod tests {
     fn page_that_is_about_to_change_is_entered_with_its_head() {
         let store = store_with(&[(page(2), head(5))]);
         let mut recent = RecentPages::default();
-        recent.enter(page(1), &store).unwrap();
+        recent.enter(page(1), &store, Version::MAX).unwrap();
         assert!(recent.is_free(page(1), 3), "the page is new");
-        recent.enter(page(2), &store).unwrap();
+        recent.enter(page(2), &store, Version::MAX).unwrap();
         assert!(!recent.is_free(page(2), 3));
         assert_eq!(
             (recent.emitted_version(page(2)), recent.newest_head(page(2))),
             (Some(head(5).version), Some(head(5)))
         );
-        (3..9).for_each(|number| recent.enter(page(number), &store).unwrap());
+        (3..9).for_each(|number| recent.enter(page(number), &store, Version::MAX).unwrap());
         recent.shrink();
         assert!(recent.pages.len() <= MAX_PAGES && recent.order.len() == recent.pages.len());
     }
@@ -255,7 +259,7 @@ mod tests {
         let store = store_with(&[]);
         let mut recent = RecentPages::default();
         change(&mut recent, page(1), head(1), head(2));
-        (1..9).for_each(|number| recent.enter(page(number), &store).unwrap());
+        (1..9).for_each(|number| recent.enter(page(number), &store, Version::MAX).unwrap());
         recent.begin_change(page(8), Head::default(), head(3));
         assert_eq!(recent.newest_head(page(1)), Some(head(2)), "its head was not read again");
         recent.shrink();

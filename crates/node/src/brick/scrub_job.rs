@@ -193,7 +193,7 @@ impl Work {
     /// The place and the progress now.
     fn state(&self) -> (Option<String>, JobProgress) {
         let before = &self.before.progress;
-        let worked_ms = before.worked_ms + self.begun.elapsed().as_millis() as u64;
+        let worked_ms = before.worked_ms.saturating_add(self.begun.elapsed().as_millis() as u64);
         if self.is_store_checked() {
             let objects = self.shared.objects.load(Ordering::Relaxed);
             return (self.before.place.clone(), JobProgress { worked_ms, objects, ..before.clone() });

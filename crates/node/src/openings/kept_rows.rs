@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use meta::opening::{OpeningHistory, Witnesses};
-use model::{Error, ErrorKind, Result};
+use model::{Error, ErrorKind, Result, limits};
 use store::{RowChanges, Store};
 
 /// The row with the brick's openings.
@@ -38,8 +38,10 @@ pub(super) fn witnesses(store: &Store) -> Result<Option<Witnesses>> {
 /// # Errors
 /// As [`history`].
 pub(super) fn counters(store: &Store) -> Result<Counters> {
-    let damaged = |error| Error::new(ErrorKind::Corrupt, "the row of counters is damaged").with_source(error);
-    store.row(COUNTERS_ROW)?.map_or_else(|| Ok(Counters::new()), |row| serde_json::from_slice(&row).map_err(damaged))
+    let damaged = || Error::new(ErrorKind::Corrupt, "the row of counters is damaged");
+    let Some(row) = store.row(COUNTERS_ROW)? else { return Ok(Counters::new()) };
+    let counters: Counters = serde_json::from_slice(&row).map_err(|error| damaged().with_source(error))?;
+    if counters.values().all(|next| *next <= limits::COUNT) { Ok(counters) } else { Err(damaged()) }
 }
 
 pub(super) fn put_history(changes: &mut RowChanges, history: &OpeningHistory) {
@@ -67,4 +69,22 @@ pub(super) fn merge_counters(known: &Counters, kept: &Counters) -> Option<Counte
     let mut raised = known.clone();
     raised.extend(higher.map(|(name, next)| (name.clone(), *next)));
     Some(raised)
+}
+
+#[cfg(test)]
+mod tests {
+    use store::Options;
+
+    use super::*;
+
+    #[test]
+    fn counters_from_which_nothing_can_be_counted_on_are_damaged() {
+        let store = Store::in_memory(Options::default()).unwrap();
+        for (next, is_valid) in [(limits::COUNT, true), (limits::COUNT + 1, false)] {
+            let mut changes = RowChanges::new();
+            put_counters(&mut changes, &[("starts".to_owned(), next)].into()).unwrap();
+            store.commit_rows(changes).unwrap();
+            assert_eq!(counters(&store).map_err(|error| error.kind()).is_ok(), is_valid, "{next}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use meta::catalog::Catalog;
 use meta::opening::{ForcedPosition, Opening, Subject, WitnessedPosition, Witnesses};
-use model::{Error, ErrorKind, Result};
+use model::{Error, ErrorKind, Result, limits};
 use store::Store;
 use wire::handshake::Witnessed;
 use wire::proto::cluster;
@@ -145,10 +145,11 @@ pub(crate) fn witnessed_to_proto(subject: Subject, seen: WitnessedPosition) -> W
 /// The opening that a message names.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] for number 0.
+/// [`ErrorKind::Invalid`] for number 0, and for one so large that no other could follow.
 pub(crate) fn opening_of(seen: &Witnessed) -> Result<Opening> {
     match seen.number {
         0 => Err(Error::new(ErrorKind::Invalid, "an opening without a number")),
+        limits::COUNT.. => Err(Error::new(ErrorKind::Invalid, "an opening with a number of 2^62 or more")),
         number => Ok(Opening { number, nonce: seen.nonce }),
     }
 }
@@ -161,4 +162,18 @@ pub(crate) fn witnessed_from_proto(seen: &Witnessed) -> Result<(Subject, Witness
     let subject = if seen.brick == 0 { Subject::Catalogue } else { Subject::Brick(seen.brick) };
     let forced = ForcedPosition { opening: opening_of(seen)?, position: seen.position };
     Ok((subject, WitnessedPosition { forced, at_us: if seen.at_us == 0 { now_us() } else { seen.at_us } }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opening_after_which_none_could_follow_is_refused() {
+        let seen = |number| Witnessed { brick: 1, number, nonce: 2, position: 3, at_us: 4 };
+        assert_eq!(opening_of(&seen(7)).unwrap(), Opening { number: 7, nonce: 2 });
+        for number in [0, limits::COUNT, u64::MAX] {
+            assert_eq!(witnessed_from_proto(&seen(number)).unwrap_err().kind(), ErrorKind::Invalid, "{number}");
+        }
+    }
 }

@@ -58,8 +58,8 @@ async fn add_index_progress(shard: &Arc<PeerShard>, catalog: &Catalog, jobs: &mu
             silent.insert(at);
             continue;
         };
-        view.done += done;
-        view.total += total;
+        view.done = view.done.saturating_add(done);
+        view.total = view.total.saturating_add(total);
         let ended = done == total;
         view.parts.push(JobPartView { part, done, total, ended, ..JobPartView::default() });
     }

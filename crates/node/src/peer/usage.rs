@@ -41,9 +41,9 @@ fn space_usage(space: &SpaceView, known: &KnownUsages) -> SpaceUsage {
             continue;
         };
         let sum = bricks.entry(*brick).or_insert_with(|| BrickUsage { brick: brick.0, ..BrickUsage::default() });
-        sum.objects += usage.objects;
-        sum.bytes += usage.bytes;
-        sum.staged_bytes += usage.staged_bytes;
+        sum.objects = sum.objects.saturating_add(usage.objects);
+        sum.bytes = sum.bytes.saturating_add(usage.bytes);
+        sum.staged_bytes = sum.staged_bytes.saturating_add(usage.staged_bytes);
     }
     let bricks = bricks.into_values().collect();
     SpaceUsage { space: u32::from(space.id.0), name: space.name.clone(), bricks, unknown_nodes }

@@ -168,6 +168,24 @@ impl CopiedRows {
         if at != raw.len() {
             return Err(invalid(format!("{} bytes follow the last copied row", raw.len() - at)));
         }
+        if let Some(epoch) = sealed.filter(|epoch| *epoch > limits::COUNT) {
+            return Err(invalid(format!("a copy is sealed for epoch {epoch}; the largest is {}", limits::COUNT)));
+        }
         Ok(Self { rows, next, changed, sealed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_that_is_sealed_for_an_impossible_epoch_is_refused() {
+        let copied = |sealed| proto::CopiedRows { sealed: Some(sealed), ..proto::CopiedRows::default() };
+        let decode = |sealed| CopiedRows::from_proto(copied(sealed), Raw::Borrowed(&[]));
+        assert_eq!(decode(limits::COUNT).unwrap().sealed, Some(limits::COUNT));
+        for sealed in [limits::COUNT + 1, u64::MAX] {
+            assert_eq!(decode(sealed).unwrap_err().kind(), model::ErrorKind::Invalid, "{sealed}");
+        }
     }
 }

@@ -104,6 +104,18 @@ async fn numbers_are_reserved_once() {
     assert_eq!(all, (1..=6 * 15).collect::<Vec<u64>>());
     assert!(editor.start_number().await.unwrap() < editor.start_number().await.unwrap());
     assert_eq!(kind(editor.take_numbers("tickets", 0).await), ErrorKind::Invalid);
+    // The number of a session has no room for more.
+    let seen = [("tickets".to_owned(), model::limits::CLIENT_NUMBER)].into();
+    editor.raise_counters(&seen).await.unwrap();
+    assert_eq!(editor.take_numbers("tickets", 1).await.unwrap().start, model::limits::CLIENT_NUMBER);
+    assert_eq!(kind(editor.take_numbers("tickets", 1).await), ErrorKind::Full);
+    // A damaged one is not counted on from.
+    let put = |next: u64| {
+        let key = crate::Key::new("numbers/tickets").unwrap();
+        crate::KeyChange::put(key, format!("{{\"next\":{next}}}"))
+    };
+    let _ = editor.store().write(vec![], vec![put(u64::MAX)]).await.unwrap();
+    assert_eq!(kind(editor.take_numbers("tickets", 1).await), ErrorKind::Corrupt);
     assert_eq!(kind(editor.take_numbers("a/b", 1).await), ErrorKind::Invalid);
 }
 

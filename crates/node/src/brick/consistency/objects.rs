@@ -24,7 +24,7 @@ struct CurrentPage {
 pub(super) fn check_objects(reading: &mut Reading<'_>, from: Vec<u8>, to: &[u8]) -> Result<()> {
     let node = reading.node();
     let Some(indexes) = reading.accept(NodeIndexes::read(reading.state, node))? else { return Ok(()) };
-    let limit = reading.accept(rows::read_number(reading.state, &rows::limit_key(node)))?.unwrap_or(u64::MAX);
+    let limit = reading.accept(rows::read_count(reading.state, &rows::limit_key(node)))?.unwrap_or(u64::MAX);
     let mut current: Option<CurrentPage> = None;
     reading.each(&from, to, |reading, key, value| {
         let Some((page, slot)) = rows::parse_key(key) else {
@@ -34,7 +34,7 @@ pub(super) fn check_objects(reading: &mut Reading<'_>, from: Vec<u8>, to: &[u8])
         };
         if current.as_ref().is_none_or(|known| known.page != page) {
             let has_head = slot.is_none() || reading.has_row(&rows::head_key(page))?.unwrap_or(true);
-            let next_page = rows::read_number(reading.state, &rows::free_key(node, page.space));
+            let next_page = rows::read_count(reading.state, &rows::free_key(node, page.space));
             let next_page = reading.accept(next_page)?.unwrap_or(u64::MAX);
             current = Some(CurrentPage { page, has_head, next_page });
         }

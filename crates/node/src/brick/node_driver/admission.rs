@@ -393,13 +393,18 @@ impl<C: Clone> NodeDriver<C> {
     /// # Errors
     /// If a head cannot be read.
     fn read_heads(&mut self, pages: impl Iterator<Item = PageId>) -> Result<()> {
-        let mut last = None;
+        let (newest, mut last) = (self.newest_version(), None);
         for page in pages {
             if last.replace(page) != Some(page) {
-                self.recent.enter(page, &self.reader)?;
+                self.recent.enter(page, &self.reader, newest)?;
             }
         }
         Ok(())
+    }
+
+    /// The version of the last record. A page with a later one is damaged: its next change would not be later (L1).
+    pub(super) fn newest_version(&self) -> Version {
+        Version { moves: self.moves, position: self.writer.last_position() }
     }
 
     /// A transaction was taken in, or refused: nothing of what was read for it has to be kept.

@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use meta::catalog::Removals;
-use model::{NodeId, Object, Result};
+use model::{Error, ErrorKind, NodeId, Object, Result};
 use protocol::brick::Brick;
 use protocol::commit::Record;
 use protocol::commit::participant::ParticipantSettings;
-use protocol::ident::Version;
+use protocol::ident::{TxnId, Version};
 use protocol::lease::Ms;
 use store::RowChanges;
 use wire::cluster::decode_record;
@@ -83,7 +83,13 @@ impl<C: Clone> NodeDriver<C> {
         let mut txn_rows = TxnRows::new(node);
         let mut staging = Staging::open(node, moves, upload_lease_ms, &reader, now)?;
         let mut prepared_parts = Vec::new();
+        let mut contradiction = Ok(());
         recover_records(node, &reader, |at, record, pieces| {
+            if let Some(other) = machine.contradicting(&record) {
+                let txn = record.txn().unwrap_or(other);
+                contradiction = Err(txn_damage_error(txn, &format!("it holds objects of transaction {other:?}")));
+                return;
+            }
             if let Some(txn) = record.txn() {
                 txn_rows.recover(txn, pieces);
             }
@@ -95,7 +101,8 @@ impl<C: Clone> NodeDriver<C> {
             }
             machine.recover(at, record);
         })?;
-        let position_limit = rows::read_number(&reader, &rows::limit_key(node))?;
+        contradiction?;
+        let position_limit = rows::read_count(&reader, &rows::limit_key(node))?;
         if !is_new {
             machine.finish_recovery(position_limit, now);
         }
@@ -170,19 +177,52 @@ pub(crate) fn recover_transactions(
     mut recover: impl FnMut(Version, Record<Object>, u16),
 ) -> Result<()> {
     let (from, to) = rows::txn_range(node);
-    let (mut failed, mut whole, mut pieces) = (Ok(()), Vec::new(), 0);
+    let (mut failed, mut whole) = (Ok(()), RecordPieces::default());
     state.each(&from, &to, |key, row| {
-        if rows::is_first_piece(key) {
-            failed = recover_record(&whole, pieces, &mut recover);
-            whole.clear();
-            pieces = 0;
-        }
-        whole.extend_from_slice(row);
-        pieces += 1;
+        failed = whole.add(key, row, &mut recover);
         if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     failed?;
-    recover_record(&whole, pieces, &mut recover)
+    whole.end(&mut recover)
+}
+
+/// The pieces of the record of a transaction, as they are read.
+#[derive(Default)]
+struct RecordPieces {
+    txn: Option<TxnId>,
+    bytes: Vec<u8>,
+    count: u16,
+}
+
+impl RecordPieces {
+    /// Adds a row. If it is of another transaction, the one before is complete.
+    fn add(&mut self, key: &[u8], row: &[u8], recover: &mut impl FnMut(Version, Record<Object>, u16)) -> Result<()> {
+        let (txn, piece) = rows::parse_txn(key)?;
+        if piece == 0 {
+            std::mem::take(self).end(recover)?;
+            self.txn = Some(txn);
+        } else if self.txn != Some(txn) || self.count != piece {
+            return Err(txn_damage_error(txn, &format!("piece {piece} of its record has no piece before it")));
+        }
+        self.bytes.extend_from_slice(row);
+        self.count = piece.checked_add(1).ok_or_else(|| txn_damage_error(txn, "its record has too many pieces"))?;
+        Ok(())
+    }
+
+    fn end(&self, recover: &mut impl FnMut(Version, Record<Object>, u16)) -> Result<()> {
+        let Some(txn) = self.txn else { return Ok(()) };
+        let (at, record) = decode_record(&self.bytes)?;
+        if record.txn() != Some(txn) {
+            return Err(txn_damage_error(txn, "its record is that of another transaction"));
+        }
+        recover(at, record, self.count);
+        Ok(())
+    }
+}
+
+fn txn_damage_error(txn: TxnId, why: &str) -> Error {
+    let what = format!("the record of transaction {txn:?} is damaged: {why}; see \"Mend\" in docs/operations.md");
+    Error::new(ErrorKind::Corrupt, what)
 }
 
 /// Calls `recover` with a record that has this many rows; nothing, if there is none.

@@ -43,7 +43,7 @@ impl PageAllocator {
     pub(super) fn next_page(&self, space: SpaceId, reader: &impl Rows) -> Result<u64> {
         match self.next.get(&space) {
             Some(next) => Ok(*next),
-            None => rows::read_number(reader, &rows::free_key(self.node, space)),
+            None => rows::read_count(reader, &rows::free_key(self.node, space)),
         }
     }
 
@@ -53,7 +53,7 @@ impl PageAllocator {
     /// [`ErrorKind::Full`] if there are not so many left; or if it cannot be read which were reserved.
     pub(super) fn reserve(&mut self, space: SpaceId, pages: u64, reader: &impl Rows) -> Result<Reservation> {
         let first = if planted(Bug::ReservationReused) {
-            rows::read_number(reader, &rows::free_key(self.node, space))?
+            rows::read_count(reader, &rows::free_key(self.node, space))?
         } else {
             self.next_page(space, reader)?
         };

@@ -110,6 +110,10 @@ struct World {
 
 impl World {
     fn with_store(store: Store) -> Self {
+        Self::try_open(store).unwrap()
+    }
+
+    fn try_open(store: Store) -> Result<Self> {
         let reader = RowReader::new(store.clone());
         let opening_rows = NodeDriver::<()>::opening_rows(NODE, &reader).unwrap();
         let is_new = opening_rows.is_some();
@@ -126,10 +130,10 @@ impl World {
             opening: 1,
             is_new,
         };
-        let driver = NodeDriver::open(settings, reader, Arc::default(), 1_000_000).unwrap();
+        let driver = NodeDriver::open(settings, reader, Arc::default(), 1_000_000)?;
         let is_in_memory = store.status().in_memory;
         let (inbox, sent, open, prepared, model) = Default::default();
-        Self { store, driver, is_in_memory, inbox, sent, now: 1_000_000, transactions: 0, open, prepared, model }
+        Ok(Self { store, driver, is_in_memory, inbox, sent, now: 1_000_000, transactions: 0, open, prepared, model })
     }
 
     /// Does what the driver wants done.

@@ -89,10 +89,11 @@ impl<C: Clone> NodeDriver<C> {
     /// # Errors
     /// If something of that cannot be read; [`ErrorKind::Corrupt`] if it is damaged, or a change of a part of a blob that is lost.
     fn read_replaced_by_prepared(&mut self, txn: TxnId) -> Result<()> {
+        let newest = self.newest_version();
         let Some(part) = self.machine.prepared_part(txn) else { return Ok(()) };
         let guards = guards_of_entries(&part.entries);
         for oid in part.writes.keys().chain(&part.touches).chain(&guards) {
-            self.recent.enter(oid.page(), &self.reader)?;
+            self.recent.enter(oid.page(), &self.reader, newest)?;
         }
         self.entries.read_replaced(&part.entries, false, &self.reader)?;
         let is_current = |replaced: &_| self.index.indexes.is_current(replaced) || planted(Bug::OutdatedReplacedUsed);

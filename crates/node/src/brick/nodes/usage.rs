@@ -130,11 +130,12 @@ impl Nodes {
     /// What all logical nodes that are served take.
     pub(super) fn usage_metrics(&self) -> [Metric; 3] {
         let nodes: Vec<NodeId> = self.served.load().keys().copied().collect();
-        let (mut objects, mut bytes, mut staged) = (0, 0, 0);
+        // Sparse blobs of some logical nodes may have more than 2^64 bytes.
+        let (mut objects, mut bytes, mut staged) = (0_u64, 0_u64, 0_u64);
         for usage in self.usage(nodes.into_iter()).nodes {
-            objects += usage.objects;
-            bytes += usage.bytes;
-            staged += usage.staged_bytes;
+            objects = objects.saturating_add(usage.objects);
+            bytes = bytes.saturating_add(usage.bytes);
+            staged = staged.saturating_add(usage.staged_bytes);
         }
         [
             Metric::gauge(

@@ -290,7 +290,7 @@ impl Streams {
             Err(error) => return Err(error),
         };
         stream.unreachable_since = None;
-        self.examined += scanned.examined;
+        self.examined = self.examined.saturating_add(scanned.examined);
         let next = scanned.next.take().filter(|_| !self.only_guards);
         let is_last = next.is_none();
         if !planted(Bug::QueryPageRepeated) || is_last || stream.after.is_some() {

@@ -8,10 +8,19 @@ use crate::ident::{HlcTimestamp, TxnId, Version};
 use crate::plant::{Bug, planted};
 
 impl<A: Clone, T: Clone> Participant<A, T> {
+    /// The transaction whose record, restored before, contradicts this one: both are prepared, and hold the same object (V2).
+    pub fn contradicting(&self, record: &Record<T>) -> Option<TxnId> {
+        let Record::Prepared { txn, part, .. } = record else { return None };
+        self.validator.barring(*txn, &part.footprint())
+    }
+
     /// Restores a durable record after a restart or a move (C4): the records of a log in their order, or
     /// [rows](Record::into_row) in any order. `at` is its position and the move count when it was appended: the version
     /// of its changes, which a repeated answer contains again (C3). Returns the changes.
     /// [`Participant::finish_recovery`] ends the recovery.
+    ///
+    /// # Panics
+    /// If the record [contradicts](Participant::contradicting) an earlier one.
     pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<Change<T>> {
         let position = at.position;
         (self.last, self.forced) = (position.max(self.last), position.max(self.forced));

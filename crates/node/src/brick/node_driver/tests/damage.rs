@@ -128,6 +128,56 @@ fn logical_node_with_a_damaged_row_of_transactions_is_not_opened() {
     }
 }
 
+type StoredRow = (Vec<u8>, bytes::Bytes);
+
+/// The rows of a prepared transaction that writes an object, under the key of another one or its own.
+fn prepared_rows(txn: u64, key: u64, piece: u16) -> StoredRow {
+    let [txn, key] = [txn, key].map(|number| TxnId { start: HlcTimestamp(number), client: ClientId(number) });
+    let part = put(oid(PERSON, 1), person(PERSON, 30));
+    let record = Record::Prepared { txn, participants: vec![NODE, NodeId(8)], part, proposal: HlcTimestamp(9) };
+    (rows::txn_key(NODE, key, piece).to_vec(), encode_record(&record, Version { moves: 0, position: 1 }))
+}
+
+#[test]
+fn logical_node_whose_rows_contradict_each_other_is_not_opened() {
+    let largest = || rows::encode_number(u64::MAX);
+    let cases: [(&str, Vec<StoredRow>, bool); 6] = [
+        ("one prepared transaction", vec![prepared_rows(7, 7, 0)], true),
+        ("two that write the same object", vec![prepared_rows(7, 7, 0), prepared_rows(8, 8, 0)], false),
+        ("the record of another transaction", vec![prepared_rows(7, 8, 0)], false),
+        ("no first piece", vec![prepared_rows(7, 7, 1)], false),
+        ("a missing piece", vec![prepared_rows(7, 7, 0), prepared_rows(7, 7, 2)], false),
+        ("a limit of positions", vec![(rows::limit_key(NODE).to_vec(), largest())], false),
+    ];
+    for (what, rows, opens) in cases {
+        let store = World::with_index().reopen().store;
+        let mut changes = RowChanges::new();
+        rows.into_iter().for_each(|(key, row)| changes.put(&key, row));
+        store.commit_rows(changes).unwrap();
+        match World::try_open(store) {
+            Ok(_) => assert!(opens, "{what}"),
+            Err(error) => assert!(!opens && error.kind() == ErrorKind::Corrupt, "{what}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn page_whose_head_is_later_than_all_records_is_damaged() {
+    let mut world = world_with_damage(&[]);
+    let head = |position| rows::Head { version: Version { moves: 0, position }, timestamp: HlcTimestamp::ZERO };
+    for ahead in [1, 1 << 62] {
+        let position = world.driver.writer.last_position() + ahead;
+        write(&world, &rows::head_key(page(4)), head(position).encode());
+        let seen = deferral_kinds(&world).len();
+        assert!(!world.commit_part(put(oid(PERSON, 4), person(PERSON, 30))), "{position}");
+        assert_eq!(deferral_kinds(&world)[seen..], [ErrorKind::Corrupt], "{position}");
+        assert!(world.driver.failure().is_none() && is_served(&mut world), "{position}");
+    }
+    let last = world.driver.writer.last_position();
+    write(&world, &rows::head_key(page(4)), head(last).encode());
+    assert!(world.commit_part(put(oid(PERSON, 4), person(PERSON, 30))));
+}
+
 #[test]
 fn holder_that_fetches_a_damaged_page_hears_why_it_gets_none() {
     assert_noticed(&[Bug::DamageEndsNode], || {
