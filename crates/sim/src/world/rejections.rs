@@ -12,7 +12,7 @@ use protocol::ident::TxnId;
 
 use super::World;
 use super::net::Pid;
-use super::process::ProcessMachine;
+use super::process::{Process, ProcessMachine};
 use crate::plan::{Action, DiskWork, Noise, Operation, ProcessName, Step};
 
 /// How an operation of a client ends that does not happen, or of which the client does not know.
@@ -420,7 +420,10 @@ impl World {
     }
 
     fn has_cause(&self, pid: Pid, operation: &history::Operation, cause: Cause, lasts_ms: u64) -> bool {
-        let since = operation.invoked.saturating_sub(lasts_ms);
+        // One that was frozen until then acts on messages of the time before.
+        let Process { frozen_from, frozen_until, .. } = self.processes[pid];
+        let was_frozen = (frozen_from..=frozen_until).contains(&operation.invoked);
+        let since = if was_frozen { frozen_from } else { operation.invoked }.saturating_sub(lasts_ms);
         match cause {
             Cause::Permission => self.user_could_not(pid, since),
             Cause::Refusal => self.rejections.was_refused(pid, since),
