@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use crate::checksum::crc32c;
 use crate::disk::{self, Disk, DiskFile};
 use crate::plant::{Bug, planted};
-use crate::rows::mob::{LogPosition, Seq};
+use crate::rows::mob::{LogPosition, SEQ_END, Seq};
 
 pub(crate) mod entry;
 pub mod frame;
@@ -36,6 +36,10 @@ use tail_record::{TailRecord, TailRecordFile};
 pub(crate) const DIR: &str = "log";
 /// Bytes before the first frame of a segment.
 pub(crate) const SEGMENT_HEADER: u64 = 64;
+/// Maximum bytes of a segment: room for one frame of any length.
+pub(crate) const MAX_SEGMENT: u64 = SEGMENT_HEADER + frame::frame_len(frame::MAX_PAYLOAD) as u64;
+/// Numbers of segments, of spares and of tail records are below this. No log reaches it, so any number can be counted on from.
+const NUMBERS: u64 = 1 << 63;
 /// Maximum number of spare segments.
 const SPARES: usize = 2;
 
@@ -128,7 +132,7 @@ impl SegmentHeader {
         let bytes: &[u8; 48] = bytes.first_chunk().ok_or(SegmentFault::Header)?;
         let long = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        if &bytes[..8] != MAGIC || crc32c(&bytes[..44]) != word(44) || long(32) == 0 {
+        if &bytes[..8] != MAGIC || crc32c(&bytes[..44]) != word(44) || !(1..SEQ_END).contains(&long(32)) {
             return Err(SegmentFault::Header);
         }
         if bytes[8..24] != *store {
@@ -145,6 +149,8 @@ pub(crate) enum SegmentFault {
     Missing,
     /// It has no valid header.
     Header,
+    /// It has more bytes than a segment can have.
+    Length(u64),
     /// It is a segment of another store.
     OtherStore,
     /// It is a segment with another number.
@@ -158,6 +164,7 @@ impl fmt::Display for SegmentFault {
         match self {
             Self::Missing => f.write_str("is missing"),
             Self::Header => f.write_str("has no valid header"),
+            Self::Length(len) => write!(f, "has {len} bytes, and a segment of a log at most {MAX_SEGMENT}"),
             Self::OtherStore => f.write_str("belongs to another store"),
             Self::OtherNumber(number) => write!(f, "is the segment {}", segment_name(*number)),
             Self::OtherHistory => f.write_str("does not follow the segment before it"),
@@ -165,8 +172,31 @@ impl fmt::Display for SegmentFault {
     }
 }
 
+impl SegmentFault {
+    /// Whether the file is no segment of this log, rather than a damaged one: without it, the log may be sound.
+    fn is_foreign(self) -> bool {
+        matches!(self, Self::OtherStore | Self::Length(_))
+    }
+}
+
 fn segment_name(index: u64) -> String {
     format!("{DIR}/{index:016x}.seg")
+}
+
+/// The number in the name of a segment; `None` for other names.
+fn segment_number(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name.strip_suffix(".seg")?, 16).ok().filter(|number| *number < NUMBERS)?;
+    (segment_name(number).strip_prefix(DIR)?.strip_prefix('/')? == name).then_some(number)
+}
+
+fn spare_name(number: u64) -> String {
+    format!("{DIR}/spare-{number}")
+}
+
+/// The number in the name of a spare; `None` for other names.
+fn spare_number(name: &str) -> Option<u64> {
+    let number = name.strip_prefix("spare-")?.parse().ok().filter(|number| *number < NUMBERS)?;
+    (spare_name(number).strip_prefix(DIR)?.strip_prefix('/')? == name).then_some(number)
 }
 
 /// The segment to which frames are appended.
@@ -324,6 +354,7 @@ impl Log {
 impl Segments {
     fn new(disk: Arc<dyn Disk>, store: StoreId, segment_len: u64) -> Self {
         let pool = SegmentPool { sealed: VecDeque::new(), spares: Vec::new(), next_spare: 0 };
+        let segment_len = segment_len.min(MAX_SEGMENT);
         Self { disk, store, segment_len, pool: Mutex::new(pool) }
     }
 
@@ -347,6 +378,13 @@ impl Segments {
     fn next_segment(&self, header: SegmentHeader, len: u64) -> Result<Tail, LogError> {
         let capacity = self.segment_len.max(SEGMENT_HEADER + len);
         let name = segment_name(header.index);
+        if header.index >= NUMBERS {
+            let last = segment_name(header.index - 1);
+            let what = format!(
+                "no number for another segment is left after {last}: if that is not a segment of this store, move it away"
+            );
+            return Err(LogError::Io(io::Error::other(what)));
+        }
         let spare = if capacity == self.segment_len { self.pool.lock().spares.pop() } else { None };
         let file = match spare {
             Some(spare) => {
@@ -387,7 +425,7 @@ impl Segments {
             let Some(sealed) = pool.sealed.pop_front() else { break };
             let name = segment_name(sealed.index);
             if pool.spares.len() < SPARES && sealed.len == self.segment_len {
-                let spare = format!("{DIR}/spare-{}", pool.next_spare);
+                let spare = spare_name(pool.next_spare);
                 pool.next_spare += 1;
                 if is_there(&name, self.disk.rename(&name, &spare))? {
                     pool.spares.push(spare);
@@ -406,7 +444,7 @@ impl Segments {
                 return Ok(());
             }
             pool.next_spare += 1;
-            format!("{DIR}/spare-{}", pool.next_spare - 1)
+            spare_name(pool.next_spare - 1)
         };
         self.create_zeroed(&name, self.segment_len)?;
         self.pool.lock().spares.push(name);

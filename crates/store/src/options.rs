@@ -18,7 +18,7 @@ pub struct Options {
     /// The process uses about 2.5 times as much: half of the changes are installed at a time, and the pages of such a
     /// batch are in memory until they are written.
     pub mob_bytes: usize,
-    /// Bytes in a log segment.
+    /// Bytes in a log segment, at most 384 MiB.
     pub segment_bytes: u64,
     /// Maximum bytes in a store in memory. A change that needs more is refused.
     pub memory_bytes: usize,

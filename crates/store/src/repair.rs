@@ -327,9 +327,14 @@ fn copy_damaged_segments(dir: &Path, disk: &dyn Disk, id: &StoreId, installed: u
     let copy = || -> io::Result<()> {
         disk::create_private_dir(&to)?;
         for segment in segments {
-            let name = Path::new(&segment).file_name().unwrap_or_default();
-            fs::copy(dir.join(&segment), to.join(name))?;
-            File::open(to.join(name))?.sync_all()?;
+            let (from, to) = (dir.join(&segment), to.join(Path::new(&segment).file_name().unwrap_or_default()));
+            if fs::metadata(&from)?.len() > log::MAX_SEGMENT {
+                // No segment, and perhaps larger than the disk: the log removes only its name.
+                fs::hard_link(&from, &to)?;
+                continue;
+            }
+            fs::copy(&from, &to)?;
+            File::open(&to)?.sync_all()?;
         }
         File::open(&to)?.sync_all()?;
         File::open(dir)?.sync_all()

@@ -15,6 +15,7 @@ mod damage;
 mod faults;
 mod holding;
 mod identity;
+mod impossible_numbers;
 mod one_disk;
 mod opening;
 mod planted;

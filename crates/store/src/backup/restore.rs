@@ -34,7 +34,7 @@ use crate::plant::{ContentBug, planted};
 use crate::progress::{self, Amount, Progress};
 use crate::rows::key::hex;
 use crate::rows::key::{self, DataId, Key};
-use crate::rows::mob::{LogPosition, Seq};
+use crate::rows::mob::{LogPosition, SEQ_END, Seq};
 use crate::rows::row::{self, CHUNK, ContentHead, Extent, block_checksums, put_extent, put_inline};
 
 /// Rows are written in batches of about this many bytes or rows.
@@ -47,8 +47,6 @@ const OPEN_FILES: usize = 64;
 /// Maximum bytes in the first segment of the log, which is written with zeros, and read when the store is opened. Later ones are as the store's
 /// options say.
 const FIRST_SEGMENT_BYTES: u64 = 1 << 20;
-/// No store reaches this position. A larger one in an archive would leave no numbers for new contents.
-const LAST_VERSION: u64 = 1 << 46;
 
 /// Restores a chain of archives, the full one first, into a directory. The log of the store continues after the position of the last one, and after
 /// `position`.
@@ -289,7 +287,7 @@ pub(crate) fn restore_on(
     let mut chain = Chain::begin(archives)?;
     let header = chain.header();
     let position = position.max(header.version);
-    if position >= LAST_VERSION {
+    if position >= SEQ_END - 1 {
         return Err(damage_error(format!("its header has the impossible position {position}")));
     }
     let mut blobs = RestoredBlobFiles::new(Arc::clone(disk), id).map_err(blob_file_error)?;

@@ -19,7 +19,7 @@ use crate::read::layers::{Layers, ReadPosition};
 use crate::read::view::View;
 use crate::rows::changes::Changes;
 use crate::rows::key::Key;
-use crate::rows::mob::{LogPosition, Mob, Row, Seq};
+use crate::rows::mob::{LogPosition, Mob, Row, SEQ_END, Seq};
 use crate::rows::row::Extent;
 
 /// The error of a store in memory that is full.
@@ -224,6 +224,11 @@ impl Core {
         }
         let before = writer.batch.bytes.len();
         let (seq, crc, mut forced) = (writer.next_seq, writer.crc, self.state.visible_seq());
+        if seq >= SEQ_END {
+            let what =
+                "the log has reached its last position, which only damage can bring about: restore from a backup";
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
         if planted(Bug::ForcedTooHigh) {
             forced = seq;
         }

@@ -13,7 +13,7 @@
 //! was written: it lets recovery tell a torn tail from damage to what had been acknowledged.
 
 use crate::checksum::crc32c_parts;
-use crate::rows::mob::Seq;
+use crate::rows::mob::{SEQ_END, Seq};
 
 /// Bytes before the payload.
 pub const HEADER: usize = 32;
@@ -76,11 +76,11 @@ pub fn encode(
 
 /// Bytes that a frame with this much payload takes.
 #[must_use]
-pub fn frame_len(payload: usize) -> usize {
+pub const fn frame_len(payload: usize) -> usize {
     (HEADER + payload).next_multiple_of(ALIGN)
 }
 
-/// The frame at the beginning of `bytes`, if it is complete and its checksum matches.
+/// The frame at the beginning of `bytes`, if it is complete, its checksum matches, and a store can reach its positions.
 #[must_use]
 pub fn decode<'a>(bytes: &'a [u8], store: &StoreId) -> Option<(FrameHeader, &'a [u8])> {
     let head: &[u8; HEADER] = bytes.first_chunk()?;
@@ -92,7 +92,8 @@ pub fn decode<'a>(bytes: &'a [u8], store: &StoreId) -> Option<(FrameHeader, &'a 
     }
     let payload = bytes.get(HEADER..HEADER + len as usize)?;
     let header = FrameHeader { crc: word(4), prev: word(8), len, seq: long(16), forced: long(24) };
-    (crc32c_parts(&[store, &head[8..], payload]) == header.crc).then_some((header, payload))
+    let is_possible = header.seq < SEQ_END && header.forced < SEQ_END;
+    (is_possible && crc32c_parts(&[store, &head[8..], payload]) == header.crc).then_some((header, payload))
 }
 
 /// Every valid frame in `bytes`, at any position: for finding frames after a bad one.

@@ -24,12 +24,12 @@ use std::sync::Arc;
 use super::frame::{self, StoreId};
 use super::tail_record::{self, RecordFault, TailRecord};
 use super::{
-    DIR, Log, LogError, SEGMENT_HEADER, SealedSegment, SegmentFault, SegmentHeader, Segments, Tail, segment_name,
-    write_zeros,
+    DIR, Log, LogError, MAX_SEGMENT, SEGMENT_HEADER, SealedSegment, SegmentFault, SegmentHeader, Segments, Tail,
+    segment_name, segment_number, spare_number, write_zeros,
 };
 use crate::disk::{Disk, DiskFile};
 use crate::plant::{Bug, RecoveryBug, planted};
-use crate::rows::mob::{LogPosition, Seq};
+use crate::rows::mob::{LogPosition, SEQ_END, Seq};
 
 /// Why a log cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,12 +117,6 @@ impl fmt::Display for LogDamage {
     }
 }
 
-impl LogDamage {
-    fn segment(segment: &SegmentFile, fault: SegmentFault) -> LogError {
-        LogError::Damaged(Self::Segment { segment: segment.name.clone(), fault })
-    }
-}
-
 /// The result of reading the log.
 pub(crate) struct RecoveredLog {
     pub(crate) log: Log,
@@ -173,6 +167,15 @@ impl SegmentFile {
     /// The position of its first frame, if its header is valid.
     fn first(&self) -> Option<Seq> {
         self.header.ok().map(|header| header.first)
+    }
+
+    fn check_not_foreign(&self) -> Result<(), LogError> {
+        match self.header {
+            Err(fault) if fault.is_foreign() => {
+                Err(LogError::Damaged(LogDamage::Segment { segment: self.name.clone(), fault }))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -237,9 +240,7 @@ fn read_log(
     installed: LogPosition,
     replay: &mut ReplayFrame<'_>,
 ) -> Result<ReadLog, LogError> {
-    if let Some(foreign) = found.iter().find(|segment| segment.header == Err(SegmentFault::OtherStore)) {
-        return Err(LogDamage::segment(foreign, SegmentFault::OtherStore));
-    }
+    found.iter().try_for_each(SegmentFile::check_not_foreign)?;
     let start = first_segment(found, installed.seq)?;
     let record = match tail_record::read(disk, store)? {
         // The frames before the marker show whether they were forced.
@@ -316,9 +317,7 @@ pub(crate) fn is_used(disk: &dyn Disk, store: &StoreId) -> Result<bool, LogError
         return Ok(true);
     }
     for segment in list_segments(disk, store)? {
-        if segment.header.err() == Some(SegmentFault::OtherStore) {
-            return Err(LogDamage::segment(&segment, SegmentFault::OtherStore));
-        }
+        segment.check_not_foreign()?;
         let starts_later = segment.index > 1 || segment.first().is_some_and(|first| first > 1);
         if starts_later || has_frame(&read_segment(disk, &segment)?, store) {
             return Ok(true);
@@ -409,6 +408,14 @@ fn salvage(
     } else {
         salvaged.seen.max(salvaged.kept) + SKIPPED_POSITIONS
     };
+    // The next transaction is behind it.
+    if last + 1 >= SEQ_END {
+        let what = format!(
+            "the log mentions position {}, after which too few are left to go on: restore from a backup",
+            salvaged.seen
+        );
+        return Err(LogError::Io(io::Error::other(what)));
+    }
     disk.make_dir(DIR)?;
     let segments = Segments::new(Arc::clone(disk), store, segment_len);
     let index = found.last().map_or(1, |s| s.index + 1);
@@ -446,12 +453,13 @@ fn segment_names(disk: &dyn Disk) -> io::Result<Vec<String>> {
 fn list_segments(disk: &dyn Disk, store: &StoreId) -> Result<Vec<SegmentFile>, LogError> {
     let mut found = Vec::new();
     for name in segment_names(disk)? {
-        let Some(index) = name.strip_suffix(".seg").and_then(|n| u64::from_str_radix(n, 16).ok()) else { continue };
+        let Some(index) = segment_number(&name) else { continue };
         let name = segment_name(index);
         let file = disk.open(&name)?;
         let len = file.len()?;
         let mut first = [0; SEGMENT_HEADER as usize];
         let header = match file.read_at(0, &mut first) {
+            _ if len > MAX_SEGMENT => Err(SegmentFault::Length(len)),
             Ok(()) => match SegmentHeader::decode(&first, store) {
                 Ok(header) if header.index != index => Err(SegmentFault::OtherNumber(header.index)),
                 decoded => decoded,
@@ -465,8 +473,9 @@ fn list_segments(disk: &dyn Disk, store: &StoreId) -> Result<Vec<SegmentFile>, L
     Ok(found)
 }
 
+/// The bytes of a segment. Of a file that is too long these are the first ones, as many as a segment can have.
 fn read_segment(disk: &dyn Disk, found: &SegmentFile) -> Result<Vec<u8>, LogError> {
-    let mut bytes = vec![0; found.len as usize];
+    let mut bytes = vec![0; found.len.min(MAX_SEGMENT) as usize];
     disk.open(&found.name)?.read_at(0, &mut bytes)?;
     Ok(bytes)
 }
@@ -598,7 +607,7 @@ fn adopt_segments(segments: &Segments, found: &[SegmentFile], start: usize, tail
 fn adopt_spares(segments: &Segments) -> Result<(), LogError> {
     let mut pool = segments.pool.lock();
     for name in segments.disk.list(DIR)? {
-        let Some(number) = name.strip_prefix("spare-").and_then(|n| n.parse::<u64>().ok()) else { continue };
+        let Some(number) = spare_number(&name) else { continue };
         let name = format!("{DIR}/{name}");
         pool.next_spare = pool.next_spare.max(number + 1);
         if segments.disk.open(&name)?.len()? == segments.segment_len {

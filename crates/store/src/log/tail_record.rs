@@ -21,12 +21,12 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::DIR;
 use super::frame::StoreId;
+use super::{DIR, NUMBERS};
 use crate::checksum::crc32c;
 use crate::disk::{Disk, DiskFile};
 use crate::plant::{RecoveryBug, planted};
-use crate::rows::mob::LogPosition;
+use crate::rows::mob::{LogPosition, SEQ_END};
 
 /// The file of the record.
 pub(crate) const FILE: &str = "log/tail";
@@ -149,7 +149,8 @@ fn encode(store: &StoreId, number: u64, record: &TailRecord) -> [u8; SLOT_LEN] {
 fn decode(bytes: &[u8; SLOT_LEN], store: &StoreId) -> Result<(u64, TailRecord), RecordFault> {
     let long = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    if &bytes[..8] != MAGIC || crc32c(&bytes[..52]) != word(52) || long(24) == u64::MAX {
+    let is_possible = long(24) < NUMBERS && long(40) < SEQ_END;
+    if &bytes[..8] != MAGIC || crc32c(&bytes[..52]) != word(52) || !is_possible {
         return Err(RecordFault::Damaged);
     }
     if bytes[8..24] != *store {
@@ -198,6 +199,17 @@ mod tests {
             assert_eq!(read(&disk, &STORE).unwrap(), Ok(record(5)), "byte {at}");
             disk.damage(FILE, SLOT_SPACING as usize + at, |bytes| bytes[0] ^= 1);
             assert!(read(&disk, &STORE).unwrap().is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn records_can_be_counted_on_from_the_highest_number() {
+        for number in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1] {
+            let disk = SimDisk::new();
+            TailRecordFile::open(&disk, STORE).unwrap().force(record(5)).unwrap();
+            disk.set_bytes(FILE, (number % 2 * SLOT_SPACING) as usize, &encode(&STORE, number, &record(6)));
+            let mut file = TailRecordFile::open(&disk, STORE).unwrap();
+            (7..10).for_each(|seq| file.force(record(seq)).unwrap());
         }
     }
 }

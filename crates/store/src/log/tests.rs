@@ -362,3 +362,127 @@ fn planted_bugs_of_the_log_are_noticed() {
     assert_noticed(&[RecoveryBug::TailNotRecorded], last);
     assert_noticed(&[RecoveryBug::HistoryNotChecked], a_log_of_another_history_is_refused);
 }
+
+/// A position in the log that no store reaches.
+const IMPOSSIBLE: [Seq; 3] = [u64::MAX, 1 << 63, 1 << 46];
+
+fn salvage(disk: &SimDisk, installed: LogPosition) -> Result<recover::RecoveredLog, LogError> {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    open(&disk, STORE, SEGMENT, installed, OnDamage::Salvage, &mut |_, _| Ok(()))
+}
+
+/// Whether a log takes a batch that begins at `next`, in several segments, and frees what was before it.
+fn check_appends(recovered: &recover::RecoveredLog, next: Seq) {
+    let (mut batch, mut crc) = (FrameBatch::default(), recovered.crc);
+    for seq in next..next + 20 {
+        crc = encode(&mut batch.bytes, &STORE, seq, seq - 1, crc, |out| out.extend_from_slice(&[0; 900])).unwrap();
+        batch.frames.push((batch.bytes.len(), seq, crc));
+    }
+    recovered.log.append(&batch, recovered.crc).unwrap();
+    recovered.log.free(next + 19).unwrap();
+    recovered.log.ensure_spare().unwrap();
+}
+
+#[test]
+fn files_that_are_not_named_as_segments_are_neither_read_nor_removed() {
+    let mut world = World::new();
+    for _ in 0..10 {
+        world.append(&[900]).unwrap();
+    }
+    let strange =
+        ["ffffffffffffffff.seg", "8000000000000000.seg", "1.seg", "+000000000000001.seg", "000000000000000A.seg"];
+    for name in strange {
+        world.disk.create(&format!("log/{name}")).unwrap().write_at(0, &world.disk.bytes(FIRST)).unwrap();
+    }
+    for installed in [0, 3, 5, 10] {
+        let disk = world.disk.image();
+        assert_eq!(reopen(&disk, world.at(installed)).unwrap().0, (installed + 1..=10).collect::<Vec<_>>());
+        let (seen, recovered) = reopen(&disk, world.at(installed)).unwrap();
+        assert_eq!(seen, (installed + 1..=10).collect::<Vec<_>>());
+        check_appends(&recovered, 11);
+        let salvaged = salvage(&world.disk.image(), world.at(installed)).unwrap();
+        assert_eq!(salvaged.salvaged.unwrap().kept, 10);
+        check_appends(&salvaged, salvaged.last + 1);
+        strange.iter().for_each(|name| drop(disk.bytes(&format!("log/{name}"))));
+    }
+}
+
+#[test]
+fn a_segment_with_the_last_number_refuses_a_repair_by_name() {
+    let mut world = World::new();
+    world.append(&[100; 3]).unwrap();
+    world.disk.create("log/7fffffffffffffff.seg").unwrap();
+    let before = world.disk.digest();
+    let error = salvage(&world.disk, world.at(0)).err().unwrap();
+    assert!(matches!(error, LogError::Io(_)), "{error}");
+    assert!(format!("{error:?}").contains("log/7fffffffffffffff.seg"), "{error:?}");
+    assert_eq!(world.disk.digest(), before, "nothing is changed");
+}
+
+#[test]
+fn spares_with_numbers_that_no_log_assigns_are_left_alone() {
+    let mut world = World::new();
+    world.append(&[900]).unwrap();
+    let strange = ["spare-18446744073709551615", "spare-18446744073709551614", "spare-9223372036854775808", "spare-+7"];
+    for name in strange {
+        world.disk.create(&format!("log/{name}")).unwrap().write_at(0, &[9; SEGMENT as usize]).unwrap();
+    }
+    let disk = world.disk.crash_of_process();
+    let (seen, recovered) = reopen(&disk, world.at(0)).unwrap();
+    assert_eq!(seen, [1]);
+    check_appends(&recovered, 2);
+    for name in strange {
+        assert_eq!(disk.bytes(&format!("log/{name}")), [9; SEGMENT as usize], "{name}");
+    }
+}
+
+#[test]
+fn frames_with_positions_that_no_store_reaches_do_not_count() {
+    for seq in IMPOSSIBLE {
+        for (seq, forced) in [(seq, 3), (4, seq), (seq, seq)] {
+            let mut world = World::new();
+            world.append(&[100; 3]).unwrap();
+            let mut frame = Vec::new();
+            encode(&mut frame, &STORE, seq, forced, world.crc, |out| out.extend_from_slice(&[4; 10])).unwrap();
+            world
+                .disk
+                .damage(FIRST, 64 + 3 * frame::frame_len(100), |bytes| bytes[..frame.len()].copy_from_slice(&frame));
+            assert_eq!(reopen(&world.disk.image(), world.at(0)).unwrap().0, [1, 2, 3]);
+            let recovered = salvage(&world.disk, world.at(0)).unwrap();
+            assert_eq!(recovered.salvaged, Some(recover::Salvaged { kept: 3, seen: 3 }));
+            check_appends(&recovered, recovered.last + 1);
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_begins_at_a_position_that_no_store_reaches_has_no_valid_header() {
+    for first in IMPOSSIBLE {
+        let header = SegmentHeader { index: 1, first, prev: 0 };
+        assert_eq!(SegmentHeader::decode(&header.encode(&STORE), &STORE), Err(SegmentFault::Header));
+    }
+}
+
+#[test]
+fn a_record_of_a_position_or_with_a_number_that_no_log_reaches_is_damaged() {
+    let mut world = World::new();
+    world.append(&[100; 3]).unwrap();
+    for seq in IMPOSSIBLE {
+        record_tail(&world.disk, TailRecord { segment: 1, position: LogPosition { seq, crc: 0 } });
+        assert_eq!(damage(reopen(&world.disk, world.at(0))), LogDamage::Record(RecordFault::Damaged));
+        let recovered = salvage(&world.disk.image(), world.at(0)).unwrap();
+        assert_eq!(recovered.salvaged, Some(recover::Salvaged { kept: 3, seen: 3 }));
+        check_appends(&recovered, recovered.last + 1);
+    }
+}
+
+#[test]
+fn a_repair_that_would_leave_no_positions_is_refused() {
+    let mut world = World::new();
+    world.append(&[100; 3]).unwrap();
+    record_tail(&world.disk, TailRecord { segment: 1, position: LogPosition { seq: (1 << 46) - 1, crc: 0 } });
+    let before = world.disk.digest();
+    let error = salvage(&world.disk, world.at(0)).err().unwrap();
+    assert!(format!("{error:?}").contains("70368744177663"), "{error:?}");
+    assert_eq!(world.disk.digest(), before, "nothing is changed");
+}

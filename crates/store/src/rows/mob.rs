@@ -25,6 +25,9 @@ use crate::rows::slab::Slabs;
 /// A position in the log: the number of a transaction.
 pub(crate) type Seq = u64;
 
+/// Positions are below this. No store reaches it, so any position can be counted on from. The numbers of chunks (`DataId`) have 47 bits for one.
+pub(crate) const SEQ_END: Seq = 1 << 46;
+
 /// A frame of the log. Frames form a chain of checksums, so equal positions with equal checksums have the same history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogPosition {
@@ -44,7 +47,8 @@ impl LogPosition {
 
     pub(crate) fn from_row(row: &[u8]) -> Option<Self> {
         let (seq, crc) = row.split_first_chunk::<8>()?;
-        Some(Self { seq: Seq::from_be_bytes(*seq), crc: u32::from_be_bytes(crc.try_into().ok()?) })
+        let position = Self { seq: Seq::from_be_bytes(*seq), crc: u32::from_be_bytes(crc.try_into().ok()?) };
+        (position.seq < SEQ_END).then_some(position)
     }
 }
 
