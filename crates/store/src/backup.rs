@@ -6,9 +6,9 @@
 
 use std::ops::ControlFlow;
 
-use model::{ContentId, Error, ErrorKind, Result};
+use model::{ContentId, Error, ErrorKind, Result, limits};
 
-use crate::content::chunk_set::{ChunkSet, is_chunk_position};
+use crate::content::chunk_set::ChunkSet;
 use crate::engine::Checked;
 use crate::error::{corrupt, corrupt_row};
 use crate::log::frame::StoreId;
@@ -294,7 +294,7 @@ impl Backup<'_, '_> {
     /// A chunk in a blob file. It is archived as plain bytes if the store is damaged and another chunk has the same position.
     fn extent(&mut self, id: ContentId, index: u64, extent: &Extent) -> Result<()> {
         let (file, offset) = (extent.file, extent.offset);
-        let is_whole = extent.len as usize == CHUNK && is_chunk_position(file, offset);
+        let is_whole = extent.len as usize == CHUNK;
         if !is_whole || !self.archived_chunks.insert(file, offset) {
             return self.add_read(id, index, |layers, buffer| {
                 let len = extent.len as usize;
@@ -315,6 +315,10 @@ impl Backup<'_, '_> {
         self.layers.for_each_row(&Key::table(table::ROW), |key, found| {
             if skips_buffer && matches!(found, FoundRow::Row(..)) {
                 return Ok(());
+            }
+            // An archive with a longer key could not be restored.
+            if key.len() > 1 + limits::ROW_KEY {
+                return Err(rows::damage_error(key, RowError::Long));
             }
             let value = rows::verify_value(key, found).map_err(|e| rows::damage_error(key, e))?;
             self.done += (key.len() + value.len()) as u64;

@@ -19,8 +19,10 @@ pub(crate) trait Disk: Send + Sync {
     fn make_dir(&self, name: &str) -> io::Result<()>;
     /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
-    /// Creates an empty file.
+    /// Creates an empty file, replacing an existing one.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Creates an empty file, unless there is one with this name.
+    fn create_new(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Renames a file within its directory, replacing an existing file.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Renames a file within its directory, unless there is one with the new name.
@@ -103,6 +105,11 @@ impl Disk for RealDisk {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let file = private_file().create(true).truncate(true).open(self.root.join(name))?;
+        Ok(Arc::new(RealFile(Arc::new(file))))
+    }
+
+    fn create_new(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = private_file().create_new(true).open(self.root.join(name))?;
         Ok(Arc::new(RealFile(Arc::new(file))))
     }
 

@@ -14,7 +14,6 @@ use crate::commit::apply::Applier;
 use crate::commit::housekeeping;
 use crate::commit::writer::WriterState;
 use crate::content::blob_file::{self, BlobFiles};
-use crate::content::chunk_set::is_chunk_position;
 use crate::directory;
 use crate::disk::{Disk, RealDisk};
 use crate::engine::Engine;
@@ -33,6 +32,7 @@ use crate::read::view::View;
 use crate::rows::key::{self, Key, extent_of, table};
 use crate::rows::lost::LossMark;
 use crate::rows::mob::{LogPosition, Mob, Row, Seq};
+use crate::rows::row::is_blob_file;
 
 mod lost_contents;
 
@@ -167,7 +167,7 @@ fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
             let from = behind(next);
             file = None;
             let mut show = |key: &[u8], _: &[u8]| {
-                file = extent_of(key).map(|(file, _)| file).filter(|file| is_chunk_position(*file, 0));
+                file = extent_of(key).map(|(file, _)| file).filter(|file| is_blob_file(*file));
                 ControlFlow::Break(())
             };
             if let Err(error) = engine.range(&from, &end, &mut show) {
@@ -209,7 +209,14 @@ fn initialize(core: &Core) -> Result<()> {
         let row = found.value().and_then(|row| row.try_into().ok());
         Ok(row.map(u32::from_be_bytes))
     })?;
-    let incarnation = before.unwrap_or(0) + 1;
+    let opened = before.unwrap_or(0);
+    let incarnation = key::next_opening(opened).ok_or_else(|| {
+        let message = format!(
+            "the B-tree says that the store was opened {opened} times, which no store is: it is damaged; restore from a \
+             backup"
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    })?;
     core.incarnation.store(incarnation, std::sync::atomic::Ordering::Relaxed);
     match before {
         Some(_) => Ok(()),

@@ -2,8 +2,8 @@
 
 use model::{ContentId, limits};
 
-use crate::content::chunk_set::is_chunk_position;
-use crate::rows::row::CHUNK;
+use crate::rows::key::next_opening;
+use crate::rows::row::{CHUNK, is_chunk_position};
 
 /// One item of an archive. Chunks belong to the content before them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,7 +154,7 @@ impl<'a> Items<'a> {
             return Ok(None);
         }
         Ok(Some(match self.byte()? {
-            code::INCARNATION => Item::Incarnation { times: self.u32()? },
+            code::INCARNATION => self.incarnation()?,
             code::CONTENT => Item::Content { id: ContentId(u128::from_be_bytes(self.array()?)), size: self.u64()? },
             code::BYTES => {
                 let (index, len) = (self.u64()?, self.u32()? as usize);
@@ -189,6 +189,12 @@ impl<'a> Items<'a> {
 
     fn count(&mut self) -> Result<u64, ItemError> {
         self.u64().and_then(|count| if count > 0 { Ok(count) } else { Err(ItemError::Value) })
+    }
+
+    /// A count of openings of a store that can be opened again.
+    fn incarnation(&mut self) -> Result<Item<'a>, ItemError> {
+        let times = self.u32()?;
+        next_opening(times).map(|_| Item::Incarnation { times }).ok_or(ItemError::Value)
     }
 
     fn extent(&mut self) -> Result<Item<'a>, ItemError> {

@@ -456,6 +456,21 @@ const FORMAT_4: &[u8] = include_bytes!("fixtures/format-4.archive");
 const FORMAT_4_CONTENTS: &str = include_str!("fixtures/format-4.contents");
 
 #[test]
+fn an_archive_of_a_store_that_was_opened_too_often_to_open_it_again_is_refused() {
+    let header = ArchiveHeader { store: [7; 16], version: 9, time_us: -1, kind: ArchiveKind::Full };
+    for (times, is_possible) in [(u32::MAX, false), ((1 << 31) - 1, false), ((1 << 31) - 2, true), (0, true)] {
+        let mut whole = Vec::new();
+        let mut writer = ArchiveWriter::begin(&mut whole, &header).unwrap();
+        writer.write_outside(&item::Item::Incarnation { times }).unwrap();
+        writer.end(0).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let restored = restore(&dir.path().join("restored"), &whole).map(drop);
+        let expected = if is_possible { Ok(()) } else { Err(ErrorKind::Corrupt) };
+        assert_eq!(restored.map_err(|error| error.kind()), expected, "{times}");
+    }
+}
+
+#[test]
 fn archives_of_this_format_stay_readable() {
     let dir = tempfile::tempdir().unwrap();
     let store = restore(dir.path(), FORMAT_4).unwrap();

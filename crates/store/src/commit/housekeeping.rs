@@ -17,7 +17,7 @@ use crate::plant::{ContentBug, FaultBug, planted};
 use crate::read::layers::Layers;
 use crate::rows::key::{self, DataId, Key, table};
 use crate::rows::mob::Seq;
-use crate::rows::row::CHUNK;
+use crate::rows::row::{CHUNK, is_blob_file, is_chunk_position};
 
 /// Chunks that one background transaction removes.
 const RECLAIM_CHUNKS: u64 = 2048;
@@ -186,7 +186,8 @@ impl Core {
                 durable.files.remove(file).map_err(|e| error::io("removing a blob file", e))?;
             }
             let mut at = 0;
-            for from in needed.into_iter().chain([len]) {
+            // A record of an extent behind the end keeps the file, and nothing in it.
+            for from in needed.into_iter().take_while(|from| *from < len).chain([len]) {
                 if at < from {
                     durable.files.punch_hole(file, at, from - at).map_err(|e| error::io("freeing a chunk", e))?;
                 }
@@ -210,8 +211,9 @@ impl Core {
         let (from, to) = (Key::table(table::FREED), Key::table(table::FREED).prefix_end());
         let mut freed = Vec::new();
         let mut show = |key: &[u8], value: &[u8]| {
-            let len = value.try_into().map(u32::from_be_bytes);
-            freed.extend(key::extent_of(key).zip(len.ok()).map(|((file, offset), len)| (0, file, offset, len)));
+            let len = value.try_into().map(u32::from_be_bytes).ok().filter(|len| *len as usize <= CHUNK);
+            let extent = key::extent_of(key).filter(|(file, offset)| is_chunk_position(*file, *offset));
+            freed.extend(extent.zip(len).map(|((file, offset), len)| (0, file, offset, len)));
             ControlFlow::Continue(())
         };
         if let Err(error) = self.state.engine.range(&from, &to, &mut show) {
@@ -242,10 +244,12 @@ impl Core {
     }
 }
 
-/// The number of the last swept blob file. Files up to it contain only named extents and do not grow.
+/// The number of the last swept blob file. Files up to it contain only named extents and do not grow. A number that no file can have says nothing:
+/// all files are swept again.
 pub(crate) fn last_swept_file(engine: &dyn Engine) -> Result<u32> {
     let row = engine.get(&Key::system(key::SWEPT)).into_model_result()?;
-    Ok(row.and_then(|row| row.try_into().ok()).map_or(0, u32::from_be_bytes))
+    let swept = row.and_then(|row| row.try_into().ok()).map(u32::from_be_bytes);
+    Ok(swept.filter(|number| is_blob_file(*number)).unwrap_or(0))
 }
 
 /// The step that removes the next chunks with a number that no content uses, within the limit of this round.
@@ -265,7 +269,7 @@ fn reclaim_step(layers: &Layers<'_>, data: DataId, left: &mut u64) -> Result<Opt
         }
         *left -= 1;
         first.get_or_insert(index);
-        behind = index + 1;
+        behind = index.saturating_add(1);
         ControlFlow::Continue(())
     })?;
     Ok(Some(Step::Reclaim { data, from: first.unwrap_or(0), to: behind, done: !more }))

@@ -30,7 +30,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error;
 use crate::log::frame::StoreId;
 use crate::plant::{ContentBug, FaultBug, RecoveryBug, planted};
-use crate::rows::row::{BLOCK, CHUNK, Extent, RowError, block_checksums, check_blocks};
+use crate::rows::row::{BLOCK, CHUNK, Extent, RowError, block_checksums, check_blocks, is_blob_file};
 
 /// The directory of the blob files.
 pub(crate) const DIR: &str = "blobs";
@@ -77,13 +77,41 @@ pub(crate) fn position_in_file(offset: u64) -> u64 {
     HEADER + offset
 }
 
-/// Creates a file without chunks. Its header is durable with its first chunk.
+/// The number in the name of a blob file; `None` for other names.
+fn number_in(name: &str) -> Option<u32> {
+    let number = u32::from_str_radix(name.strip_suffix(".blob")?, 16).ok().filter(|number| is_blob_file(*number))?;
+    (file_name(number).strip_prefix(DIR)?.strip_prefix('/')? == name).then_some(number)
+}
+
+/// Creates a file without chunks, or takes one that an opening without large content has left. Its header is durable with its first chunk.
+///
+/// # Errors
+/// If there is a file with chunks, or if no file can have this number.
 pub(crate) fn create(disk: &dyn Disk, store: &StoreId, number: u32) -> io::Result<Arc<dyn DiskFile>> {
-    let file = disk.create(&file_name(number))?;
+    if !is_blob_file(number) {
+        return Err(no_number_left(number));
+    }
+    let name = file_name(number);
+    let file = match disk.create_new(&name) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk.open(&name)?,
+        created => created?,
+    };
+    if file.len()? > HEADER {
+        let what = format!("{name} has chunks, where a new file was to be created: restart the server");
+        return Err(io::Error::other(what));
+    }
     let mut header = [0; HEADER as usize];
     header[..HEADER_LEN].copy_from_slice(&encode_header(store, number));
     file.write_at(0, &header)?;
     Ok(file)
+}
+
+fn no_number_left(number: u32) -> io::Error {
+    let last = file_name(number.saturating_sub(1));
+    io::Error::other(format!(
+        "no number for another file is left after {last}: if that is not a file of this store, move it away and restart the server; otherwise \
+         restore from a backup"
+    ))
 }
 
 fn encode_header(store: &StoreId, number: u32) -> [u8; HEADER_LEN] {
@@ -175,7 +203,8 @@ impl BlobFiles {
     fn open_checked(disk: Arc<dyn Disk>, store: StoreId, last: u32, used: u32) -> io::Result<Self> {
         // A file without chunks, left by an opening without large content, is created again.
         let unused = last > used && disk.open(&file_name(last))?.len()? <= HEADER;
-        let first = if unused { last } else { last.max(used) + 1 };
+        // Both are numbers of files, or 0.
+        let first = if unused { last } else { last.max(used).saturating_add(1) };
         let state = AppendState {
             current: None,
             next: first,
@@ -244,7 +273,7 @@ impl BlobFiles {
                 let number = state.next;
                 let file = create(&*self.disk, &self.store, number)?;
                 self.open.write().insert(number, file);
-                state.next += 1;
+                state.next = number.saturating_add(1);
                 state.new_names = true;
                 state.current = Some((number, 0));
                 Ok((number, 0))
@@ -410,7 +439,7 @@ impl BlobFiles {
     /// The newest file is kept: its number determines the next one, which must be new.
     pub(crate) fn remove(&self, number: u32) -> io::Result<()> {
         let names = self.names_lock.lock();
-        if number + 1 >= self.append_state.lock().next {
+        if number.saturating_add(1) >= self.append_state.lock().next {
             return Ok(());
         }
         self.force_names(&names)?;
@@ -473,7 +502,7 @@ impl BlobFiles {
         let open: Vec<u32> = self.open.read().keys().copied().collect();
         let (listed, next) = (numbers(&*self.disk)?, self.append_state.lock().next);
         let gone = open.into_iter().filter(|number| listed.binary_search(number).is_err());
-        Ok(gone.map(|number| (number, number + 1 >= next)).collect())
+        Ok(gone.map(|number| (number, number.saturating_add(1) >= next)).collect())
     }
 }
 
@@ -499,10 +528,9 @@ pub(crate) fn exist(disk: &dyn Disk) -> io::Result<bool> {
     }
 }
 
+/// The numbers of the blob files, in order. Other files in the directory are left alone.
 fn numbers(disk: &dyn Disk) -> io::Result<Vec<u32>> {
-    let names = disk.list(DIR)?;
-    let mut numbers: Vec<u32> =
-        names.iter().filter_map(|n| u32::from_str_radix(n.strip_suffix(".blob")?, 16).ok()).collect();
+    let mut numbers: Vec<u32> = disk.list(DIR)?.iter().filter_map(|name| number_in(name)).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }

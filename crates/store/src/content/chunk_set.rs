@@ -2,22 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::rows::row::CHUNK;
-
-/// The limits of file numbers and offsets in an archive. They are far above those of real stores and prevent that a
-/// damaged row or archive requests much memory or disk space.
-const FILES: u32 = 1 << 31;
-const FILE_END: u64 = 1 << 32;
+use crate::rows::row::{CHUNK, is_chunk_position};
 
 /// A set of positions in blob files.
 #[derive(Default)]
 pub(crate) struct ChunkSet {
     files: BTreeMap<u32, Vec<u64>>,
-}
-
-/// Whether a whole chunk can be at this position.
-pub(crate) fn is_chunk_position(file: u32, offset: u64) -> bool {
-    (1..FILES).contains(&file) && offset < FILE_END && offset.is_multiple_of(CHUNK as u64)
 }
 
 impl ChunkSet {
@@ -93,16 +83,5 @@ mod tests {
         assert!(slots.remove(file, offset));
         assert!(!slots.remove(file, offset) && !slots.remove(9, 0) && !slots.remove(1, 1 << 40));
         assert_eq!(slots.iter().collect::<Vec<_>>(), [3, 65, 130].map(place));
-    }
-
-    #[test]
-    fn only_whole_chunks_within_bounds_are_valid_positions() {
-        assert!(is_chunk_position(1, 0) && is_chunk_position(7, 1 << 30));
-        assert!(
-            !is_chunk_position(0, 0)
-                && !is_chunk_position(1, 4096)
-                && !is_chunk_position(1, 1 << 32)
-                && !is_chunk_position(u32::MAX, 0)
-        );
     }
 }

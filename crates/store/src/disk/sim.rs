@@ -432,6 +432,13 @@ impl Disk for SimDisk {
         Ok(Arc::new(SimFile { disk: self.clone(), index }))
     }
 
+    fn create_new(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        if self.state.lock().names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.create(name)
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.apply_name_change(NameChange::Rename(from.to_owned(), to.to_owned()), from)
     }

@@ -13,14 +13,14 @@ use bytes::Bytes;
 use model::{ContentId, ErrorKind, Result};
 
 use crate::commit::Core;
-use crate::content::chunk_set::{ChunkSet, is_chunk_position};
+use crate::content::chunk_set::ChunkSet;
 use crate::engine::{Engine, EngineRead, EngineRow};
 use crate::error::IntoModelResult;
 use crate::plant::{RecoveryBug, planted};
 use crate::rows::key::{self, DataId, Key, content_of, data_of, extent_of, index_of, table};
 use crate::rows::key_range::KeyRange;
 use crate::rows::lost::{LossMark, decode_range, encode_range};
-use crate::rows::row::{CHUNK, Chunk, ContentHead, HEAD, decode_extent_len, encode_extent_len};
+use crate::rows::row::{CHUNK, Chunk, ContentHead, HEAD, decode_extent_len, encode_extent_len, is_chunk_position};
 
 /// What is known of a loss that was not accepted yet: it is in the meta page of the B-tree, which is always readable.
 pub(crate) fn loss_mark(engine: &dyn Engine) -> Result<LossMark> {
@@ -186,9 +186,7 @@ impl Contents {
     }
 
     fn note_extent(&mut self, chunk: &[u8]) {
-        if let Ok(Chunk::Extent(extent)) = Chunk::decode(chunk)
-            && is_chunk_position(extent.file, extent.offset)
-        {
+        if let Ok(Chunk::Extent(extent)) = Chunk::decode(chunk) {
             self.used.insert(extent.file, extent.offset);
         }
     }

@@ -47,10 +47,22 @@ pub(crate) const INCARNATION: &str = "incarnation";
 pub(crate) const SWEPT: &str = "swept";
 /// The system row with the last position that a repair kept.
 pub(crate) const SALVAGED: &str = "salvaged";
+/// Counts of openings are below this: the identifier of an upload has 31 bits for them.
+const OPENINGS: u32 = 1 << 31;
 /// All system rows.
 pub(crate) const SYSTEM_ROWS: [&str; 4] = [INSTALLED, INCARNATION, SWEPT, SALVAGED];
 /// Maximum bytes of the value of a system row.
 pub(crate) const SYSTEM_VALUE: usize = 15;
+
+/// Whether a store can have been opened so often.
+pub(crate) fn is_opening(count: u32) -> bool {
+    count < OPENINGS
+}
+
+/// The count of openings after one more, if a store can be opened again.
+pub(crate) fn next_opening(before: u32) -> Option<u32> {
+    before.checked_add(1).filter(|count| is_opening(*count))
+}
 
 /// Which of the [`SYSTEM_ROWS`] has this key.
 pub(crate) fn system_row(key: &[u8]) -> Option<usize> {

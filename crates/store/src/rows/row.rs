@@ -5,7 +5,7 @@
 //! blob file. Every [`BLOCK`] bytes have a checksum, so a small read verifies only the blocks that it needs.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use model::ContentId;
+use model::{ContentId, limits};
 
 use crate::checksum::{crc32c, crc32c_parts};
 use crate::rows::key::DataId;
@@ -16,6 +16,11 @@ pub(crate) const CHUNK: usize = 64 << 10;
 pub(crate) const BLOCK: usize = 4 << 10;
 /// Bytes of a content's head.
 pub(crate) const HEAD: usize = 21;
+
+/// Numbers of blob files are below this, and offsets in them. Both limits are far above those of real stores, so that any number can be counted on from, and
+/// no damaged row or archive requests much memory or disk space.
+const BLOB_FILES: u32 = 1 << 31;
+const BLOB_FILE_END: u64 = 1 << 32;
 
 const FORMAT: u8 = 2;
 const INLINE: u8 = 1;
@@ -36,12 +41,26 @@ pub(crate) enum RowError {
     Block(u64, u64),
     #[error("the checksum of its value does not match")]
     Value,
+    #[error("its key or value is longer than a row can have")]
+    Long,
+    #[error("it has a chunk at byte {1} of {0:08x}.blob, where none can be")]
+    Position(u32, u64),
     #[error("its blob file is shorter than its extent")]
     File,
     #[error("its blob file {0:08x}.blob is missing")]
     NoFile(u32),
     #[error("the store does not have it any more")]
     Gone,
+}
+
+/// Whether a blob file can have this number.
+pub(crate) fn is_blob_file(number: u32) -> bool {
+    (1..BLOB_FILES).contains(&number)
+}
+
+/// Whether a chunk can be at this position of a blob file.
+pub(crate) fn is_chunk_position(file: u32, offset: u64) -> bool {
+    is_blob_file(file) && offset < BLOB_FILE_END && offset.is_multiple_of(CHUNK as u64)
 }
 
 /// The head of a content's row, before its first chunk.
@@ -142,13 +161,14 @@ impl<'a> Chunk<'a> {
                 let (blocks, bytes) = row[5..].split_at(blocks);
                 Ok(Self::Inline { blocks, bytes })
             }
-            EXTENT if row.len() == 21 + blocks => Ok(Self::Extent(Extent {
-                file: le32(row, 5),
-                offset: le64(row, 9),
-                len: len as u32,
-                crc: le32(row, 17),
-                blocks: Bytes::copy_from_slice(&row[21..]),
-            })),
+            EXTENT if row.len() == 21 + blocks => {
+                let (file, offset) = (le32(row, 5), le64(row, 9));
+                if !is_chunk_position(file, offset) {
+                    return Err(RowError::Position(file, offset));
+                }
+                let (crc, blocks) = (le32(row, 17), Bytes::copy_from_slice(&row[21..]));
+                Ok(Self::Extent(Extent { file, offset, len: len as u32, crc, blocks }))
+            }
             INLINE | EXTENT => Err(RowError::Short),
             other => Err(RowError::Chunk(other)),
         }
@@ -231,6 +251,9 @@ pub(crate) fn sealed_len(value: usize) -> usize {
 /// The length of the value in a row made by [`seal`], if its checksum matches.
 pub(crate) fn unseal(key: &[u8], row: &[u8]) -> Result<usize, RowError> {
     let len = row.len().checked_sub(4).ok_or(RowError::Short)?;
+    if len > limits::ROW_VALUE {
+        return Err(RowError::Long);
+    }
     if crc32c_parts(&[key, &row[..len]]) == le32(row, len) { Ok(len) } else { Err(RowError::Value) }
 }
 

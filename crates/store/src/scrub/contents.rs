@@ -3,7 +3,7 @@
 use model::{ContentId, Result};
 
 use super::{Scrub, cause};
-use crate::content::{blob_file, chunk_set};
+use crate::content::blob_file;
 use crate::plant::{ContentBug, planted};
 use crate::read::layers::{FoundRow, StoredContent};
 use crate::rows::key::{self, Key, content_of, index_of, table};
@@ -48,9 +48,7 @@ impl Scrub<'_> {
     /// Notes that a chunk uses an extent, which no other chunk may use.
     fn note_extent(&mut self, extent: &Extent) {
         let (file, offset) = (extent.file, extent.offset);
-        if !chunk_set::is_chunk_position(file, offset) {
-            self.report_damage(None, format!("{} has an impossible position", chunk_name(file, offset)));
-        } else if !self.used.insert(file, offset) {
+        if !self.used.insert(file, offset) {
             self.report_damage(None, format!("{} is used twice", chunk_name(file, offset)));
         }
     }
@@ -147,7 +145,7 @@ impl Scrub<'_> {
                 scrub.report_damage(None, "the key of an extent has the wrong length");
                 return Ok(());
             };
-            let is_used = chunk_set::is_chunk_position(file, offset) && scrub.used.remove(file, offset);
+            let is_used = scrub.used.remove(file, offset);
             let what = match found.value().map_or(Err(RowError::Short), decode_extent_len) {
                 _ if planted(ContentBug::ScrubTrustsExtents) => return Ok(()),
                 Err(error) => error.to_string(),

@@ -340,6 +340,10 @@ impl Disk for SlowDisk {
         self.disk.create(name)
     }
 
+    fn create_new(&self, name: &str) -> std::io::Result<Arc<dyn DiskFile>> {
+        self.disk.create_new(name)
+    }
+
     fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
         self.disk.rename(from, to)
     }

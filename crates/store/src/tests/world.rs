@@ -47,6 +47,11 @@ impl SimulatedStore {
         Self::open(self.disk.crash(seed), self.engine.image())
     }
 
+    /// The store in a new process after this one was killed.
+    pub(crate) fn crash_of_process(&self) -> Self {
+        Self::open(self.disk.crash_of_process(), self.engine.image()).unwrap()
+    }
+
     pub(crate) fn core(&self) -> &Core {
         self.store.core()
     }

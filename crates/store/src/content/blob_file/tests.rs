@@ -62,6 +62,10 @@ impl Disk for CountingDisk {
         Ok(self.watch(name, self.disk.create(name)?))
     }
 
+    fn create_new(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.watch(name, self.disk.create_new(name)?))
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.disk.rename(from, to)
     }
@@ -272,4 +276,16 @@ fn chunks_in_files_of_two_openings_are_read_and_freed_apart() {
         assert_eq!(bytes(&world.store, id), both);
         check_leaks(&world);
     });
+}
+
+#[test]
+fn a_file_with_chunks_is_never_created_again_and_one_without_is() {
+    let disk = SimDisk::new();
+    let create = || super::create(&disk, &[7; 16], 5);
+    create().unwrap();
+    create().unwrap().write_at(super::position_in_file(0), &[9; CHUNK]).unwrap();
+    let before = disk.bytes(&super::file_name(5));
+    let error = create().err().unwrap();
+    assert!(error.to_string().contains(&super::file_name(5)), "{error}");
+    assert_eq!(disk.bytes(&super::file_name(5)), before);
 }

@@ -6,8 +6,8 @@ use model::{ContentId, limits};
 
 use super::{StagedContent, Step};
 use crate::rows::changes::RowChange;
-use crate::rows::key::DataId;
-use crate::rows::row::{BLOCK, CHUNK, Extent};
+use crate::rows::key::{DataId, is_opening};
+use crate::rows::row::{BLOCK, CHUNK, Extent, is_chunk_position};
 
 const FORMAT: u8 = 2;
 
@@ -22,6 +22,8 @@ pub(crate) enum LogEntryError {
     Step(u8),
     #[error("a number in it is not valid")]
     Value,
+    #[error("it has a chunk at byte {1} of {0:08x}.blob, where none can be")]
+    Position(u32, u64),
     #[error("bytes follow its end")]
     Long,
 }
@@ -230,6 +232,9 @@ impl Reader {
         if len as usize > CHUNK {
             return Err(LogEntryError::Value);
         }
+        if !is_chunk_position(file, offset) {
+            return Err(LogEntryError::Position(file, offset));
+        }
         let crc = self.take(4)?.get_u32_le();
         let blocks = self.take((len as usize).div_ceil(BLOCK) * 4)?;
         // Copied: extents stay in memory for long and must not keep the payload in memory.
@@ -238,6 +243,23 @@ impl Reader {
 
     fn extents(&mut self) -> Result<Vec<Extent>, LogEntryError> {
         (0..self.count(7)?).map(|_| self.extent()).collect()
+    }
+
+    /// The index of a chunk, and the extents of this chunk and the next ones of a content.
+    fn chunks(&mut self) -> Result<(u64, Vec<Extent>), LogEntryError> {
+        let (index, extents) = (self.number()?, self.extents()?);
+        let end = index.saturating_add(extents.len() as u64);
+        if end <= limits::BLOB / CHUNK as u64 { Ok((index, extents)) } else { Err(LogEntryError::Value) }
+    }
+
+    /// The bytes after the last whole chunk of an upload.
+    fn tail(&mut self) -> Result<Bytes, LogEntryError> {
+        self.bytes().and_then(|tail| if tail.len() <= CHUNK { Ok(tail) } else { Err(LogEntryError::Value) })
+    }
+
+    /// A count of openings.
+    fn opening(&mut self) -> Result<u32, LogEntryError> {
+        self.u32().and_then(|count| if is_opening(count) { Ok(count) } else { Err(LogEntryError::Value) })
     }
 
     fn content(&mut self) -> Result<StagedContent, LogEntryError> {
@@ -262,19 +284,25 @@ impl Reader {
                 data: self.data()?,
                 size: self.number()?,
                 first: self.extent()?,
-                tail: self.bytes()?,
+                tail: self.tail()?,
             },
             code::WRITE => Step::Write { id: self.id()?, offset: self.number()?, bytes: self.bytes()? },
-            code::WRITE_CHUNKS => Step::WriteChunks { id: self.id()?, index: self.number()?, extents: self.extents()? },
+            code::WRITE_CHUNKS => {
+                let (id, (index, extents)) = (self.id()?, self.chunks()?);
+                Step::WriteChunks { id, index, extents }
+            }
             code::TRUNCATE => Step::Truncate { id: self.id()?, size: self.number()? },
             code::ZERO => Step::Zero { id: self.id()?, offset: self.number()?, len: self.number()? },
             code::RESIZE => Step::Resize { id: self.id()?, size: self.number()? },
             code::DELETE => Step::Delete { id: self.id()? },
-            code::STAGE => Step::Stage { data: self.data()?, index: self.number()?, extents: self.extents()? },
+            code::STAGE => {
+                let (data, (index, extents)) = (self.data()?, self.chunks()?);
+                Step::Stage { data, index, extents }
+            }
             code::RECLAIM => {
                 Step::Reclaim { data: self.data()?, from: self.number()?, to: self.number()?, done: self.flag()? }
             }
-            code::OPEN => Step::Open { incarnation: self.u32()? },
+            code::OPEN => Step::Open { incarnation: self.opening()? },
             code::ROWS => Step::Rows((0..self.count(3)?).map(|_| self.row()).collect::<Result<_, _>>()?),
             other => return Err(LogEntryError::Step(other)),
         })
@@ -291,7 +319,7 @@ mod tests {
 
     fn extent(n: u64) -> Extent {
         let blocks = vec![n as u8; CHUNK / BLOCK * 4].into();
-        Extent { file: n as u32, offset: n << 40, len: CHUNK as u32, crc: 9, blocks }
+        Extent { file: n as u32, offset: n << 20, len: CHUNK as u32, crc: 9, blocks }
     }
 
     fn every_step() -> Vec<Step> {
@@ -336,6 +364,44 @@ mod tests {
         payload[0] = 1;
         let refused = decode(payload.into()).unwrap_err();
         assert_eq!(refused.to_string(), "it has format 1; this version reads format 2");
+    }
+
+    #[test]
+    fn extents_where_no_chunk_can_be_are_refused_by_their_position() {
+        for (file, offset) in
+            [(0, 0), (u32::MAX, 0), (1 << 31, 0), (1, u64::MAX), (1, u64::MAX << 16), (1, 1 << 32), (1, 1)]
+        {
+            let bad = || Extent { file, offset, ..extent(1) };
+            let content = StagedContent { extents: vec![extent(1), bad()], bytes: Bytes::new() };
+            for step in [
+                Step::CreateContent { id: ContentId(1), content },
+                Step::TakeUpload { id: ContentId(1), data: DataId(2), size: 9, first: bad(), tail: Bytes::new() },
+                Step::WriteChunks { id: ContentId(1), index: 0, extents: vec![bad()] },
+                Step::Stage { data: DataId(2), index: 0, extents: vec![bad()] },
+            ] {
+                let refused = decode(encode_steps(&[step])).unwrap_err().to_string();
+                assert!(refused.contains(&format!("byte {offset} of {file:08x}.blob")), "{refused}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_no_store_logs_are_refused() {
+        let (id, data) = (ContentId(1), DataId(2));
+        let tail = |len: usize| Bytes::from(vec![7; len]);
+        let take = |len| Step::TakeUpload { id, data, size: 9, first: extent(1), tail: tail(len) };
+        let stage = |index| Step::Stage { data, index, extents: vec![extent(1), extent(2)] };
+        let last = limits::BLOB / CHUNK as u64;
+        for (valid, invalid) in [
+            (take(CHUNK), take(CHUNK + 1)),
+            (stage(last - 2), stage(last - 1)),
+            (stage(0), stage(u64::MAX)),
+            (Step::Open { incarnation: (1 << 31) - 1 }, Step::Open { incarnation: 1 << 31 }),
+            (Step::Open { incarnation: 1 }, Step::Open { incarnation: u32::MAX }),
+        ] {
+            let decode = |step: &Step| decode(encode_steps(std::slice::from_ref(step)));
+            assert!(decode(&valid) == Ok(vec![valid]) && decode(&invalid) == Err(LogEntryError::Value));
+        }
     }
 
     #[test]

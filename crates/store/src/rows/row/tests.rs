@@ -1,3 +1,4 @@
+use model::limits;
 use proptest::prelude::*;
 
 use super::*;
@@ -55,6 +56,32 @@ fn only_the_block_that_is_marked_is_damaged() {
     assert_eq!([check(0), check(1), check(2)], [true, false, true]);
 }
 
+fn extent(file: u32, offset: u64) -> Extent {
+    Extent { file, offset, len: CHUNK as u32, crc: 9, blocks: vec![5; CHUNK / BLOCK * 4].into() }
+}
+
+#[test]
+fn an_extent_where_no_chunk_can_be_is_refused_by_its_position() {
+    let decode = |file, offset| {
+        let mut row = BytesMut::new();
+        put_extent(&mut row, &extent(file, offset));
+        Chunk::decode(&row).map(drop)
+    };
+    for (file, offset) in [(1, 0), ((1 << 31) - 1, 0), (1, (1 << 32) - CHUNK as u64)] {
+        assert_eq!(decode(file, offset), Ok(()));
+    }
+    for (file, offset) in [(0, 0), (u32::MAX, 0), (1, u64::MAX), (1, u64::MAX << 16), (1, 1 << 32), (1, 4096)] {
+        assert_eq!(decode(file, offset), Err(RowError::Position(file, offset)));
+    }
+}
+
+#[test]
+fn a_value_that_is_too_long_is_refused() {
+    let longest = vec![7; limits::ROW_VALUE + 1];
+    assert_eq!(unseal(b"key", &seal(b"key", &longest[1..])), Ok(limits::ROW_VALUE));
+    assert_eq!(unseal(b"key", &seal(b"key", &longest)), Err(RowError::Long));
+}
+
 proptest! {
     #[test]
     fn chunks_of_any_bytes_never_panic(row in proptest::collection::vec(any::<u8>(), 0..300)) {
@@ -64,7 +91,8 @@ proptest! {
     }
 
     #[test]
-    fn extents_round_trip(file: u32, offset: u64, crc: u32, blocks in 1usize..=16) {
+    fn extents_round_trip(file in 1..1u32 << 31, slot: u16, crc: u32, blocks in 1usize..=16) {
+        let offset = u64::from(slot) * CHUNK as u64;
         let extent = Extent { file, offset, len: (blocks * BLOCK) as u32, crc, blocks: vec![5; blocks * 4].into() };
         let mut row = BytesMut::new();
         put_extent(&mut row, &extent);
