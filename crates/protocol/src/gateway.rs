@@ -162,18 +162,6 @@ pub enum Reply<T> {
     Locked(LockedObject<T>),
 }
 
-impl<T> Reply<T> {
-    /// When the transaction has committed, if the reply says that.
-    #[must_use]
-    pub fn timestamp(&self) -> Option<HlcTimestamp> {
-        match self {
-            Self::Ended(coordinator::CommitReply::Committed(receipt)) => Some(receipt.timestamp),
-            Self::Checked(checked) => checked.as_ref().ok().copied(),
-            Self::Ended(_) | Self::Locked(_) => None,
-        }
-    }
-}
-
 /// An output of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<A, T> {

@@ -10,7 +10,7 @@ use protocol::ident::{ClientId, HolderId};
 use protocol::memory_size::MemorySize;
 use protocol::tree::Up;
 
-use super::peer_client::{ClientTime, PeerClient, bytes_of, pages_of};
+use super::peer_client::{PeerClient, bytes_of, check_clock, pages_of};
 use super::plant::{Bug, planted};
 
 /// Sessions of one client on one connection, at most. A client has one, and another one after each that was lost.
@@ -90,7 +90,7 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         client: &mut PeerClient<A>,
         (node, holder): (NodeId, HolderId),
         message: &Up<T>,
-        time: ClientTime,
+        time_ms: u64,
     ) -> Result<Option<A>> {
         let mut replaced = None;
         if !planted(Bug::ForeignSession) {
@@ -112,7 +112,7 @@ impl<A: Clone + PartialEq> Downstreams<A> {
                 if !client.is_redirector() {
                     replaced = replaced.or(self.check_number(client, write.client)?);
                 }
-                time.check(write.start)?;
+                check_clock(write.start, time_ms)?;
                 model::limits::check_writes(writes.len(), bytes_of(writes.values()))?;
             }
             _ => {}

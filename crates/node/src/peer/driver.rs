@@ -42,7 +42,7 @@ use wire::proto::request::Request;
 use super::cache::{CachedContent, CachedObject, ObjectCache};
 use super::downstreams::{Downstreams, MAX_UNCONFIRMED_PAGES};
 use super::outcome_counts::OutcomeCounts;
-use super::peer_client::{ClientTime, PeerClient, check_call, required_permission};
+use super::peer_client::{PeerClient, check_call, required_permission};
 use super::plant::{Bug, planted};
 use super::requests;
 use super::space_statuses::{SpaceStatuses, StoppedSpaces};
@@ -155,7 +155,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         message: Up<T>,
         now: Ms,
     ) -> Result<()> {
-        let replaced = self.below.check_up(client, (node, holder), &message, self.client_time(now));
+        let replaced = self.below.check_up(client, (node, holder), &message, self.time.at(now));
         self.disconnect_replaced(replaced)?;
         self.check_not_removed(node)?;
         if let Up::Write { write, .. } = &message
@@ -202,17 +202,13 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         }
         client.check_call_pages(&call)?;
         client.space().nodes.first().map_or(Ok(()), |node| self.check_not_removed(*node))?;
-        check_call(txn, &call, self.client_time(now))?;
+        check_call(txn, &call, self.time.at(now))?;
         if let Some((needed, participants)) = required_permission(&call)
             && let Err(refused) = client.check_work(self.catalog.as_deref(), self.statuses.stopped_spaces(), needed)
         {
             return self.refuse_call(client, txn, (participants, call.patched_nodes()), &refused, now);
         }
         self.pass_call(client.address(), txn, call, now)
-    }
-
-    fn client_time(&self, now: Ms) -> ClientTime {
-        ClientTime { now_ms: self.time.at(now), told: self.node.clock() }
     }
 
     /// Checks that the space of a logical node exists.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use meta::Revision;
 use meta::catalog::{Catalog, Permission};
 use model::{Error, ErrorKind, NodeId, Oid, PageId, Result, limits};
+use protocol::clock::LEAD_MS;
 use protocol::gateway::Call;
 use protocol::ident::{ClientId, HlcTimestamp, TxnId};
 use protocol::locks::LockMode;
@@ -221,39 +222,29 @@ impl<A> PeerClient<A> {
     }
 }
 
-/// By what the timestamps of clients are checked.
-#[derive(Clone, Copy)]
-pub(crate) struct ClientTime {
-    /// The time of the cluster, in milliseconds since 1970.
-    pub(crate) now_ms: u64,
-    /// The latest timestamp that clients may have learned from this server: clocks never fall behind such a one (L1).
-    pub(crate) told: HlcTimestamp,
-}
-
-impl ClientTime {
-    /// Checks that a timestamp is not further ahead than the clocks of clients may be. That is less than the clocks of processes may be,
-    /// so that a client's wrong clock does not make processes disbelieve each other (L2).
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`].
-    pub(crate) fn check(self, at: HlcTimestamp) -> Result<()> {
-        let is_told = at.ms() <= self.told.ms() && !planted(Bug::ToldTimeRefused);
-        if is_told || at.ms() <= self.now_ms + SKEW_MS / 2 {
-            return Ok(());
-        }
-        let ahead = at.ms() - self.now_ms;
-        let what = format!("the client's clock is {ahead} ms ahead of the peer server's: set one of them right");
-        Err(Error::new(ErrorKind::Invalid, what))
+/// Checks that a time is not further ahead than the clocks of clients may be. They follow commit timestamps of bricks, which may be ahead of their time by
+/// [`LEAD_MS`] after a restart. The rest is half of what processes accept from each other, so that a client's wrong clock does not make processes disbelieve
+/// each other (L2): their times differ by less than the other half.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`].
+pub(crate) fn check_clock(at: HlcTimestamp, time_ms: u64) -> Result<()> {
+    let ahead = at.ms();
+    if ahead <= time_ms + SKEW_MS / 2 + LEAD_MS {
+        return Ok(());
     }
+    let what =
+        format!("the client's clock is {} ms ahead of the peer server's: set one of them right", ahead - time_ms);
+    Err(Error::new(ErrorKind::Invalid, what))
 }
 
 /// Checks times and sizes in a call.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] for a time in the future, [`ErrorKind::TooLarge`].
-pub(crate) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, time: ClientTime) -> Result<()> {
+pub(crate) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, time_ms: u64) -> Result<()> {
     if !planted(Bug::FutureTime) {
-        time.check(txn.start)?;
+        check_clock(txn.start, time_ms)?;
     }
     match call {
         Call::Commit { parts, .. } if !planted(Bug::OversizedCommit) => {
@@ -264,7 +255,7 @@ pub(crate) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, time: Client
             limits::check_writes(objects, bytes_of(contents) + keys)?;
             limits::check_entries(entries().count(), keys)
         }
-        Call::Check { seen, .. } if !planted(Bug::FutureCheck) => time.check(*seen),
+        Call::Check { seen, .. } if !planted(Bug::FutureCheck) => check_clock(*seen, time_ms),
         // The age of a transaction is that of an earlier attempt of its client (W1).
         Call::Lock { first, .. }
             if (first.client != txn.client || first.start > txn.start) && !planted(Bug::ForeignAge) =>
@@ -272,7 +263,7 @@ pub(crate) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, time: Client
             let what = format!("{first:?} is no earlier attempt of {txn:?}");
             Err(Error::new(ErrorKind::Invalid, what))
         }
-        Call::Heard { mark, .. } => time.check(mark.below()),
+        Call::Heard { mark, .. } => check_clock(mark.below(), time_ms),
         _ => Ok(()),
     }
 }

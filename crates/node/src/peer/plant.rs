@@ -29,7 +29,6 @@ model::planted_bugs! {
         HolderNotForgotten "a holder stays in the directory when its connection has ended"
         TimeNotTold "clients learn the time when they connect, and not when it changes"
         FutureTime "a transaction may begin at any time in the future"
-        ToldTimeRefused "timestamps that a client has learned from the server are taken for those of a wrong clock"
         FutureCheck "a check may have seen any time in the future"
         ForeignAge "a transaction may have the age of another client's"
         OversizedCommit "a commit may write any number of bytes"

@@ -21,7 +21,7 @@ use protocol::cache_node::{self, CacheNode};
 use protocol::clock::ClusterTime;
 use protocol::commit::Refusal;
 use protocol::gateway::{Call, Reply};
-use protocol::ident::{HlcTimestamp, HolderId, TxnId};
+use protocol::ident::{HolderId, TxnId};
 use protocol::lease::Ms;
 use protocol::memory_size::MemorySize;
 use protocol::redirect::RedirectorCounts;
@@ -29,7 +29,7 @@ use protocol::tree::{Down, Up};
 
 use super::plant::{Bug, planted};
 use crate::peer::downstreams::{Downstreams, MAX_UNCONFIRMED_PAGES_OF_MEMBER};
-use crate::peer::peer_client::{ClientTime, PeerClient, check_call};
+use crate::peer::peer_client::{PeerClient, check_call};
 
 /// What the redirector wants done. Outputs are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,8 +116,6 @@ pub struct RedirectorDriver<A, T> {
     node: CacheNode<A, T>,
     below: Downstreams<A>,
     time: ClusterTime,
-    /// The latest timestamp in a reply to a member.
-    told: HlcTimestamp,
     out: Vec<Output<A, T>>,
 }
 
@@ -128,13 +126,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
     pub fn new(number: u64, session_bits: u32) -> Self {
         assert!(number >> (u64::BITS - session_bits) == 0, "D1: the number {number} leaves no room for sessions");
         let node = CacheNode::redirector(HolderId(number << session_bits));
-        Self {
-            node,
-            below: Downstreams::new(session_bits),
-            time: ClusterTime::default(),
-            told: HlcTimestamp::ZERO,
-            out: Vec::new(),
-        }
+        Self { node, below: Downstreams::new(session_bits), time: ClusterTime::default(), out: Vec::new() }
     }
 
     /// With a secret that its members must not know: see [`CacheNode::with_secret`].
@@ -161,7 +153,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
         message: Up<T>,
         now: Ms,
     ) -> Result<()> {
-        let replaced = self.below.check_up(&mut member.client, (node, holder), &message, self.member_time(now))?;
+        let replaced = self.below.check_up(&mut member.client, (node, holder), &message, self.time.at(now))?;
         self.out.extend(replaced.map(Output::Disconnect));
         let from = member.client.address();
         if let Up::Write { write, .. } = &message
@@ -203,7 +195,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
             client.check_call_pages(&call)?;
         }
         if !planted(Bug::MemberCallTooLarge) {
-            check_call(txn, &call, self.member_time(now))?;
+            check_call(txn, &call, self.time.at(now))?;
         }
         let from = client.address().clone();
         let is_repeated = self.node.is_called(txn);
@@ -220,13 +212,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
         Ok(())
     }
 
-    fn member_time(&self, now: Ms) -> ClientTime {
-        ClientTime { now_ms: self.time.at(now), told: self.told }
-    }
-
     /// Handles the reply to a member's call.
     pub fn member_reply(&mut self, txn: TxnId, reply: Reply<T>) {
-        self.told = self.told.max(reply.timestamp().unwrap_or_default());
         if let Some(cache_node::Output::Reply(to, txn, reply)) = self.node.handle_reply(txn, reply)
             && !planted(Bug::ReplyDropped)
         {

@@ -9,7 +9,7 @@ use meta::catalog::{
 };
 use meta::{Embedded, MetaStore};
 use model::{ClassId, Entry, EntryKey, FailurePolicy, PageId, limits};
-use protocol::commit::{Answer, Part, Writes};
+use protocol::commit::{Part, Writes};
 use protocol::ident::{HlcTimestamp, Version};
 use protocol::locks::LockMode;
 use protocol::page_cache::{FetchId, FetchReply, ObjectState, PageImage};
@@ -283,27 +283,6 @@ fn holder_is_forgotten_when_its_connection_ends() {
         assert!(matches!(answered[..], [Output::Down { to: 1, message: Down::Fetched { .. }, .. }]), "{answered:?}");
         driver.client_disconnected(&client, NOW);
         assert_eq!(driver.holder_count(), 0);
-    });
-}
-
-/// The clocks of bricks and peer servers differ, and a brick's is ahead after a restart.
-#[test]
-fn timestamps_of_bricks_that_clients_have_learned_are_accepted() {
-    assert_noticed(&[Bug::ToldTimeRefused], || {
-        let (mut driver, mut client) = (driver(), client(1, "writer"));
-        let late = HlcTimestamp::at(NOW + 4_000);
-        let begin = |start| {
-            let call = Call::Release { participants: vec![node()] };
-            ClientMessage::Call { txn: TxnId { start, client: ClientId(7) }, call }
-        };
-        assert_eq!(refusal_kind(&mut driver, &mut client, begin(late)), ErrorKind::Invalid);
-        let answer = Answer::Refused { txn: txn(7), why: Refusal::Aborted };
-        let message = BrickMessage::Answer { node: node(), seen: late, answer, locked: None };
-        driver.brick_message(brick_of(node()), message, NOW).unwrap();
-        driver.client_message(&mut client, begin(late), NOW).unwrap();
-        // That does not let clients go further ahead.
-        let later = HlcTimestamp::at(NOW + 4_001);
-        assert_eq!(refusal_kind(&mut driver, &mut client, begin(later)), ErrorKind::Invalid);
     });
 }
 

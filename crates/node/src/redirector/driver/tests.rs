@@ -1,9 +1,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::planted_bug::{assert_noticed, plant};
+use model::planted_bug::plant;
 use model::{ClassId, Oid, PageId, SpaceId};
-use protocol::commit::coordinator::CommitReply;
 use protocol::commit::{Part, Writes};
 use protocol::ident::{ClientId, HlcTimestamp};
 use protocol::page_cache::{FetchId, ObjectState};
@@ -11,7 +10,6 @@ use protocol::update_digest::UpdateDigest;
 
 use super::*;
 use crate::cluster_view::SpaceView;
-use crate::peer;
 
 const NODE: NodeId = NodeId(3);
 const PAGE: PageId = PageId { space: SpaceId(1), node: NODE, number: 7 };
@@ -188,21 +186,6 @@ fn calls_beyond_limits_are_refused() {
     assert_eq!(driver.member_call(&mut one, late, commit(PAGE), NOW).unwrap_err().kind(), ErrorKind::Invalid);
     let _planted = plant(Bug::MemberCallTooLarge);
     assert!(driver.member_call(&mut one, late, commit(PAGE), NOW).is_ok());
-}
-
-#[test]
-fn timestamps_that_members_learned_from_replies_are_accepted() {
-    assert_noticed(&[peer::plant::Bug::ToldTimeRefused], || {
-        let (mut driver, mut one) = (connected_driver(), member(1, true));
-        let late = HlcTimestamp::at(NOW + 4_000);
-        let begin_late = |driver: &mut Driver, one: &mut Member<u8>| {
-            driver.member_call(one, TxnId { start: late, client: ClientId(5) }, commit(PAGE), NOW)
-        };
-        assert!(begin_late(&mut driver, &mut one).is_err());
-        driver.member_call(&mut one, txn(5), commit(PAGE), NOW).unwrap();
-        driver.member_reply(txn(5), Reply::Ended(CommitReply::Committed(late.into())));
-        begin_late(&mut driver, &mut one).unwrap();
-    });
 }
 
 /// Whether a write is forwarded, and whether the member hears that it has ended.
