@@ -182,17 +182,21 @@ async fn build(client: &AdminClient, session: &mut CommandContext, index: Index,
     while let Some(node) = left.pop() {
         let begun = Instant::now();
         match client.build_index(node, index.id.0).await {
-            Ok(true) => show_progress(client, &index, &progress).await?,
-            Ok(false) => {
+            Ok(is_complete) => {
                 show_progress(client, &index, &progress).await?;
                 away.remove(&node);
-                // Other nodes continue meanwhile.
-                left.insert(0, node);
+                if !is_complete {
+                    // Other nodes continue meanwhile.
+                    left.insert(0, node);
+                }
             }
             // An unreachable brick returns; a brick that does not know the index will learn of it.
             Err(error) => {
                 let failure = Failure::from(error);
-                let lasts = away.entry(node).or_insert(begun).elapsed() < session.timeout();
+                away.entry(node).or_insert(begun);
+                // A brick has many nodes, which are asked in turn.
+                let since = away.values().min().copied().unwrap_or(begun);
+                let lasts = since.elapsed() < session.timeout();
                 if !lasts || !matches!(failure.exit(), Exit::Unavailable | Exit::NotFound) {
                     progress.end();
                     return Err(failure.hint(format!("`mortar index build {}` continues.", index.name)));
