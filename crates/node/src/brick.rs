@@ -223,7 +223,7 @@ impl server::ServerRole for BrickRole {
         }
     }
 
-    fn handle_background_panic(&self) {
+    fn handle_background_panic(&self, _: usize) {
         self.nodes.has_panicked.store(true, Ordering::Release);
     }
 

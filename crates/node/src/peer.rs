@@ -284,6 +284,12 @@ impl ServerRole for PeerRole {
         self.shards.get(thread).is_none_or(|shard| !shard.has_panicked())
     }
 
+    fn handle_background_panic(&self, thread: usize) {
+        if let Some(shard) = self.shards.get(thread) {
+            shard.has_ended.store(true, Ordering::Release);
+        }
+    }
+
     fn tick(&self) {
         self.shards.iter().for_each(|shard| shard.check_bricks());
         // Each brick is told once what all shards saw.

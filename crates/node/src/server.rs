@@ -96,7 +96,7 @@ pub(crate) trait ServerRole: Sized + Send + Sync + 'static {
     fn run_background(thread: &Thread<Self>) -> impl Future<Output = ()> + Send;
 
     /// The background work of a thread has panicked. What cannot serve without it must not admit anybody from now on.
-    fn handle_background_panic(&self) {}
+    fn handle_background_panic(&self, _thread: usize) {}
 
     /// Whether the thread with this number can serve connections. One that cannot gets none while another can.
     fn can_serve(&self, _thread: usize) -> bool {
@@ -200,7 +200,7 @@ impl<R: ServerRole> Shared<R> {
             role = R::NAME,
             thread, "the background work has panicked, which is a fault of Mortar: restart the process"
         );
-        self.role.handle_background_panic();
+        self.role.handle_background_panic(thread);
         self.for_each_connection(|connection, mailbox| self.recheck_admission(connection, mailbox));
     }
 

@@ -4,6 +4,7 @@
 //! order. One task connects to the bricks of the placement map and handles timeouts.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::ArcSwap;
@@ -44,6 +45,8 @@ pub(crate) struct PeerShard {
     pub(super) queries: QueryLimits,
     timer: DeadlineTimer,
     pub(super) time: MonotonicClock,
+    /// Whether its background work has panicked, without which its timers stand still.
+    pub(super) has_ended: AtomicBool,
 }
 
 impl PeerShard {
@@ -73,19 +76,24 @@ impl PeerShard {
             queries,
             timer: DeadlineTimer::default(),
             time,
+            has_ended: AtomicBool::new(false),
         };
         shard.update_statuses();
         Arc::new(shard)
     }
 
     pub(super) fn lock(&self) -> Result<MutexGuard<'_, PeerDriver<PeerHandle, Object, CacheReader>>> {
+        let panicked = || Error::new(ErrorKind::Internal, "the peer server has panicked");
+        if self.has_ended.load(Ordering::Acquire) {
+            return Err(panicked());
+        }
         // A machine that has panicked may be in an inconsistent state.
-        self.driver.lock().map_err(|_| Error::new(ErrorKind::Internal, "the peer server has panicked"))
+        self.driver.lock().map_err(|_| panicked())
     }
 
-    /// Whether the machine has panicked: then nothing is served.
+    /// Whether the machine or the background work has panicked: then nothing is served.
     pub(super) fn has_panicked(&self) -> bool {
-        self.driver.is_poisoned()
+        self.driver.is_poisoned() || self.has_ended.load(Ordering::Acquire)
     }
 
     /// Gives the machine an input, and carries out its outputs.

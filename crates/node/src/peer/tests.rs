@@ -24,6 +24,15 @@ async fn a_shard_that_has_panicked_is_reported_and_gets_no_more_connections() {
 }
 
 #[tokio::test]
+async fn a_shard_whose_background_work_has_panicked_serves_nothing() {
+    let role = role().await;
+    role.handle_background_panic(0);
+    assert!(role.health_problem().is_some_and(|why| why.contains("panicked")));
+    assert!(!role.can_serve(0) && role.can_serve(1));
+    assert!(role.shards[0].with_driver(|_, _| ()).is_err() && role.shards[1].with_driver(|_, _| ()).is_ok());
+}
+
+#[tokio::test]
 async fn metrics_of_other_shards_are_told_after_a_panic_of_one() {
     let role = role().await;
     let names = |metrics: Vec<Metric>| metrics.into_iter().map(|metric| metric.name).collect::<Vec<_>>();

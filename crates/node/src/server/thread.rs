@@ -271,7 +271,7 @@ mod tests {
             panic!("a test of panics");
         }
 
-        fn handle_background_panic(&self) {
+        fn handle_background_panic(&self, _: usize) {
             self.has_panicked.store(true, Ordering::Relaxed);
         }
 
