@@ -81,9 +81,10 @@ impl Bricks {
     pub(super) async fn connect(session: &CommandContext) -> Result<Self> {
         let (numbers, clients): (Vec<Option<BrickId>>, Vec<AdminClient>) = session.bricks().await?.into_iter().unzip();
         let names = numbers.iter().flatten().map(|brick| PartName::Brick(brick.0)).collect::<Vec<_>>();
-        let cluster = clients.first().and_then(|client| u128::from_str_radix(&client.identity().cluster, 16).ok());
-        if let Some(cluster) = cluster.filter(|_| names.len() == clients.len()) {
-            return Ok(Self { cluster, names, clients });
+        if names.len() == clients.len() {
+            let number = clients.iter().find_map(|client| u128::from_str_radix(&client.identity().cluster, 16).ok());
+            let unknown = || Error::new(ErrorKind::Unavailable, "no brick knows the number of its cluster: try again");
+            return Ok(Self { cluster: number.ok_or_else(unknown)?, names, clients });
         }
         let what = "this is a brick, and its cluster has to be backed up as one";
         let hint = "Name a peer server with --server: it knows all bricks.";

@@ -180,26 +180,37 @@ impl FollowDirectory {
         Ok(number)
     }
 
-    /// Checks that the directory is that of a backup of this cluster, and notes the cluster in it. If it is not noted yet, the last archive tells it,
-    /// unless that cannot be read: without the secret key, or because it is damaged.
+    /// Checks that the archives in the directory are of this cluster, and notes the cluster in it. If it is not noted yet, the newest archive that can be read
+    /// tells it: without the secret key, none can.
     pub(super) fn check_cluster(&self, cluster: u128, decryption: &DecryptArgs) -> Result {
         let cannot = |error: io::Error| Failure::file(format!("cannot use {}", self.dir.display()), &error);
         let Some(lock) = &self.lock else { return Ok(()) };
-        let name = self.dir.display().to_string();
-        let mut bytes = [0; size_of::<u128>()];
-        if lock.metadata().map_err(cannot)?.len() >= (FOLLOWER + bytes.len()) as u64 {
+        let states = self.states()?;
+        let mut noted = None;
+        if lock.metadata().map_err(cannot)?.len() >= (FOLLOWER + size_of::<u128>()) as u64 {
+            let mut bytes = [0; size_of::<u128>()];
             lock.read_exact_at(&mut bytes, FOLLOWER as u64).map_err(cannot)?;
-            return check_cluster(&name, u128::from_le_bytes(bytes), cluster);
+            noted = Some(u128::from_le_bytes(bytes));
         }
-        if let Some(last) = self.states()?.pop() {
-            match header_of(&last.path, decryption) {
-                Ok(header) => check_cluster(&name, header.cluster, cluster)?,
-                Err(failure) if is_damage(&failure) => {}
+        let mut known = noted.filter(|_| !states.is_empty());
+        let mut unread = states.iter().rev();
+        while known.is_none()
+            && let Some(state) = unread.next()
+        {
+            known = match header_of(&state.path, decryption) {
+                Ok(header) => Some(header.cluster),
+                Err(failure) if is_damage(&failure) => None,
                 Err(failure) => return Err(failure),
-            }
+            };
         }
-        let noted = lock.write_all_at(&cluster.to_le_bytes(), FOLLOWER as u64);
-        noted.and_then(|()| lock.sync_all()).map_err(cannot)
+        if let Some(known) = known {
+            check_cluster(&self.dir.display().to_string(), known, cluster)?;
+        }
+        if noted == Some(cluster) {
+            return Ok(());
+        }
+        let written = lock.write_all_at(&cluster.to_le_bytes(), FOLLOWER as u64);
+        written.and_then(|()| lock.sync_all()).map_err(cannot)
     }
 
     /// Opens a directory to read from; a backup may be writing to it.
@@ -598,12 +609,19 @@ mod tests {
         drop(first);
         let directory = FollowDirectory::lock(&dir).unwrap();
         assert_eq!(directory.follower().unwrap(), number, "it stays the same");
-        // So does the cluster.
+        // So does the cluster, as soon as there is an archive; one that cannot be read leaves it to those before.
         let check = |cluster| directory.check_cluster(cluster, &DecryptArgs::default());
+        (5..8).for_each(|cluster| check(cluster).unwrap());
+        let of_state = |number| directory.state(number, StateKind::Full).path;
+        fs::write(of_state(1), archive(None)).unwrap();
+        fs::write(of_state(2), "damaged").unwrap();
         check(7).unwrap();
-        check(7).unwrap();
-        let refused = check(8).unwrap_err();
+        let refused = check(5).unwrap_err();
         assert!(refused.exit() == Exit::Conflict && refused.message().contains("cluster 00000000"), "{refused:?}");
+        fs::File::options().write(true).open(dir.join(LOCK)).unwrap().set_len(8).unwrap();
+        assert!(check(7).is_err());
+        check(5).unwrap();
+        [1, 2].into_iter().for_each(|number| fs::remove_file(of_state(number)).unwrap());
         assert_eq!(directory.follower().unwrap(), number);
         // Files that others put there meanwhile are not touched.
         for name in ["000001-full.mortar.0a.part", "movie.part", "000001-full.mortar"] {

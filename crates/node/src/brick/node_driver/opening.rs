@@ -83,8 +83,13 @@ impl<C: Clone> NodeDriver<C> {
         let mut txn_rows = TxnRows::new(node);
         let mut staging = Staging::open(node, moves, upload_lease_ms, &reader, now)?;
         let mut prepared_parts = Vec::new();
+        let position_limit = rows::read_count(&reader, &rows::limit_key(node))?;
         let mut contradiction = Ok(());
         recover_records(node, &reader, |at, record, pieces| {
+            if at.position > position_limit {
+                contradiction = Err(later_than_limit(node, at, position_limit));
+                return;
+            }
             if let Some(other) = machine.contradicting(&record) {
                 let txn = record.txn().unwrap_or(other);
                 contradiction = Err(txn_damage_error(txn, &format!("it holds objects of transaction {other:?}")));
@@ -102,7 +107,6 @@ impl<C: Clone> NodeDriver<C> {
             machine.recover(at, record);
         })?;
         contradiction?;
-        let position_limit = rows::read_count(&reader, &rows::limit_key(node))?;
         if !is_new {
             machine.finish_recovery(position_limit, now);
         }
@@ -211,13 +215,23 @@ impl RecordPieces {
 
     fn end(&self, recover: &mut impl FnMut(Version, Record<Object>, u16)) -> Result<()> {
         let Some(txn) = self.txn else { return Ok(()) };
-        let (at, record) = decode_record(&self.bytes)?;
+        let (at, record) =
+            decode_record(&self.bytes).map_err(|error| txn_damage_error(txn, error.message()).with_source(error))?;
         if record.txn() != Some(txn) {
             return Err(txn_damage_error(txn, "its record is that of another transaction"));
         }
         recover(at, record, self.count);
         Ok(())
     }
+}
+
+fn later_than_limit(node: NodeId, at: Version, limit: u64) -> Error {
+    let what = format!(
+        "a record of logical node {:x} has position {}, and no position above {limit} was given: its rows are damaged; see \"Mend\" in \
+         docs/operations.md",
+        node.0, at.position
+    );
+    Error::new(ErrorKind::Corrupt, what)
 }
 
 fn txn_damage_error(txn: TxnId, why: &str) -> Error {
@@ -228,7 +242,11 @@ fn txn_damage_error(txn: TxnId, why: &str) -> Error {
 /// Calls `recover` with a record that has this many rows; nothing, if there is none.
 fn recover_record(record: &[u8], pieces: u16, recover: &mut impl FnMut(Version, Record<Object>, u16)) -> Result<()> {
     if !record.is_empty() {
-        let (at, record) = decode_record(record)?;
+        let damaged = |error: Error| {
+            let what = format!("a record of a mark or a bound is damaged: {error}; see \"Mend\" in docs/operations.md");
+            Error::new(ErrorKind::Corrupt, what).with_source(error)
+        };
+        let (at, record) = decode_record(record).map_err(damaged)?;
         recover(at, record, pieces);
     }
     Ok(())

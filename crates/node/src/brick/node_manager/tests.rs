@@ -333,7 +333,7 @@ fn incomplete_copy_is_served_by_no_map() {
     assert!(test.work(), "the first rows are here");
     test.restart(NEW);
     test.follow(NEW, &MoveTest::served_map(NEW, 99));
-    assert!(!test.is_served(NEW));
+    assert!(!test.is_served(NEW) && test.problem(NEW).unwrap().contains("too old"));
 }
 
 #[test]

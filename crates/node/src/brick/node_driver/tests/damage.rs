@@ -141,16 +141,22 @@ fn prepared_rows(txn: u64, key: u64, piece: u16) -> StoredRow {
 #[test]
 fn logical_node_whose_rows_contradict_each_other_is_not_opened() {
     let largest = || rows::encode_number(u64::MAX);
-    let cases: [(&str, Vec<StoredRow>, bool); 6] = [
+    let cases: [(&str, Vec<StoredRow>, bool); 8] = [
         ("one prepared transaction", vec![prepared_rows(7, 7, 0)], true),
         ("two that write the same object", vec![prepared_rows(7, 7, 0), prepared_rows(8, 8, 0)], false),
         ("the record of another transaction", vec![prepared_rows(7, 8, 0)], false),
         ("no first piece", vec![prepared_rows(7, 7, 1)], false),
         ("a missing piece", vec![prepared_rows(7, 7, 0), prepared_rows(7, 7, 2)], false),
+        (
+            "a position above the limit",
+            vec![(rows::limit_key(NODE).to_vec(), rows::encode_number(0)), prepared_rows(7, 7, 0)],
+            false,
+        ),
+        ("a record that cannot be decoded", vec![(prepared_rows(7, 7, 0).0, "damaged".into())], false),
         ("a limit of positions", vec![(rows::limit_key(NODE).to_vec(), largest())], false),
     ];
     for (what, rows, opens) in cases {
-        let store = World::with_index().reopen().store;
+        let store = world_with_damage(&[]).reopen().store;
         let mut changes = RowChanges::new();
         rows.into_iter().for_each(|(key, row)| changes.put(&key, row));
         store.commit_rows(changes).unwrap();
