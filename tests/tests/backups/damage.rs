@@ -125,6 +125,38 @@ fn a_list_with_verification_finds_a_damaged_archive_and_missing_files() {
     assert!(increment.exists());
 }
 
+/// A supervisor that starts it again gets a backup again, also if what the next increment would need is damaged.
+#[test]
+fn a_backup_goes_on_with_a_full_archive_if_its_base_is_damaged() {
+    let server = Server::start(&[]);
+    let dir = server.dir().join("following");
+    server.run_with_input(&["put", "-", "/first"], "x").ok();
+    let mut following = FollowingBackup::start(&server.url(), &dir, &[]);
+    let _ = following.moment();
+    assert!(following.stop().success());
+    let full = dir.join("000001-full.mortar");
+    let whole = fs::read(&full).unwrap();
+    for at in [3, 40, whole.len() / 2, whole.len() - 3] {
+        fs::write(&full, flip(&whole, at)).unwrap();
+        let mut following = FollowingBackup::start(&server.url(), &dir, &[]);
+        let until = Instant::now() + TEST_TIMEOUT;
+        while !dir.join("000002-full.mortar").exists() {
+            assert!(Instant::now() < until, "byte {at}: {}", following.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(following.stop().success(), "byte {at}: {}", following.log());
+        assert!(following.log().contains("a full archive comes next"), "byte {at}: {}", following.log());
+        following.restore_last(&server.dir().join(format!("restored-{at}"))).ok();
+        // The next round begins as the first one.
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.ends_with("FOLLOW") && !text(&path).contains("/000001-") {
+                fs::remove_file(path).unwrap();
+            }
+        }
+    }
+}
+
 #[test]
 fn a_list_alone_finds_an_archive_that_was_cut_off() {
     let server = Server::start(&[]);

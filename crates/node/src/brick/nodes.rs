@@ -39,7 +39,7 @@ use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, next_change};
 use crate::node_placement::{BrickId, NodePlacement};
 use crate::openings::{LocalOpening, answer_transactions, opening_of};
-use crate::server::{Config, Metric};
+use crate::server::{Config, LogLimiter, Metric};
 use usage::SpaceQuotas;
 use wire::driving::{DeliveryScope, MonotonicClock, PeerHandle};
 
@@ -93,6 +93,8 @@ pub(crate) struct Nodes {
     quotas: SpaceQuotas,
     /// Until when no transaction is committed in one phase, because the store had no room.
     two_phases_until: AtomicU64,
+    /// For lines about logical nodes that cannot be served.
+    unserved_log: LogLimiter,
     /// Whether the background work has panicked, without which nothing here goes on.
     pub(super) has_panicked: AtomicBool,
 }
@@ -165,6 +167,7 @@ impl Nodes {
             answer_counts: Arc::default(),
             quotas: SpaceQuotas::default(),
             two_phases_until: AtomicU64::new(0),
+            unserved_log: LogLimiter::default(),
             has_panicked: AtomicBool::new(false),
         });
         let weak = nodes.this.clone();

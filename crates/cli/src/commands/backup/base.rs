@@ -12,6 +12,7 @@ use model::{Error, ErrorKind};
 use node::cluster_archive::{ArchiveFormat, ArchiveHeader, ClusterArchiveReader, Item, Part, PartBytes, PartName};
 use tokio::sync::mpsc;
 
+use super::directory::damage_in;
 use super::encryption::DecryptArgs;
 use crate::failure::{Failure, Result};
 
@@ -42,6 +43,11 @@ impl Base {
             ArchiveFormat::Cluster(reader, header) => Ok((Self { header, name, reader }, opened.is_encrypted)),
             ArchiveFormat::Other(..) => Err(Failure::usage(format!("{name} is not an archive of a cluster"))),
         }
+    }
+
+    /// What is damaged in an archive; `None` if it can be read to its end.
+    pub(super) fn damage_of(path: &Path, decryption: &DecryptArgs) -> Result<Option<String>> {
+        damage_in(Self::open(path, decryption).and_then(|(base, _)| base.read(BTreeMap::new()).map_err(Failure::local)))
     }
 
     /// Reads the archive to its end, on a thread that may block: sends the index of each part to the one who wants it.

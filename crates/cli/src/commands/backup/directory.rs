@@ -339,37 +339,43 @@ impl FollowDirectory {
     /// The archives and changes that have the last moment at or before `at`, in microseconds since 1970, or the last one of all.
     pub(super) fn choose(&self, at: Option<i64>, encryption: &DecryptArgs) -> Result<RestoreInputs> {
         let until = at.unwrap_or(i64::MAX);
-        let mut states = Vec::new();
-        for file in self.states()? {
+        // From the newest one back to the full archive that is needed: those before may be damaged.
+        let (mut chain, mut oldest) = (Vec::<(StateFile, ArchiveHeader)>::new(), None);
+        for file in self.states()?.into_iter().rev() {
             let header = header_of(&file.path, encryption)?;
-            states.push((file, header));
+            oldest = Some(header.id.time_us);
+            let is_needed = match chain.last() {
+                None => header.id.time_us <= until,
+                Some((_, after)) => after.base == Some(header.id),
+            };
+            if is_needed {
+                chain.push((file, header));
+            }
+            if is_needed && header.base.is_none() {
+                break;
+            }
         }
-        let Some((_, first)) = states.first() else {
+        let Some(oldest) = oldest else {
             return Err(Failure::not_found(format!("{} has no archive", self.dir.display())));
         };
-        let first = Timestamp::from_micros(first.id.time_us);
-        let Some(last) = states.iter().rposition(|(_, header)| header.id.time_us <= until) else {
+        let Some((StateFile { number, .. }, header)) = chain.first().cloned() else {
+            let first = Timestamp::from_micros(oldest);
             return Err(Failure::not_found(format!("the first moment in {} is {first}", self.dir.display())));
         };
-        let mut chain = vec![last];
-        while let Some((of, base)) = chain.last().and_then(|of| Some((*of, states[*of].1.base?))) {
-            let found = states[..of].iter().position(|(_, header)| header.id == base).ok_or_else(|| {
-                let what = format!("{} lacks archive {base}, which later ones need", self.dir.display());
-                Failure::corrupt(what).hint("Restore an earlier moment with --at; --list shows them.")
-            })?;
-            chain.push(found);
+        if let Some(base) = chain.last().and_then(|(_, last)| last.base) {
+            let what = format!("{} lacks archive {base}, which later ones need", self.dir.display());
+            return Err(Failure::corrupt(what).hint("Restore an earlier moment with --at; --list shows them."));
         }
         chain.reverse();
-        let number = states[last].0.number;
-        let (begin_us, journal) = (states[last].1.id.time_us, self.journal_up_to(number, until)?);
+        let (begin_us, journal) = (header.id.time_us, self.journal_up_to(number, until)?);
         if let Some(damage) = journal.damage.filter(|_| until != begin_us) {
             return Err(Failure::corrupt(damage).hint(lost_moments_hint(journal.last_us.unwrap_or(begin_us))));
         }
         let mut bytes = journal.bytes;
         let mut archives = Vec::new();
-        for at in chain {
-            bytes += len_of(&states[at].0.path)?;
-            archives.push(open_input(&states[at].0.path, encryption)?);
+        for (file, _) in chain {
+            bytes += len_of(&file.path)?;
+            archives.push(open_input(&file.path, encryption)?);
         }
         let position = JournalPosition::default();
         let changes: ChangesInput<'static> = match journal.last_us {

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use age::secrecy::SecretString;
@@ -24,6 +25,11 @@ const MAX_HEADER: u64 = 64 << 10;
 const SECRET_KEY: &str = "AGE-SECRET-KEY";
 /// Most bytes of a file with keys or a passphrase.
 const MAX_KEY_FILE: u64 = 64 << 10;
+/// The work of a passphrase in steps, as a power of 2: a quarter of a GiB of memory and about a second. By itself age measures what this machine does in a
+/// second, so an archive of a busy machine would be weak, and a busy or slow one would refuse that of another.
+const WORK_FACTOR: u8 = 18;
+/// The most work that an archive may demand: 1 GiB of memory.
+const MAX_WORK_FACTOR: u8 = 20;
 
 /// For whom an archive is encrypted
 #[derive(Args, Default)]
@@ -83,7 +89,10 @@ impl EncryptArgs {
     /// Reads the keys. It does so before anything is asked of a cluster.
     pub(super) fn encryptor(&self) -> Result<Option<Encryptor>> {
         if let Some(file) = &self.passphrase_file {
-            return Ok(Some(Encryptor::with_user_passphrase(read_passphrase(file)?)));
+            let mut recipient = age::scrypt::Recipient::new(read_passphrase(file)?);
+            recipient.set_work_factor(WORK_FACTOR);
+            let encryptor = Encryptor::with_recipients(iter::once(&recipient as _));
+            return encryptor.map(Some).map_err(|error| Failure::usage(format!("--passphrase-file: {error}")));
         }
         if self.encrypt_to.is_empty() {
             return Ok(None);
@@ -171,7 +180,9 @@ impl DecryptArgs {
 
     fn identities(&self) -> Result<Option<Vec<Box<dyn age::Identity>>>> {
         if let Some(file) = &self.passphrase_file {
-            return Ok(Some(vec![Box::new(age::scrypt::Identity::new(read_passphrase(file)?))]));
+            let mut identity = age::scrypt::Identity::new(read_passphrase(file)?);
+            identity.set_max_work_factor(MAX_WORK_FACTOR);
+            return Ok(Some(vec![Box::new(identity)]));
         }
         let Some(file) = &self.identity else { return Ok(None) };
         let text = read_key_file(file)?;

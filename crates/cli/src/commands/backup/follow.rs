@@ -16,6 +16,7 @@ use node::cluster_archive::PartName;
 use serde::Serialize;
 use tokio::time::{self, Instant};
 
+use super::base::Base;
 use super::cluster::{self, ArchiveContents, Bricks, Follower, TakenArchive};
 use super::directory::{FollowDirectory, StateFile, StateKind, header_of, len_of};
 use super::encryption::wrap_archive_output;
@@ -125,6 +126,8 @@ struct Following<'a> {
     connections: Option<Connections>,
     /// The cluster that it follows.
     identity: Option<ServerIdentity>,
+    /// The last archive, if it was found to be damaged.
+    damaged_base: Option<u32>,
     open: Option<OpenJournal>,
     /// The last full archive, if it can be read.
     full: Option<FullArchive>,
@@ -148,6 +151,7 @@ pub(super) async fn follow(args: &Backup, directory: FollowDirectory, session: &
         follower: Follower::new(follower),
         connections: None,
         identity: None,
+        damaged_base: None,
         open: None,
         full: None,
         report: FollowReport { moments: 0, archives: 0, bytes: 0, seconds: 0.0, most_behind_s: 0.0 },
@@ -309,7 +313,7 @@ impl Following<'_> {
     async fn begin_state(&mut self, step_begun: Instant) -> Result {
         let encryptor = self.args.encryption.encryptor()?;
         let states = self.directory.states()?;
-        let base = self.base(&states, encryptor.is_some())?;
+        let base = self.sound_base(&states, encryptor.is_some())?;
         let Some(connections) = &self.connections else { return Ok(()) };
         let number = self.directory.next_number().map_err(cannot_write)?;
         let kind = if base.is_some() { StateKind::Increment } else { StateKind::Full };
@@ -328,11 +332,19 @@ impl Following<'_> {
         let follower = Some(&mut self.follower);
         let name = state.path.display().to_string();
         let taken = cluster::backup(&connections.bricks, contents, follower, (&name, archive), confirm, report).await;
-        // A brick was restarted in between.
-        let taken = taken.map_err(|failure| match failure.exit() {
-            Exit::NotFound => Error::new(ErrorKind::Unavailable, failure.message()).into(),
-            _ => failure,
-        })?;
+        let taken = match (taken, &base) {
+            // A brick was restarted in between.
+            (Err(failure), _) if failure.exit() == Exit::NotFound => {
+                return Err(Error::new(ErrorKind::Unavailable, failure.message()).into());
+            }
+            (Err(failure), Some(base)) if failure.exit() == Exit::Corrupt => {
+                let Some(damage) = Base::damage_of(&base.path, &self.args.decryption())? else { return Err(failure) };
+                self.damaged_base = Some(base.number);
+                self.warn(&format!("{damage}: a full archive comes next"));
+                return Ok(());
+            }
+            (taken, _) => taken?,
+        };
         // The journal comes first: an archive without one is damaged.
         let journal = JournalWriter::create(&self.directory.journal(number)).map_err(cannot_write)?;
         if let Some(part) = part {
@@ -372,6 +384,22 @@ impl Following<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// As [`Following::base`]; none if that is known to be damaged.
+    fn sound_base(&mut self, states: &[StateFile], encrypts: bool) -> Result<Option<StateFile>> {
+        let found = self.base(states, encrypts);
+        let found = found.and_then(|base| match base.filter(|base| Some(base.number) != self.damaged_base) {
+            Some(base) => header_of(&base.path, &self.args.decryption()).map(|_| Some(base)),
+            None => Ok(None),
+        });
+        match found {
+            Err(failure) if failure.exit() == Exit::Corrupt => {
+                self.warn(&format!("{}: a full archive comes next", failure.message()));
+                Ok(None)
+            }
+            found => found,
+        }
     }
 
     /// The archive of which the next one is an increment; `None` if that is to be a full one.

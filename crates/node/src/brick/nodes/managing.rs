@@ -47,8 +47,11 @@ impl Nodes {
                 match output {
                     ManagerOutput::Open { node, place } => {
                         let result = self.open(node, place).map(|served| drop(after.insert(node, Arc::new(served))));
-                        if let Err(error) = &result {
-                            error!(%node, %error, "a logical node cannot be served");
+                        // It is tried again several times a second.
+                        if let Err(error) = &result
+                            && let Some(suppressed) = self.unserved_log.admit()
+                        {
+                            error!(%node, %error, suppressed, "a logical node cannot be served");
                         }
                         opened.push((node, result));
                     }
