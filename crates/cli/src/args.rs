@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use client::MAX_TIMEOUT;
 
 use crate::commands::{
     attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, job, ls, member, mv,
@@ -109,9 +110,6 @@ pub(crate) struct Identity {
     #[arg(long, global = true, help_heading = "Who you are")]
     pub(crate) plaintext: bool,
 }
-
-/// The most that a timeout can be: a year.
-const MAX_TIMEOUT: Duration = Duration::from_secs(366 * 24 * 3600);
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "a number of seconds, such as 10 or 0.5".to_owned();

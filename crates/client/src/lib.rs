@@ -88,7 +88,7 @@ pub use model::{
 };
 pub use names::{ListedName, Names};
 pub use objects::Objects;
-pub use options::ConnectOptions;
+pub use options::{ConnectOptions, MAX_TIMEOUT};
 pub use outcome::{CommitOutcome, CommitReceipt, ConflictReason};
 pub use persistent::{Persistent, Ref};
 pub use protocol::ident::{HlcTimestamp, TxnId};

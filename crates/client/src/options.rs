@@ -5,8 +5,8 @@ use std::time::Duration;
 use wire::handshake::Credentials;
 use wire::transport::tls;
 
-/// The longest time limit, a year: the times that longer ones end at may be none that a clock can show.
-pub(crate) const MAX_TIMEOUT: Duration = Duration::from_secs(366 * 24 * 3600);
+/// The longest time limit of a client, a year. A clock may not be able to show the end of a longer one.
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Options of a client of a cluster.
 #[derive(Clone, Debug)]

@@ -45,7 +45,7 @@ impl Base {
         }
     }
 
-    /// What is damaged in an archive; `None` if it can be read to its end.
+    /// What is damaged in an archive; `None` if nothing is. Reads it to its end, on a thread that may block.
     pub(super) fn damage_of(path: &Path, decryption: &DecryptArgs) -> Result<Option<String>> {
         damage_in(Self::open(path, decryption).and_then(|(base, _)| base.read(BTreeMap::new()).map_err(Failure::local)))
     }

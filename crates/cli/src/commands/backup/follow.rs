@@ -338,7 +338,10 @@ impl Following<'_> {
                 return Err(Error::new(ErrorKind::Unavailable, failure.message()).into());
             }
             (Err(failure), Some(base)) if failure.exit() == Exit::Corrupt => {
-                let Some(damage) = Base::damage_of(&base.path, &self.args.decryption())? else { return Err(failure) };
+                let (path, decryption) = (base.path.clone(), self.args.decryption());
+                let read = tokio::task::spawn_blocking(move || Base::damage_of(&path, &decryption)).await;
+                let panicked = |_| Error::new(ErrorKind::Internal, "the reader of the base has panicked").into();
+                let Some(damage) = read.unwrap_or_else(|error| Err(panicked(error)))? else { return Err(failure) };
                 self.damaged_base = Some(base.number);
                 self.warn(&format!("{damage}: a full archive comes next"));
                 return Ok(());
