@@ -564,6 +564,68 @@ fn values_of_unique_indexes_that_are_lost_or_shared_are_named_and_bound_on_reque
     assert_eq!(scrub(&server, &[], 0), Vec::<String>::new());
 }
 
+/// Without what it knows of transactions a logical node cannot be served. What needs it fails with the reason, not because it waits too long.
+#[test]
+fn logical_node_that_cannot_be_served_is_named_and_the_others_are_served() {
+    let mut server = Server::start(&[]);
+    let node_of = |server: &Server, path: &str| {
+        // Its names are looked for at all logical nodes.
+        let stat = server.run(&["stat", path, "--json"]);
+        u32::from_str_radix(stat.json()[0]["oid"].as_str().unwrap().split('.').nth(2).unwrap(), 16).unwrap()
+    };
+    let mut paths = (0..40).map(|number| format!("/{number}/object"));
+    let root = node_of(&server, "/");
+    let (lost, node) = loop {
+        let path = paths.next().expect("new objects go to all logical nodes");
+        server.run_with_input(&["put", "-", &path], "content").ok();
+        let node = node_of(&server, &path);
+        if node != root {
+            break (path, node);
+        }
+    };
+    server.stop();
+    let horizon = [&b"H"[..], &node.to_be_bytes()].concat();
+    let store = open_store(&server);
+    let whole = store.row(&horizon).unwrap();
+    let write_horizon = |store: &Store, row: Option<bytes::Bytes>| {
+        let mut changes = RowChanges::new();
+        match row {
+            Some(row) => changes.put(&horizon, row),
+            None => changes.remove(&horizon),
+        }
+        store.commit_rows(changes).unwrap();
+    };
+    write_horizon(&store, Some("damaged".into()));
+    store.close().unwrap();
+    server.restart();
+
+    let named = format!("logical node {node:x} cannot be served");
+    for command in [&["get", &lost][..], &["stat", &lost], &["rm", &lost], &["attr", "set", &lost, "color", "red"]] {
+        // The default limit of time would let the test end much later.
+        let failed = server.run(&[&["--timeout", "100"], command].concat());
+        assert!(failed.code == 6 && failed.stderr.contains(&named), "{command:?}: {}, {}", failed.code, failed.stderr);
+    }
+    for number in 0..20 {
+        let path = format!("/new {number}/object");
+        server.run_with_input(&["put", "-", &path], "content").ok();
+        assert_ne!(node_of(&server, &path), node, "it is placed elsewhere");
+    }
+    let shown = server.run(&["space", "show", "main"]);
+    let expected = format!("damaged  logical node {node:x} of brick 1: ");
+    let text = shown.ok();
+    assert!(text.contains("state    partial") && text.contains(&expected), "{text}");
+    let status = server.run(&["status", "--json"]);
+    assert!(status.text().contains("is damaged"), "{}", status.text());
+
+    server.stop();
+    let store = open_store(&server);
+    write_horizon(&store, whole);
+    store.close().unwrap();
+    server.restart();
+    assert_eq!(server.run(&["get", &lost]).stdout, b"content");
+    assert!(server.run(&["space", "show", "main"]).ok().contains("state    serving"));
+}
+
 /// A server with 200 objects, whose B-tree has a damaged page: with the row of `/objects/100`, and without those of the first and the last object.
 fn server_with_damaged_rows() -> Server {
     let mut server = Server::start(&[]);

@@ -482,30 +482,30 @@ impl Core {
         Ok(self.lock()?.driver.read_count(txn))
     }
 
-    /// The logical nodes whose bricks cannot be reached, according to the status that the peer server has sent.
-    pub(super) fn unreachable_nodes(&self) -> Result<BTreeSet<NodeId>> {
-        Ok(self.lock()?.driver.monitor().unreachable_nodes())
+    /// The logical nodes whose bricks cannot be reached or cannot serve them, according to the status that the peer server has sent.
+    pub(super) fn unavailable_nodes(&self) -> Result<BTreeSet<NodeId>> {
+        Ok(self.lock()?.driver.monitor().unavailable_nodes())
     }
 
     /// Waits until the bricks of these logical nodes are reachable, according to the status that the peer server has sent. Returns the
-    /// logical nodes whose bricks are not.
+    /// logical nodes that are [unavailable](Self::unavailable_nodes).
     pub(super) async fn wait_reachable(&self, nodes: impl FnOnce() -> Result<Vec<NodeId>>) -> Result<BTreeSet<NodeId>> {
-        let unreachable = loop {
-            let (needs_status, unreachable) = {
+        let unavailable = loop {
+            let (needs_status, unavailable) = {
                 let mut state = self.lock()?;
                 let monitor = state.driver.monitor();
-                (monitor.needs_status(), monitor.unreachable_nodes())
+                (monitor.needs_status(), monitor.unavailable_nodes())
             };
             if !needs_status {
-                break unreachable;
+                break unavailable;
             }
             self.ask(Request::Ping(proto::Ping {})).await?;
         };
         // Nearly always all bricks are reachable.
-        if !unreachable.is_empty() {
+        if !unavailable.is_empty() {
             self.call(ClientCall::Reachable(nodes()?)).await?;
         }
-        Ok(unreachable)
+        Ok(unavailable)
     }
 
     /// Checks that an identifier can belong to an object of this space.

@@ -271,10 +271,20 @@ impl Drop for ContentWriter {
 
 /// Begins an upload at a logical node, or at one that the client chooses.
 async fn begin_upload(core: Arc<Core>, node: Option<NodeId>) -> Result<ContentId> {
-    let node = match node {
-        Some(node) => node,
-        None => core.page_source.home(&core, &core.unreachable_nodes()?)?,
-    };
+    if let Some(node) = node {
+        return begin_upload_at(&core, node).await;
+    }
+    let unavailable = core.unavailable_nodes()?;
+    let mut home = core.page_source.home(&core, &unavailable)?;
+    loop {
+        match begin_upload_at(&core, home).await {
+            Err(error) => home = core.page_source.home_instead(&core, home, &unavailable, error)?,
+            Ok(begun) => return Ok(begun),
+        }
+    }
+}
+
+async fn begin_upload_at(core: &Core, node: NodeId) -> Result<ContentId> {
     let begin = proto::Begin { space: u32::from(core.space.0), node: node.0, ..proto::Begin::default() };
     match core.ask(Request::BeginContent(begin)).await? {
         (Response::ContentBegun(begun), _) => content_id(begun.content),

@@ -46,6 +46,7 @@ use self::calls::{CallTable, OutcomeGoal, PendingCall, PendingRequest, WaitKey};
 use self::derived_values::DerivedBytes;
 use super::events::{Event, SpaceMonitor};
 use super::outcome::{CommitOutcome, ConflictReason, commit_outcome};
+use super::timeout_error::damage_error;
 use super::transaction::IsolationLevel;
 pub use crate::classes::{KnownClasses, StructMapping};
 use crate::plant::{Bug, planted};
@@ -598,14 +599,29 @@ impl<T: DriverObject> ClientDriver<T> {
                 found.map(|found| found.filter(|found| *found != known).map(CallResult::Object))
             }
             Some(PendingCall::Reachable(nodes)) => {
-                let unreachable = self.monitor.unreachable_nodes();
-                let are_reachable = !nodes.iter().any(|node| unreachable.contains(node));
+                let unavailable = self.monitor.unavailable_nodes();
+                let are_reachable = !nodes.iter().any(|node| unavailable.contains(node));
                 self.check_serving().map(|()| are_reachable.then_some(CallResult::Reachable))
             }
             Some(PendingCall::Put { .. } | PendingCall::Outcome { .. } | PendingCall::Request(_)) | None => return,
         };
-        if let Some(result) = result.transpose() {
-            self.finish(id, result);
+        match result.transpose() {
+            Some(result) => self.finish(id, result),
+            None => self.give_up_damaged(id),
+        }
+    }
+
+    /// Ends a call that waits for something of a logical node that cannot be served because its rows are damaged.
+    fn give_up_damaged(&mut self, id: CallId) {
+        let nodes: &[NodeId] = match self.calls.get(id) {
+            Some(PendingCall::Get(oid) | PendingCall::Change(oid, _)) => &[oid.page().node],
+            Some(PendingCall::Read(read)) => &[read.oid.page().node],
+            Some(PendingCall::Reachable(nodes)) => nodes,
+            _ => &[],
+        };
+        let damage = self.monitor.status().and_then(|status| damage_error(status, nodes));
+        if let Some(damage) = damage.filter(|_| !planted(Bug::DamagedNodeAwaited)) {
+            self.finish(id, Err(damage));
         }
     }
 

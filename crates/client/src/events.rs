@@ -66,6 +66,22 @@ pub enum Event {
         /// The epoch of the placement map since when the brick serves it.
         epoch: u64,
     },
+    /// A brick cannot serve a logical node because its rows are damaged: what needs it fails.
+    NodeDamaged {
+        /// The logical node.
+        node: NodeId,
+        /// The brick.
+        brick: u32,
+        /// What is damaged.
+        damage: String,
+    },
+    /// A logical node that was damaged is served again.
+    NodeRecovered {
+        /// The logical node.
+        node: NodeId,
+        /// The brick.
+        brick: u32,
+    },
     /// Classes or indexes have changed.
     SchemaChanged,
     /// This many events were not read in time and are lost. The current status follows, as for a new subscriber.
@@ -93,6 +109,12 @@ impl fmt::Display for Event {
             Self::PolicyChanged(policy) => write!(f, "the policy is {policy} now"),
             Self::NodeMoved { node, brick, epoch } => {
                 write!(f, "logical node {:x} is at brick {brick} since epoch {epoch}", node.0)
+            }
+            Self::NodeDamaged { node, brick, damage } => {
+                write!(f, "logical node {:x} cannot be served by brick {brick}: {damage}", node.0)
+            }
+            Self::NodeRecovered { node, brick } => {
+                write!(f, "logical node {:x} is served by brick {brick} again", node.0)
             }
             Self::SchemaChanged => f.write_str("classes or indexes have changed"),
             Self::Missed(count) => write!(f, "{count} events were not read in time"),
@@ -194,10 +216,12 @@ impl SpaceMonitor {
         self.status.iter().flat_map(SpaceStatus::unreachable).next().is_some()
     }
 
-    /// The logical nodes whose bricks cannot be reached.
-    pub(super) fn unreachable_nodes(&self) -> BTreeSet<NodeId> {
+    /// The logical nodes whose bricks cannot be reached, or cannot serve them because their rows are damaged.
+    pub(super) fn unavailable_nodes(&self) -> BTreeSet<NodeId> {
         let unreachable = self.status.iter().flat_map(SpaceStatus::unreachable);
-        unreachable.flat_map(|brick| brick.nodes.iter().map(|(node, _)| *node)).collect()
+        let unreachable = unreachable.flat_map(|brick| brick.nodes.iter().map(|(node, _)| *node));
+        let damaged = self.status.iter().flat_map(SpaceStatus::damaged).map(|(_, node, _)| node);
+        unreachable.chain(damaged).collect()
     }
 
     /// Handles a new connection to a peer server, which is going to send the status.
@@ -262,8 +286,9 @@ fn events_between(before: Option<&SpaceStatus>, now: &SpaceStatus) -> Vec<Event>
             Some(brick) if brick.unreachable_since.is_some() => {}
             Some(brick) => events.push(Event::BrickRecovered(brick.clone())),
             None => {
-                let (unreachable_since, nodes) = (None, Vec::new());
-                events.push(Event::BrickRecovered(BrickStatus { unreachable_since, nodes, ..brick.clone() }));
+                let (unreachable_since, nodes, damaged) = (None, Vec::new(), Vec::new());
+                let brick = BrickStatus { unreachable_since, nodes, damaged, ..brick.clone() };
+                events.push(Event::BrickRecovered(brick));
             }
         }
     }
@@ -278,6 +303,19 @@ fn events_between(before: Option<&SpaceStatus>, now: &SpaceStatus) -> Vec<Event>
             .into_iter()
             .filter(|(node, (brick, _))| was_at.get(node).is_some_and(|(was_at, _)| was_at != brick));
         events.extend(moved.map(|(node, (brick, epoch))| Event::NodeMoved { node, brick, epoch }));
+    }
+    let was_damaged = |node| before.is_some_and(|before| before.damage_of(node).is_some());
+    events.extend(
+        now.damaged().filter(|(_, node, _)| !was_damaged(*node)).map(|(brick, node, damage)| Event::NodeDamaged {
+            node,
+            brick: brick.brick,
+            damage: damage.to_owned(),
+        }),
+    );
+    if let Some(before) = before {
+        let is_served = |node| serving_bricks(now).get(&node).filter(|_| now.damage_of(node).is_none()).copied();
+        let recovered = before.damaged().filter_map(|(_, node, _)| Some((node, is_served(node)?)));
+        events.extend(recovered.map(|(node, (brick, _))| Event::NodeRecovered { node, brick }));
     }
     if was_schema != now.schema {
         events.push(Event::SchemaChanged);

@@ -91,19 +91,41 @@ struct PageAllocator {
     current: usize,
     /// Whether a page of the current logical node has been filled.
     is_filled: bool,
+    /// Logical nodes that cannot be served because their rows are damaged. Each is tried again when all others have been filled.
+    damaged: BTreeSet<NodeId>,
 }
 
 impl PageAllocator {
-    /// The home of a transaction: a reachable logical node, if there is one.
+    /// The home of a transaction: an available logical node, if there is one.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the space has no logical nodes.
-    fn home(&mut self, nodes: &[NodeId], unreachable: &BTreeSet<NodeId>) -> Result<NodeId> {
+    fn home(&mut self, nodes: &[NodeId], unavailable: &BTreeSet<NodeId>) -> Result<NodeId> {
         let count = nodes.len().max(1);
-        self.current = (self.current % count + usize::from(std::mem::take(&mut self.is_filled))) % count;
-        let mut next = nodes.iter().cycle().skip(self.current).take(count);
-        self.current = (self.current + next.position(|node| !unreachable.contains(node)).unwrap_or(0)) % count;
+        let before = self.current % count;
+        let current = (before + usize::from(std::mem::take(&mut self.is_filled))) % count;
+        let mut next = nodes.iter().cycle().skip(current).take(count);
+        let is_available = |node: &NodeId| !unavailable.contains(node) && !self.damaged.contains(node);
+        self.current = (current + next.position(is_available).unwrap_or(0)) % count;
+        if self.current < before {
+            self.damaged.clear();
+        }
         nodes.get(self.current).copied().ok_or_else(no_nodes_error)
+    }
+
+    /// Another home, in place of a damaged logical node; `None` if all have been tried.
+    ///
+    /// # Errors
+    /// As [`PageAllocator::home`].
+    fn home_instead(
+        &mut self,
+        nodes: &[NodeId],
+        damaged: NodeId,
+        unavailable: &BTreeSet<NodeId>,
+    ) -> Result<Option<NodeId>> {
+        self.damaged.insert(damaged);
+        let other = self.home(nodes, unavailable)?;
+        Ok(Some(other).filter(|other| !self.damaged.contains(other)))
     }
 
     /// A page of a logical node with room for an object of `len` bytes. No other transaction fills the page until it is
@@ -244,13 +266,30 @@ impl PageSource {
         returned.map(message).collect()
     }
 
-    /// The logical node where the next transaction or upload without a hint puts all that it creates. None of `unreachable` is chosen if
+    /// The logical node where the next transaction or upload without a hint puts all that it creates. None of `unavailable` is chosen if
     /// there are others.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the space has none.
-    pub(super) fn home(&self, core: &Core, unreachable: &BTreeSet<NodeId>) -> Result<NodeId> {
-        self.lock().home(&core.nodes, unreachable)
+    pub(super) fn home(&self, core: &Core, unavailable: &BTreeSet<NodeId>) -> Result<NodeId> {
+        self.lock().home(&core.nodes, unavailable)
+    }
+
+    /// Another home in place of one where nothing can be created because its rows are damaged, which is what `error` says.
+    ///
+    /// # Errors
+    /// `error`, if it says something else or there is no other home.
+    pub(super) fn home_instead(
+        &self,
+        core: &Core,
+        home: NodeId,
+        unavailable: &BTreeSet<NodeId>,
+        error: Error,
+    ) -> Result<NodeId> {
+        if error.kind() != ErrorKind::Corrupt {
+            return Err(error);
+        }
+        self.lock().home_instead(&core.nodes, home, unavailable)?.ok_or(error)
     }
 
     /// Returns a page; see [`PageAllocator::release`].

@@ -42,6 +42,7 @@ model::planted_bugs! {
         DeniedWaits "waits for the whole timeout once no peer server admits it"
         DeniedIsNotWritten "reports a write as denied that was sent before and may have been written"
         ChangeNotNoticed "does not look at watched objects when a change of their page arrives"
+        DamagedNodeAwaited "waits for a logical node that cannot be served because its rows are damaged"
         DamagedPageFetchedAgain "fetches a damaged page again until the call has waited too long"
         EvictedPageNotWatched "forgets watched objects whose page it evicts"
         OwnEntriesNotFound "does not look entries of collections up among the changes of the transaction"

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use model::{NodeId, Oid};
+use model::{Error, ErrorKind, NodeId, Oid};
 use wire::cluster::{BrickStatus, SpaceStatus};
 
 /// Why nothing has come from these logical nodes for `timeout`; without nodes, from the peer server.
@@ -49,6 +49,12 @@ pub(super) fn lock_timeout_message(
     )
 }
 
+/// The error of a call that needs one of these logical nodes, if its brick cannot serve it because its rows are damaged.
+pub(super) fn damage_error(status: &SpaceStatus, nodes: &[NodeId]) -> Option<Error> {
+    let (brick, node, damage) = status.damaged().find(|(_, node, _)| nodes.contains(node))?;
+    Some(Error::new(ErrorKind::Corrupt, format!("logical node {:x} cannot be served by {brick}: {damage}", node.0)))
+}
+
 /// The bricks that cannot be reached, and since when: those that serve some of these logical nodes, or all if there are none.
 pub(super) fn unreachable_bricks(status: &SpaceStatus, nodes: &[NodeId]) -> Option<String> {
     let unreachable = serving_bricks(status, nodes).filter(|brick| brick.unreachable_since.is_some());
@@ -73,6 +79,7 @@ mod tests {
             address: format!("db{brick}:6680"),
             unreachable_since: away.then(|| Timestamp::from_micros(1_700_000_000_000_000)),
             nodes: vec![(NodeId(node), 1)],
+            damaged: Vec::new(),
         };
         let bricks = vec![brick(1, false, 1), brick(2, true, 2), brick(3, false, 3)];
         SpaceStatus { space: "main".to_owned(), policy: FailurePolicy::Continue, bricks, schema: 0 }
@@ -96,6 +103,17 @@ mod tests {
         );
         let unreachable = "brick 2 (db2:6680) cannot be reached since 2023-11-14T22:13:20Z; the client has waited 3s";
         assert_eq!(message(2), unreachable);
+    }
+
+    #[test]
+    fn error_of_a_damaged_logical_node_names_its_brick() {
+        let mut status = space_status();
+        assert!(damage_error(&status, &[NodeId(1)]).is_none());
+        status.bricks[0].damaged = vec![(NodeId(1), "a row is damaged".into())];
+        assert!(damage_error(&status, &[NodeId(2)]).is_none());
+        let error = damage_error(&status, &[NodeId(2), NodeId(1)]).unwrap();
+        let expected = "logical node 1 cannot be served by brick 1 (db1:6680): a row is damaged";
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Corrupt, expected));
     }
 
     #[test]

@@ -338,8 +338,8 @@ impl Transaction {
             Err(error) => return self.fail_commit(error),
         };
         // A commit that cannot finish now is not sent, so that its outcome is known.
-        let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
-        let unassigned = self.assign_oids(&unreachable).await?;
+        let unavailable = core.wait_reachable(|| self.commit_nodes()).await?;
+        let unassigned = self.assign_oids(&unavailable).await?;
         let claims = mem::take(&mut bound.claims);
         if let Err(error) = self.rely_on_unique_values(bound).await {
             return self.fail_commit(error);
@@ -501,27 +501,28 @@ impl Transaction {
         if let Some(home) = self.changes()?.page_lease.home {
             return Ok(home);
         }
-        self.home_outside(&self.inner.core.unreachable_nodes()?)
+        self.home_outside(&self.inner.core.unavailable_nodes()?)
     }
 
-    /// The same. If it is not chosen yet, it is none of `unreachable`, unless there are no others.
-    fn home_outside(&self, unreachable: &BTreeSet<NodeId>) -> Result<NodeId> {
+    /// The same. If it is not chosen yet, it is none of `unavailable`, unless there are no others.
+    fn home_outside(&self, unavailable: &BTreeSet<NodeId>) -> Result<NodeId> {
         let (core, mut changes) = (&self.inner.core, self.changes()?);
         match changes.page_lease.home {
             Some(home) => Ok(home),
-            None => Ok(*changes.page_lease.home.insert(core.page_source.home(core, unreachable)?)),
+            None => Ok(*changes.page_lease.home.insert(core.page_source.home(core, unavailable)?)),
         }
     }
 
     /// Places new objects, and replaces temporary identifiers by real ones, until what is returned is dropped before the commit is sent.
-    async fn assign_oids(&self, unreachable: &BTreeSet<NodeId>) -> Result<Unassigned<'_>> {
+    async fn assign_oids(&self, unavailable: &BTreeSet<NodeId>) -> Result<Unassigned<'_>> {
         let new: Vec<(Oid, usize, PlacementHint)> = {
             let changes = self.changes()?;
             let len = |oid: &Oid| changes.writes.get(oid)?.as_ref().map(Object::encoded_len);
             changes.hints.iter().filter_map(|(oid, hint)| Some((*oid, len(oid)?, *hint))).collect()
         };
         let mut real = BTreeMap::new();
-        let mut by_node: BTreeMap<NodeId, Vec<(Oid, usize)>> = BTreeMap::new();
+        // Those that may be at any logical node are under `None`.
+        let mut by_node: BTreeMap<Option<NodeId>, Vec<(Oid, usize)>> = BTreeMap::new();
         for (oid, len, hint) in new {
             let node = match hint {
                 PlacementHint::Near(other) => match self.place_near(oid.class(), other, len, &real).await? {
@@ -534,12 +535,14 @@ impl Transaction {
                 PlacementHint::At(node) => Some(node),
                 PlacementHint::Anywhere => None,
             };
-            let node = node.map_or_else(|| self.home_outside(unreachable), Ok)?;
             by_node.entry(node).or_default().push((oid, len));
         }
         for (node, objects) in by_node {
             let wanted: Vec<(ClassId, usize)> = objects.iter().map(|(oid, len)| (oid.class(), *len)).collect();
-            let places = self.inner.core.page_source.place(&self.inner.core, node, &wanted).await?;
+            let places = match node {
+                Some(node) => self.inner.core.page_source.place(&self.inner.core, node, &wanted).await?,
+                None => self.place_at_home(&wanted, unavailable).await?,
+            };
             real.extend(objects.into_iter().map(|(oid, _)| oid).zip(places));
         }
         let changes = &mut *self.changes()?;
@@ -555,6 +558,29 @@ impl Transaction {
         let (writes, entries) =
             (mem::replace(&mut changes.writes, writes), mem::replace(&mut changes.entries, entries));
         Ok(Unassigned { transaction: self, writes, entries })
+    }
+
+    /// Places new objects at the home of the transaction.
+    async fn place_at_home(&self, wanted: &[(ClassId, usize)], unavailable: &BTreeSet<NodeId>) -> Result<Vec<Oid>> {
+        let core = &self.inner.core;
+        let mut home = self.home_outside(unavailable)?;
+        loop {
+            match core.page_source.place(core, home, wanted).await {
+                Err(error) => home = self.leave_home(home, unavailable, error)?,
+                Ok(placed) => return Ok(placed),
+            }
+        }
+    }
+
+    /// Chooses another home, if `error` says that the rows of this one are damaged.
+    ///
+    /// # Errors
+    /// `error`, if it says something else or there is no other home.
+    pub(super) fn leave_home(&self, home: NodeId, unavailable: &BTreeSet<NodeId>, error: Error) -> Result<NodeId> {
+        let core = &self.inner.core;
+        let other = core.page_source.home_instead(core, home, unavailable, error)?;
+        self.changes()?.page_lease.home = Some(other);
+        Ok(other)
     }
 
     /// A free slot in the page of another object, if there is one. The transaction reads it, so that another one that takes the same

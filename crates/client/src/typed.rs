@@ -393,13 +393,17 @@ impl Transaction {
             let what = format!("the space has no logical node {:x}: nothing can be created there", node.0);
             return Err(Error::new(ErrorKind::NotFound, what));
         }
-        let node = node.map_or_else(|| self.home(), Ok)?;
+        let is_at_home = node.is_none();
+        let mut node = node.map_or_else(|| self.home(), Ok)?;
         loop {
             if let Some(room) = self.changes()?.page_lease.open_page(node, len) {
                 return Ok(room.place(class, len));
             }
-            let room = self.core().page_source.lease(self.core(), node, len).await?;
-            self.changes()?.page_lease.add(room);
+            match self.core().page_source.lease(self.core(), node, len).await {
+                Ok(room) => self.changes()?.page_lease.add(room),
+                Err(error) if is_at_home => node = self.leave_home(node, &self.core().unavailable_nodes()?, error)?,
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -208,7 +208,7 @@ impl server::ServerRole for BrickRole {
     fn serve(thread: &Arc<Thread<Self>>, (): (), mailbox: &Arc<Mailbox>) -> BrickConnection {
         let role = &thread.server.role;
         let post = PeerHandle::of_brick(mailbox.clone(), role.position.clone());
-        BrickConnection { thread: thread.clone(), post, base: None }
+        BrickConnection { thread: thread.clone(), post, base: None, told_damage: None }
     }
 
     async fn run_background(thread: &Thread<Self>) {

@@ -270,7 +270,7 @@ async fn brick_refuses_requests_by_an_old_map() {
     for message in [ask, up] {
         post.send(message);
         let answer = time::timeout(RECOVERY_TIMEOUT, messages.recv()).await.unwrap().unwrap();
-        let Message::NotServedHere { node: of, epoch } = answer else { panic!("{answer:?}") };
+        let Message::NotServedHere { node: of, epoch, .. } = answer else { panic!("{answer:?}") };
         assert_eq!((of, epoch > 0), (node, true));
     }
     let look = cluster.read_latest(x).await.unwrap();

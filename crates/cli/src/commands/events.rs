@@ -81,6 +81,12 @@ fn to_json(event: &Event) -> Json {
         Event::NodeMoved { node, brick, epoch } => {
             json!({ "event": "node_moved", "node": node.to_string(), "brick": brick, "epoch": epoch })
         }
+        Event::NodeDamaged { node, brick, damage } => {
+            json!({ "event": "node_damaged", "node": node.to_string(), "brick": brick, "damage": damage })
+        }
+        Event::NodeRecovered { node, brick } => {
+            json!({ "event": "node_recovered", "node": node.to_string(), "brick": brick })
+        }
         Event::SchemaChanged => json!({ "event": "schema_changed" }),
         Event::Missed(count) => json!({ "event": "missed", "count": count }),
         // A newer library may have more events.
@@ -97,5 +103,13 @@ fn with_event(event: &str, mut of: Json) -> Json {
 pub(crate) fn brick_to_json(standing: &BrickStatus) -> Json {
     let nodes: Vec<String> = standing.nodes.iter().map(|(node, _)| node.to_string()).collect();
     let unreachable_since = standing.unreachable_since.map(|since| since.to_string());
-    json!({ "brick": standing.brick, "address": standing.address, "unreachable_since": unreachable_since, "nodes": nodes })
+    let damaged: Vec<Json> =
+        standing.damaged.iter().map(|(node, damage)| json!({ "node": node.to_string(), "damage": **damage })).collect();
+    json!({
+        "brick": standing.brick,
+        "address": standing.address,
+        "unreachable_since": unreachable_since,
+        "nodes": nodes,
+        "damaged": damaged,
+    })
 }

@@ -362,9 +362,10 @@ impl SpaceDetails {
         let properties = info.map(Properties::from).unwrap_or_default();
         let why = standing.why_stopped();
         let state = match standing.unreachable().next() {
-            None => "serving",
             Some(_) if why.is_some() => "stopped",
             Some(_) => "partial",
+            None if standing.damaged().next().is_some() => "partial",
+            None => "serving",
         };
         let (name, policy) = (standing.space.clone(), standing.policy.name());
         let brick_usage: BTreeMap<u32, UsageLine> =
@@ -407,6 +408,9 @@ impl Report for SpaceDetails {
             }
             brick.nodes.iter().try_for_each(|(node, _)| write!(out, " {:x}", node.0))?;
             writeln!(out)?;
+        }
+        for (brick, node, damage) in self.status.damaged() {
+            writeln!(out, "damaged  logical node {:x} of brick {}: {}", node.0, brick.brick, Printable(damage))?;
         }
         match &self.why {
             Some(why) => writeln!(out, "{}", Printable(why)),

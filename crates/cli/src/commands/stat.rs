@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use model::Kind;
+use model::{Error, ErrorKind, Kind};
 use serde::Serialize;
 
 use super::attr::AttributePair;
@@ -76,6 +76,7 @@ impl Report for ObjectDetails {
 
 pub(crate) async fn run(args: Stat, session: &mut CommandContext) -> Result {
     let cluster = session.cluster().await?;
+    let mut damage = Ok(());
     for target in &args.targets {
         let stat = target.stat(&cluster).await?;
         let class = match stat.kind() {
@@ -85,12 +86,27 @@ pub(crate) async fn run(args: Stat, session: &mut CommandContext) -> Result {
         session.output.print(&ObjectDetails {
             oid: stat.oid.to_string(),
             class,
-            names: cluster.names_of(stat.oid).await?,
-            collections: cluster.collections_of(stat.oid).await?.iter().map(ToString::to_string).collect(),
+            names: readable(cluster.names_of(stat.oid).await, &mut damage)?,
+            collections: readable(cluster.collections_of(stat.oid).await, &mut damage)?
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             etag: Etag(stat.object.etag()),
             attributes: stat.object.attributes().iter().map(|(key, value)| AttributePair::new(key, value)).collect(),
             summary: ObjectSummary::from(&stat),
         })?;
     }
-    Ok(())
+    damage
+}
+
+/// What leads to an object; nothing if that cannot be read because of damage, which is the failure of the command in the end.
+fn readable<T>(found: client::Result<Vec<T>>, damage: &mut Result) -> Result<Vec<T>> {
+    match found {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            let what = format!("not all names and sets of the objects can be found: {error}");
+            *damage = Err(Error::new(ErrorKind::Corrupt, what).into());
+            Ok(Vec::new())
+        }
+        found => Ok(found?),
+    }
 }

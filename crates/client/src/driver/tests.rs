@@ -102,6 +102,30 @@ fn read_of_a_damaged_page_fails_with_the_reason() {
     assert_eq!(harness.object(again), Some(blob("one")), "it was written again");
 }
 
+fn what_needs_a_damaged_logical_node_fails_with_the_reason() {
+    let mut harness = Harness::new();
+    harness.serves = false;
+    let waiting = [ClientCall::Get(oid(1)), ClientCall::Change(oid(2), None)].map(|call| harness.start(call));
+    let elsewhere = Oid::new(ClassId::NONE, PageId { node: NodeId(NODE.0 + 1), ..page(7) }, 1);
+    let other = harness.start(ClientCall::Get(elsewhere));
+    harness.damaged_status(Some("its row is damaged"));
+    for call in waiting {
+        assert_eq!(harness.kind(call), Some(ErrorKind::Corrupt));
+    }
+    assert!(!harness.finished.contains_key(&other), "its logical node is served");
+    let later = harness.start(ClientCall::Get(oid(2)));
+    assert_eq!(harness.kind(later), Some(ErrorKind::Corrupt));
+    for (nodes, expected) in
+        [(vec![elsewhere.page().node, NODE], Some(ErrorKind::Corrupt)), (vec![elsewhere.page().node], None)]
+    {
+        let needed = harness.start(ClientCall::Reachable(nodes));
+        assert_eq!(harness.kind(needed), expected, "a commit that needs the damaged node is not sent");
+    }
+    harness.damaged_status(None);
+    let again = harness.start(ClientCall::Get(oid(2)));
+    assert!(!harness.finished.contains_key(&again), "it is waited for");
+}
+
 fn watched_object_is_fetched_again_after_its_page_was_evicted() {
     let mut harness = Harness::with_cache(1);
     let call = harness.start(ClientCall::Change(oid(1), Some(blob("one"))));
@@ -458,6 +482,7 @@ duties! {
     change_of_a_watched_object_is_noticed notices ChangeNotNoticed
     watched_object_is_fetched_again_after_its_page_was_evicted notices EvictedPageNotWatched
     read_of_a_damaged_page_fails_with_the_reason notices DamagedPageFetchedAgain
+    what_needs_a_damaged_logical_node_fails_with_the_reason notices DamagedNodeAwaited
     derived_values_count_in_the_limit_of_the_cache notices DerivedValuesFree
 }
 

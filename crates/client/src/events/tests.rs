@@ -9,6 +9,7 @@ fn space_status(policy: FailurePolicy, bricks: &[(u32, bool, &[u32])]) -> SpaceS
         address: format!("db{brick}:6680"),
         unreachable_since: away.then(|| Timestamp::from_millis(1_000)),
         nodes: nodes.iter().map(|node| (NodeId(*node), 5)).collect(),
+        damaged: Vec::new(),
     };
     SpaceStatus { space: "main".to_owned(), policy, bricks: bricks.iter().map(brick).collect(), schema: 1 }
 }
@@ -60,6 +61,14 @@ fn events_follow_from_two_statuses() {
     assert_eq!(brick(&events[0]), (true, 2, 0));
     let at = |node| Event::NodeMoved { node: NodeId(node), brick: 1, epoch: 5 };
     assert_eq!(events[1..], [at(2), at(4)]);
+    let mut damaged = moved.clone();
+    let (node, number) = (damaged.bricks[0].nodes[0].0, damaged.bricks[0].brick);
+    damaged.bricks[0].damaged = vec![(node, "a row".into())];
+    let expected = Event::NodeDamaged { node, brick: number, damage: "a row".to_owned() };
+    assert_eq!(events_between(Some(&moved), &damaged), std::slice::from_ref(&expected));
+    assert!(events_between(None, &damaged).contains(&expected), "a new subscriber learns of it");
+    assert_eq!(events_between(Some(&damaged), &damaged), []);
+    assert_eq!(events_between(Some(&damaged), &moved), [Event::NodeRecovered { node, brick: number }]);
     assert_eq!(events_between(Some(&moved), &SpaceStatus { schema: 2, ..moved.clone() }), [Event::SchemaChanged]);
 }
 
@@ -95,7 +104,7 @@ fn next_peer_server_tells_what_has_changed_since_the_last_one() {
     monitor.on_connected("two".into());
     monitor.update(away.clone());
     assert_eq!(monitor.check().unwrap_err().kind(), ErrorKind::Stopped);
-    assert_eq!(monitor.unreachable_nodes(), [NodeId(2), NodeId(4)].into());
+    assert_eq!(monitor.unavailable_nodes(), [NodeId(2), NodeId(4)].into());
     let events: Vec<Event> = monitor.events().collect();
     assert_eq!(events[0], Event::Connected { peer: "one".to_owned(), status: well.clone() });
     assert_eq!(events[1], Event::Disconnected { peer: "one".to_owned(), why: "it has ended".to_owned() });

@@ -93,6 +93,37 @@ fn homes_avoid_unreachable_logical_nodes() {
 }
 
 #[test]
+fn homes_leave_damaged_logical_nodes_until_all_others_were_filled() {
+    let (mut allocator, unavailable) = (PageAllocator::default(), BTreeSet::new());
+    let home = |allocator: &mut PageAllocator| allocator.home(&NODES, &BTreeSet::new()).unwrap();
+    assert_eq!(home(&mut allocator), NODES[0]);
+    assert_eq!(allocator.home_instead(&NODES, NODES[0], &unavailable).unwrap(), Some(NODES[1]));
+    assert_eq!(home(&mut allocator), NODES[1]);
+    let mut last = NODES[1];
+    for node in &NODES[2..] {
+        fill_page(&mut allocator, last);
+        last = home(&mut allocator);
+        assert_eq!(last, *node);
+    }
+    fill_page(&mut allocator, last);
+    assert_eq!(home(&mut allocator), NODES[1], "the damaged one is passed over once more");
+    (1..NODES.len()).for_each(|at| {
+        fill_page(&mut allocator, NODES[at]);
+        home(&mut allocator);
+    });
+    assert_eq!(home(&mut allocator), NODES[0], "it is tried again");
+    for begin in NODES {
+        let mut allocator = PageAllocator::default();
+        let mut tried = vec![begin];
+        while let Some(other) = allocator.home_instead(&NODES, tried[tried.len() - 1], &unavailable).unwrap() {
+            tried.push(other);
+            assert!(tried.len() <= 3 * NODES.len(), "{tried:?}");
+        }
+        assert!(NODES.iter().all(|node| tried.contains(node)), "{tried:?}");
+    }
+}
+
+#[test]
 fn clients_begin_at_different_logical_nodes() {
     let nodes: Vec<NodeId> = (0..8).map(NodeId).collect();
     // Numbers of clients have gaps, if a client takes several.

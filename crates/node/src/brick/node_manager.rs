@@ -37,9 +37,10 @@ use model::{Error, ErrorKind, NodeId, Result};
 use protocol::lease::Ms;
 use store::RowChanges;
 use tracing::{info, warn};
-use wire::cluster::{CopyRows, Message};
+use wire::cluster::{CopyRows, Message, describe_damage};
 
 use super::changed_rows::ChangedRows;
+use super::consistency::is_damage;
 use super::page_rows as rows;
 use super::plant::{Bug, planted};
 use super::row_reader::RowReader;
@@ -116,6 +117,9 @@ struct Job {
     is_writing: bool,
 }
 
+/// Logical nodes that cannot be served because their rows are damaged, with what is damaged.
+pub(crate) type DamagedNodes = BTreeMap<NodeId, Arc<str>>;
+
 /// The manager of the logical nodes of a brick.
 pub(crate) struct NodeManager {
     settings: ManagerSettings,
@@ -132,6 +136,8 @@ pub(crate) struct NodeManager {
     /// Logical nodes of clones, whose rows are made here.
     clones: BTreeMap<NodeId, CloneState>,
     progress: BTreeMap<NodeId, MoveProgress>,
+    /// Logical nodes that are placed here and cannot be opened because their rows are damaged, with what is damaged.
+    damaged: Arc<DamagedNodes>,
     /// Why the map could not be applied in full, and when that is tried again.
     problem: Option<Error>,
     retry_at: Option<Ms>,
@@ -157,6 +163,7 @@ impl NodeManager {
             emptied: BTreeSet::new(),
             clones: BTreeMap::new(),
             progress: BTreeMap::new(),
+            damaged: Arc::default(),
             problem: None,
             retry_at: None,
             out: VecDeque::new(),
@@ -172,7 +179,9 @@ impl NodeManager {
 
     /// Applies a placement map.
     pub(crate) fn follow_map(&mut self, map: Arc<PlacementSnapshot>, now: Ms) {
-        self.map = map;
+        self.map = map.clone();
+        let brick = self.settings.brick;
+        self.forget_damage(|node| map.nodes.get(&node).is_none_or(|place| place.brick != brick));
         self.update(now);
     }
 
@@ -291,6 +300,17 @@ impl NodeManager {
         self.retry_at = Some(now + RETRY_DELAY_MS);
     }
 
+    /// The logical nodes that cannot be opened because their rows are damaged.
+    pub(crate) fn damaged(&self) -> &Arc<DamagedNodes> {
+        &self.damaged
+    }
+
+    fn forget_damage(&mut self, is_forgotten: impl Fn(NodeId) -> bool) {
+        if self.damaged.keys().any(|node| is_forgotten(*node)) {
+            Arc::make_mut(&mut self.damaged).retain(|node, _| !is_forgotten(*node));
+        }
+    }
+
     /// Why some logical nodes are not served or sealed as the map has it; `None` if all are.
     pub(crate) fn problem(&self) -> Option<&Error> {
         self.problem.as_ref()
@@ -301,9 +321,15 @@ impl NodeManager {
     /// The driver of a node was opened, or could not be.
     pub(crate) fn handle_opened(&mut self, node: NodeId, opened: Result<()>, now: Ms) {
         match opened {
-            Ok(()) => self.end_move_in(node, now),
+            Ok(()) => {
+                self.forget_damage(|damaged| damaged == node);
+                self.end_move_in(node, now);
+            }
             Err(error) => {
                 self.residents.remove(&node);
+                if is_damage(&error) && !planted(Bug::DamagedNodeNotNoted) {
+                    Arc::make_mut(&mut self.damaged).insert(node, describe_damage(&error));
+                }
                 self.note_error(node, &error);
                 self.fail(error, now);
             }
@@ -494,10 +520,17 @@ impl NodeManager {
     }
 }
 
-/// The refusal of a request for a node that is served under another epoch, or not at all; `None` if the request is admitted.
-pub(crate) fn refuse_epoch(node: NodeId, served: Option<u64>, asked: u64) -> Option<Message> {
+/// The refusal of a request for a node that is served under another epoch, or not at all; `None` if the request is admitted. `damage` is
+/// asked for what is damaged at a node that is not served.
+pub(crate) fn refuse_epoch(
+    node: NodeId,
+    served: Option<u64>,
+    asked: u64,
+    damage: impl FnOnce() -> Option<Arc<str>>,
+) -> Option<Message> {
     let is_admitted = served == Some(asked) || served.is_some() && planted(Bug::OtherEpochServed);
-    (!is_admitted).then_some(Message::NotServedHere { node, epoch: served.unwrap_or(0) })
+    let damage = if served.is_none() && !is_admitted { damage() } else { None };
+    (!is_admitted).then_some(Message::NotServedHere { node, epoch: served.unwrap_or(0), damage })
 }
 
 #[cfg(test)]

@@ -26,14 +26,16 @@ use protocol::lease::Ms;
 use store::Store;
 use tokio::time;
 use tracing::{debug, warn};
+use wire::cluster::describe_damage;
 use wire::proto::cluster::{AskWitness, Witnesses};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
 use super::cold_reads::ColdReads;
+use super::consistency::is_damage;
 use super::node_driver::{BuildPace, NodeDriver, OpenSettings, PortionLimits, Reservation, WINDOWS};
 use super::node_inbox::{NodeInbox, NodeTask};
-use super::node_manager::{ManagerSettings, MoveLimits, NodeManager};
+use super::node_manager::{DamagedNodes, ManagerSettings, MoveLimits, NodeManager};
 use super::row_reader::RowReader;
 use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, next_change};
@@ -93,6 +95,8 @@ pub(crate) struct Nodes {
     quotas: SpaceQuotas,
     /// Until when no transaction is committed in one phase, because the store had no room.
     two_phases_until: AtomicU64,
+    /// Logical nodes that cannot be opened because their rows are damaged.
+    damaged: ArcSwap<DamagedNodes>,
     /// For lines about logical nodes that cannot be served.
     unserved_log: LogLimiter,
     /// Whether the background work has panicked, without which nothing here goes on.
@@ -119,6 +123,12 @@ impl ServedNode {
     /// driver is reported by what follows.
     fn is_unsettled(&self, oid: Oid) -> bool {
         self.has_prepared.load(Ordering::Acquire) && self.lock().is_ok_and(|driver| driver.is_unsettled(oid))
+    }
+
+    /// What is damaged, if the driver has failed for that reason. It does not wait for the driver: others may be locked meanwhile.
+    fn damage(&self) -> Option<Arc<str>> {
+        let driver = self.driver.try_lock().ok()?;
+        driver.failure().filter(|why| is_damage(why)).map(describe_damage)
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Driver>> {
@@ -167,6 +177,7 @@ impl Nodes {
             answer_counts: Arc::default(),
             quotas: SpaceQuotas::default(),
             two_phases_until: AtomicU64::new(0),
+            damaged: ArcSwap::default(),
             unserved_log: LogLimiter::default(),
             has_panicked: AtomicBool::new(false),
         });
@@ -381,7 +392,32 @@ impl Nodes {
 
     /// The logical node, or the error for the requester if it is not served here.
     fn require_served(&self, node: NodeId) -> Result<Arc<ServedNode>> {
-        self.served_node(node).ok_or_else(|| not_served(node))
+        self.served_node(node).ok_or_else(|| self.not_served(node))
+    }
+
+    /// The logical nodes that cannot be opened because their rows are damaged.
+    pub(crate) fn damaged(&self) -> arc_swap::Guard<Arc<DamagedNodes>> {
+        self.damaged.load()
+    }
+
+    /// What is damaged at a logical node that cannot be served for that reason.
+    fn damage_of(&self, node: NodeId) -> Option<Arc<str>> {
+        let is_closed = self.damaged.load().get(&node).cloned();
+        is_closed.or_else(|| self.served_node(node)?.damage())
+    }
+
+    /// The error for the requester of a logical node that is not served here.
+    fn not_served(&self, node: NodeId) -> Error {
+        match self.damage_of(node) {
+            Some(damage) => {
+                let what = format!("logical node {:x} cannot be served: {damage}", node.0);
+                Error::new(ErrorKind::Corrupt, what)
+            }
+            None => {
+                let what = format!("logical node {:x} is not served here: ask again with a newer map", node.0);
+                Error::new(ErrorKind::Unavailable, what)
+            }
+        }
     }
 
     /// Reserves page numbers: see [`NodeDriver::reserve`]. `done` receives the first number when the reservation is durable.
@@ -392,7 +428,7 @@ impl Nodes {
         pages: u64,
         done: impl FnOnce(Result<u64>) + Send + 'static,
     ) {
-        let Some(served) = self.served_node(node) else { return done(Err(not_served(node))) };
+        let Some(served) = self.served_node(node) else { return done(Err(self.not_served(node))) };
         // The node stays locked until the rows are submitted, so reservations are submitted in order.
         let reserved = served.lock().and_then(|mut driver| Ok((driver.reserve(space, pages)?, driver)));
         match reserved {
@@ -523,11 +559,6 @@ impl Nodes {
             NodeTask::RefreshSchema { space } => self.refresh_schema(space),
         }
     }
-}
-
-fn not_served(node: NodeId) -> Error {
-    let what = format!("logical node {:x} is not served here: ask again with a newer map", node.0);
-    Error::new(ErrorKind::Unavailable, what)
 }
 
 #[cfg(test)]

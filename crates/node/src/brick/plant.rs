@@ -111,6 +111,7 @@ model::planted_bugs! {
         "M" FailedMoveHurries "a move that fails again and again is tried again at once"
         "M" CopyNotMarked "an incomplete copy is not marked as such"
         "M" OldMapRemovesRows "rows are removed by a map that is older than their seal"
+        "K4" DamagedNodeNotNoted "a brick does not say that it cannot serve a logical node because its rows are damaged"
         "M" OtherEpochServed "requests by a map of another epoch are served"
         "K1" PreparedNotCloned "transactions that are prepared in the cut of a clone are forgotten"
         "K1" CloneWithoutIndexes "a clone has no entries of indexes"

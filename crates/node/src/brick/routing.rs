@@ -24,6 +24,7 @@ mod messages;
 mod one_phase;
 
 use std::iter::Peekable;
+use std::sync::Arc;
 
 use model::{NodeId, Object, Result, SpaceId, UploadId};
 #[cfg(any(test, feature = "sim"))]
@@ -99,6 +100,9 @@ pub(crate) trait Effects<C> {
 
     /// Sends a request to the brick that serves a logical node, which this one does not.
     fn ask_elsewhere(&mut self, node: NodeId, seen: HlcTimestamp, request: Request<Object>);
+
+    /// What is damaged at a logical node that cannot be served for that reason.
+    fn damage_of(&self, node: NodeId) -> Option<Arc<str>>;
 
     /// Whether the store applies rows at once.
     fn applies_at_once(&self) -> bool;

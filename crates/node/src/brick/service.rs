@@ -3,11 +3,12 @@
 //! What is quick is answered from the store at once, into the connection's outbox: no task, no lock of ours, no
 //! allocation but the store's. What may block goes to threads that may ([`crate::blocking`]).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
 
 use meta::{Embedded, Prefix};
-use model::{Error, ErrorKind, Oid, Result};
+use model::{Error, ErrorKind, NodeId, Oid, Result};
 use protocol::cut::{CutNumber, HoldReport};
 use protocol::lease::Ms;
 use tracing::warn;
@@ -27,6 +28,7 @@ use wire::proto::response::Response;
 use super::backup_base::{self, BaseSender};
 use super::content_reads::{FoundRange, MAX_COPIED, RangeBytes};
 use super::cuts::{FollowerId, NotHeld, TakenPart};
+use super::node_manager::DamagedNodes;
 use super::nodes::Nodes;
 use super::page_rows::StoredObject;
 use super::resident::make_resident;
@@ -40,12 +42,15 @@ pub(crate) struct BrickConnection {
     pub(crate) thread: Arc<Thread<BrickRole>>,
     /// The way to whoever is connected.
     pub(crate) post: PeerHandle,
+    /// What a process of the cluster has been told of damaged logical nodes; `None` for other clients.
+    pub(crate) told_damage: Option<Arc<DamagedNodes>>,
     /// For the index of the base of the incremental backup that this connection takes.
     pub(crate) base: Option<BaseSender>,
 }
 
 impl Service for BrickConnection {
     fn on_messages(&mut self, messages: impl Iterator<Item = Message>) -> Result<()> {
+        self.tell_damage();
         let counters = &self.thread.counters;
         let counted = messages.inspect(|message| counters.count(Kind::of_message(message)));
         self.nodes().handle_messages(&self.post, counted)
@@ -62,12 +67,15 @@ impl Service for BrickConnection {
         if !raw.is_empty() {
             metrics.received.add(raw.len() as u64);
         }
+        self.tell_damage();
         match request {
             Request::AskWitness(asked) => match self.nodes().answer_witness(&asked) {
                 Ok(seen) => reply.send(Response::Witnesses(seen)),
                 Err(error) => reply.fail(&error),
             },
             Request::Witnesses(seen) => {
+                self.told_damage.get_or_insert_default();
+                self.tell_damage();
                 if let Err(error) = self.nodes().note_witnesses(&seen) {
                     reply.refuse(&error);
                 }
@@ -132,6 +140,21 @@ impl Service for BrickConnection {
 }
 
 impl BrickConnection {
+    /// Tells a process of the cluster which logical nodes cannot be served because their rows are damaged, when others are than before.
+    /// One that does not use them would not hear of it otherwise.
+    fn tell_damage(&mut self) {
+        let Some(told) = &mut self.told_damage else { return };
+        let damaged = self.thread.server.role.nodes.damaged();
+        if Arc::ptr_eq(told, &damaged) {
+            return;
+        }
+        let concerned: BTreeSet<NodeId> = told.keys().chain(damaged.keys()).copied().collect();
+        for node in concerned.into_iter().filter(|node| told.get(node) != damaged.get(node)) {
+            self.post.send(Message::NotServedHere { node, epoch: 0, damage: damaged.get(&node).cloned() });
+        }
+        *told = Arc::clone(&damaged);
+    }
+
     /// Streams an archive of the store as it is, of the part of a cut, or of the catalogue.
     fn backup(&mut self, backup: &proto::Backup, reply: Responder<'_>) {
         let role = &self.thread.server.role;

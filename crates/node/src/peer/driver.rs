@@ -75,6 +75,8 @@ pub struct PeerDriver<A, T, R> {
     outcome_counts: OutcomeCounts,
     below: Downstreams<A>,
     retries: BTreeMap<NodeId, Retry>,
+    /// Logical nodes that their bricks cannot serve because their rows are damaged, with what is damaged.
+    damaged: BTreeMap<NodeId, Arc<str>>,
     placement: Arc<PlacementSnapshot>,
     connected: BTreeSet<BrickId>,
     catalog: Option<Arc<Catalog>>,
@@ -103,6 +105,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             outcome_counts: OutcomeCounts::default(),
             below: Downstreams::new(session_bits),
             retries: BTreeMap::new(),
+            damaged: BTreeMap::new(),
             placement: Arc::default(),
             connected: BTreeSet::new(),
             catalog: None,
@@ -314,6 +317,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     pub fn brick_disconnected(&mut self, brick: BrickId, now: Ms) {
         self.connected.remove(&brick);
         for node in self.nodes_of(brick) {
+            self.damaged.remove(&node);
             self.node.disconnect(Some(node), now);
         }
         self.drain(now);
@@ -326,6 +330,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     pub fn brick_message(&mut self, brick: BrickId, message: BrickMessage<T>, now: Ms) -> Result<()> {
         let handled = match message {
             BrickMessage::Down { node, holder, message } => {
+                self.damaged.remove(&node);
                 self.node.handle_down(node, holder, message, now);
                 Ok(())
             }
@@ -342,8 +347,8 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
                 }
                 Ok(())
             }
-            BrickMessage::NotServedHere { node } => {
-                self.close_refused_tree(brick, node, now);
+            BrickMessage::NotServedHere { node, damage } => {
+                self.close_refused_tree(brick, node, damage, now);
                 Ok(())
             }
         };
@@ -352,11 +357,15 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     }
 
     /// A brick does not serve a logical node (any more): its tree is closed, and opened again after a pause.
-    fn close_refused_tree(&mut self, brick: BrickId, node: NodeId, now: Ms) {
+    fn close_refused_tree(&mut self, brick: BrickId, node: NodeId, damage: Option<Arc<str>>, now: Ms) {
         // A brick that served the node before it moved has no say in the tree of the new one.
         let is_former = self.placement.nodes.get(&node).is_none_or(|place| place.brick != brick);
         if is_former && !planted(Bug::FormerBrickBelieved) {
             return;
+        }
+        match damage.filter(|_| !planted(Bug::DamageNotPassedOn)) {
+            Some(damage) => drop(self.damaged.insert(node, damage)),
+            None => drop(self.damaged.remove(&node)),
         }
         self.node.disconnect(Some(node), now);
         let retry = self.retries.entry(node).or_insert(Retry { at: None, pause: MIN_RETRY_MS / 2 });
@@ -397,6 +406,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             self.placement.nodes.iter().filter(|(node, place)| is_moved(node, place)).map(|(node, _)| *node).collect();
         for node in moved {
             self.retries.remove(&node);
+            self.damaged.remove(&node);
             if !planted(Bug::TreeNotClosed) {
                 self.node.disconnect(Some(node), now);
             }
@@ -415,7 +425,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     /// Computes the status of all spaces from the catalogue and from which bricks respond.
     pub fn update_statuses(&mut self, is_responsive: impl Fn(BrickId) -> bool, now: Ms) {
         if let Some(catalog) = self.catalog.clone() {
-            self.statuses.update(&catalog, is_responsive, now);
+            self.statuses.update(&catalog, is_responsive, &self.damaged, now);
             self.drain(now);
         }
     }
@@ -548,6 +558,10 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
 
     /// Adds the brick to the error of a read that was not answered in time.
     fn add_brick(&self, error: Error, node: NodeId) -> Error {
+        if let Some(damage) = self.damaged.get(&node) {
+            let what = format!("logical node {:x} cannot be served: {damage}", node.0);
+            return Error::new(ErrorKind::Corrupt, what);
+        }
         match self.placement.nodes.get(&node).filter(|_| error.kind() == ErrorKind::Unavailable) {
             Some(place) => Error::new(error.kind(), format!("{error}; it is at brick {}", place.brick.0)),
             None => error,

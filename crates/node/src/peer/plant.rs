@@ -44,6 +44,7 @@ model::planted_bugs! {
         FormerBrickBelieved "a brick that does not serve a logical node any more may close its tree"
         DeferredToAnyone "the reason for a delay goes to any client"
         CachedBeyondLease "a cached object is served after its lease"
+        DamageNotPassedOn "clients do not hear that a brick cannot serve a damaged logical node"
         DamagedReadRepeated "a damaged page is fetched again until the read has waited too long"
         ReadWaitsForever "a read waits for its page for ever"
         StatusToAll "the status of a space goes to clients of other spaces"

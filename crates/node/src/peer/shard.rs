@@ -292,7 +292,7 @@ fn brick_message(message: Message) -> Result<BrickMessage> {
         Message::Down { node, holder, message } => Ok(BrickMessage::Down { node, holder, message }),
         Message::Answer { node, seen, answer, locked } => Ok(BrickMessage::Answer { node, seen, answer, locked }),
         Message::Deferred { node, txn, kind, why } => Ok(BrickMessage::Deferred { node, txn, kind, why }),
-        Message::NotServedHere { node, .. } => Ok(BrickMessage::NotServedHere { node }),
+        Message::NotServedHere { node, damage, .. } => Ok(BrickMessage::NotServedHere { node, damage }),
         _ => Err(Error::new(ErrorKind::Invalid, "a brick does not send this message to a peer server")),
     }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use meta::catalog::{Catalog, IndexState, Schema, Space};
-use model::{Error, ErrorKind, Result, SpaceId, Timestamp, checksum};
+use model::{Error, ErrorKind, NodeId, Result, SpaceId, Timestamp, checksum};
 use protocol::lease::Ms;
 use tracing::{info, warn};
 use wire::cluster::{BrickStatus, SpaceStatus};
@@ -111,8 +111,14 @@ impl<A: Clone + PartialEq> SpaceStatuses<A> {
         std::mem::take(&mut self.unsent)
     }
 
-    /// Computes all statuses from this catalogue and these connections.
-    pub(super) fn update(&mut self, catalog: &Catalog, is_responsive: impl Fn(BrickId) -> bool, now: Ms) {
+    /// Computes all statuses from this catalogue, these connections, and what is damaged at logical nodes.
+    pub(super) fn update(
+        &mut self,
+        catalog: &Catalog,
+        is_responsive: impl Fn(BrickId) -> bool,
+        damaged: &BTreeMap<NodeId, Arc<str>>,
+        now: Ms,
+    ) {
         let serving = catalog.placement_map().nodes().flat_map(|(_, placed)| [placed.brick, placed.destination()]);
         let serving: BTreeSet<BrickId> = serving.map(|brick| BrickId(brick.0)).collect();
         self.bricks.retain(|brick, _| serving.contains(brick));
@@ -128,7 +134,8 @@ impl<A: Clone + PartialEq> SpaceStatuses<A> {
         };
         for space in catalog.spaces() {
             let watched = self.spaces.entry(space.id).or_default();
-            let status = space_status(catalog, space, watched.checksum(&catalog.schema(space.id)), &self.bricks);
+            let schema = watched.checksum(&catalog.schema(space.id));
+            let status = space_status(catalog, space, schema, (&self.bricks, damaged));
             if let Some(why) = status.why_stopped() {
                 stopped.insert(space.id, Arc::from(why));
             }
@@ -174,7 +181,12 @@ fn log_change(before: Option<&SpaceStatus>, status: &SpaceStatus) {
 }
 
 /// The status of a space.
-fn space_status(catalog: &Catalog, space: &Space, schema: u32, reach: &BTreeMap<BrickId, Reachability>) -> SpaceStatus {
+fn space_status(
+    catalog: &Catalog,
+    space: &Space,
+    schema: u32,
+    (reach, damaged): (&BTreeMap<BrickId, Reachability>, &BTreeMap<NodeId, Arc<str>>),
+) -> SpaceStatus {
     let mut bricks: BTreeMap<u32, BrickStatus> = BTreeMap::new();
     for node in space.node_ids() {
         let Some(placed) = catalog.node_placement(node) else { continue };
@@ -185,9 +197,10 @@ fn space_status(catalog: &Catalog, space: &Space, schema: u32, reach: &BTreeMap<
                 Some(Reachability::Unreachable(since)) => Some(wall_clock(*since)),
                 _ => None,
             };
-            BrickStatus { brick: placed.brick.0, address, unreachable_since, nodes: Vec::new() }
+            BrickStatus { brick: placed.brick.0, address, unreachable_since, nodes: Vec::new(), damaged: Vec::new() }
         });
         brick.nodes.push((node, placed.epoch.0));
+        brick.damaged.extend(damaged.get(&node).map(|damage| (node, damage.clone())));
     }
     SpaceStatus { space: space.name.clone(), policy: space.policy, bricks: bricks.into_values().collect(), schema }
 }
@@ -242,10 +255,10 @@ mod tests {
     fn space_that_was_removed_is_forgotten_with_its_last_watcher() {
         let (mut statuses, catalog) = (SpaceStatuses::default(), Catalog::default());
         statuses.watch(SpaceId(9), &1_u8);
-        statuses.update(&catalog, |_| true, 5);
+        statuses.update(&catalog, |_| true, &BTreeMap::new(), 5);
         assert_eq!(statuses.spaces.len(), 1);
         statuses.unwatch(SpaceId(9), &1);
-        statuses.update(&catalog, |_| true, 6);
+        statuses.update(&catalog, |_| true, &BTreeMap::new(), 6);
         assert!(statuses.spaces.is_empty());
     }
 }

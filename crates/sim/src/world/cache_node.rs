@@ -316,8 +316,11 @@ impl World {
                 let (node, txn, kind, why) = (*node, *txn, *kind, why.clone());
                 self.handle_brick_message((from, to), BrickMessage::Deferred { node, txn, kind, why });
             }
-            (Message::NotServedHere { node, .. }, Some(ProcessMachine::Peer(_))) => {
-                self.handle_brick_message((from, to), BrickMessage::NotServedHere { node: *node });
+            (Message::NotServedHere { node, damage, .. }, Some(ProcessMachine::Peer(_))) => {
+                self.handle_brick_message(
+                    (from, to),
+                    BrickMessage::NotServedHere { node: *node, damage: damage.clone() },
+                );
             }
             (Message::Call { txn, call }, Some(ProcessMachine::Peer(_))) => {
                 self.handle_peer_call((from, to), *txn, call.clone());

@@ -26,6 +26,8 @@ mod transactions;
 mod tree;
 mod verdict;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId};
 use protocol::brick::LockedObject;
@@ -55,7 +57,7 @@ pub use moves::{CloneRows, CopiedRows, CopyRows, MAX_COPIED_ROWS};
 pub use query::{MAX_COLUMNS, MAX_OPEN_QUERIES, MAX_QUERY_BYTES, MAX_WAITS_FOR, QueryRequest, QueryRows};
 pub use record::{decode_record, encode_record};
 pub use scan::{IndexRange, MAX_KEY_BYTES, MAX_SCAN_CLASSES, Scan, ScanPosition, Scanned};
-pub use space_status::{BrickStatus, SpaceStatus, policy_from_proto, policy_to_proto};
+pub use space_status::{BrickStatus, SpaceStatus, describe_damage, policy_from_proto, policy_to_proto};
 pub use states::{MAX_MESSAGE_READS, MAX_MESSAGE_WRITES};
 pub use transactions::{ask_transactions, asked_transactions, known_from_proto, known_to_proto};
 
@@ -124,6 +126,8 @@ pub enum Message {
         node: NodeId,
         /// The epoch under which it is not served.
         epoch: u64,
+        /// What is damaged, if the sender has the node and cannot serve it for that reason.
+        damage: Option<Arc<str>>,
     },
     /// A request of a transaction is deferred. If the error is [final](is_final), an answer with the refusal follows, but for a request for a lock; otherwise the
     /// request stays open.
@@ -239,8 +243,9 @@ impl Message {
                 // The connection fills this in.
                 forced: 0,
             })),
-            Self::NotServedHere { node, epoch } => {
-                Envelope::NotServedHere(cluster::NotServedHere { node: node.0, epoch: *epoch })
+            Self::NotServedHere { node, epoch, damage } => {
+                let damage = damage.as_deref().unwrap_or_default().to_owned();
+                Envelope::NotServedHere(cluster::NotServedHere { node: node.0, epoch: *epoch, damage })
             }
             Self::Deferred { node, txn, kind, why } => {
                 let (txn, kind, why) = (Some((*txn).into()), *kind as u32, why.clone());
@@ -302,7 +307,10 @@ impl Message {
             Envelope::SpaceStatus(standing) => Self::SpaceStatus(SpaceStatus::from_proto(standing)?),
             Envelope::Time(time) => Self::Time(convert::time_ms(time.time_ms)?),
             Envelope::NotServedHere(elsewhere) => {
-                Self::NotServedHere { node: ids::node(elsewhere.node)?, epoch: elsewhere.epoch }
+                let cluster::NotServedHere { node, epoch, damage } = elsewhere;
+                let damage = Some(damage).filter(|damage| !damage.is_empty());
+                let damage = damage.map(space_status::damage_from_proto).transpose()?;
+                Self::NotServedHere { node: ids::node(node)?, epoch, damage }
             }
             _ => {
                 let what = "the request is not a message between processes of a cluster";

@@ -4,14 +4,15 @@
 //! another server can continue sending.
 
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
-use model::{FailurePolicy, NodeId, Result, Timestamp};
+use model::{Error, FailurePolicy, NodeId, Result, Timestamp};
 
 use super::ids;
 use crate::convert::invalid;
 use crate::proto::cluster;
 
-/// Most bytes of a name or an address.
+/// Most bytes of a name, of an address, or of the description of a damage.
 const MAX_TEXT_BYTES: usize = 1024;
 
 /// The status of a space as a peer server sees it.
@@ -38,12 +39,25 @@ pub struct BrickStatus {
     pub unreachable_since: Option<Timestamp>,
     /// The logical nodes of the space that it serves, ascending, each with the epoch since which it does.
     pub nodes: Vec<(NodeId, u64)>,
+    /// Those of the nodes that it cannot serve because their rows are damaged, ascending, each with what is damaged.
+    pub damaged: Vec<(NodeId, Arc<str>)>,
 }
 
 impl SpaceStatus {
     /// The unreachable bricks.
     pub fn unreachable(&self) -> impl Iterator<Item = &BrickStatus> {
         self.bricks.iter().filter(|brick| brick.unreachable_since.is_some())
+    }
+
+    /// What is damaged at a logical node, if its brick cannot serve it for that reason.
+    #[must_use]
+    pub fn damage_of(&self, node: NodeId) -> Option<&str> {
+        self.damaged().find(|(_, damaged, _)| *damaged == node).map(|(.., damage)| damage)
+    }
+
+    /// The logical nodes whose bricks cannot serve them because their rows are damaged, with the bricks and what is damaged.
+    pub fn damaged(&self) -> impl Iterator<Item = (&BrickStatus, NodeId, &str)> {
+        self.bricks.iter().flat_map(|brick| brick.damaged.iter().map(move |(node, damage)| (brick, *node, &**damage)))
     }
 
     /// Whether all requests in the space are refused.
@@ -81,6 +95,7 @@ impl SpaceStatus {
             unreachable_since_us: standing.unreachable_since.map(micros),
             nodes: ids::numbers(standing.nodes.iter().map(|(node, _)| node)),
             epochs: standing.nodes.iter().map(|(_, epoch)| *epoch).collect(),
+            damaged: standing.damaged.iter().map(damaged_to_proto).collect(),
         };
         let bricks = self.bricks.iter().map(brick).collect();
         cluster::SpaceStatus { space: self.space.clone(), policy, bricks, schema: self.schema }
@@ -114,7 +129,7 @@ impl fmt::Display for BrickStatus {
 
 impl BrickStatus {
     fn from_proto(message: cluster::BrickStatus) -> Result<Self> {
-        let cluster::BrickStatus { brick, address, unreachable_since_us, nodes, epochs } = message;
+        let cluster::BrickStatus { brick, address, unreachable_since_us, nodes, epochs, damaged } = message;
         if nodes.len() != epochs.len() || address.len() > MAX_TEXT_BYTES {
             return Err(invalid(format!(
                 "brick {brick} has {} logical nodes and {} epochs",
@@ -126,10 +141,43 @@ impl BrickStatus {
         if !nodes.is_sorted_by(|one, next| one < next) {
             return Err(invalid(format!("the logical nodes of brick {brick} are out of order")));
         }
+        let damaged = damaged.into_iter().map(damaged_from_proto).collect::<Result<Vec<_>>>()?;
+        let are_served = damaged.iter().all(|(node, _)| nodes.binary_search(node).is_ok());
+        if !are_served || !damaged.is_sorted_by(|(one, _), (next, _)| one < next) {
+            return Err(invalid(format!(
+                "the damaged logical nodes of brick {brick} are out of order, or not its own"
+            )));
+        }
         let (unreachable_since, nodes) =
             (unreachable_since_us.map(Timestamp::from_micros), nodes.into_iter().zip(epochs).collect());
-        Ok(Self { brick, address, unreachable_since, nodes })
+        Ok(Self { brick, address, unreachable_since, nodes, damaged })
     }
+}
+
+fn damaged_to_proto((node, damage): &(NodeId, Arc<str>)) -> cluster::DamagedNode {
+    cluster::DamagedNode { node: node.0, damage: damage.to_string() }
+}
+
+fn damaged_from_proto(message: cluster::DamagedNode) -> Result<(NodeId, Arc<str>)> {
+    Ok((ids::node(message.node)?, damage_from_proto(message.damage)?))
+}
+
+/// The description of a damage.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`](model::ErrorKind::Invalid) if it is too long.
+pub(super) fn damage_from_proto(damage: String) -> Result<Arc<str>> {
+    if damage.len() > MAX_TEXT_BYTES {
+        return Err(invalid(format!("the description of a damage has {} bytes", damage.len())));
+    }
+    Ok(damage.into())
+}
+
+/// The description of a damage, as long as a message may have it.
+#[must_use]
+pub fn describe_damage(error: &Error) -> Arc<str> {
+    let text = error.message();
+    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].into()
 }
 
 /// Microseconds since 1970, limited to the range of `i64`.
@@ -168,6 +216,7 @@ mod tests {
             address: format!("db{brick}:6680"),
             unreachable_since,
             nodes: nodes.iter().map(|node| (NodeId(*node), 3)).collect(),
+            damaged: nodes.iter().filter(|node| **node == 3).map(|node| (NodeId(*node), "a row".into())).collect(),
         };
         let away = Some(Timestamp::from_micros(1_700_000_000_000_000));
         SpaceStatus {
@@ -192,6 +241,13 @@ mod tests {
     }
 
     #[test]
+    fn description_of_a_damage_fits_into_a_message() {
+        let long = Error::new(model::ErrorKind::Corrupt, "ä".repeat(MAX_TEXT_BYTES));
+        let text = describe_damage(&long);
+        assert_eq!((text.len(), damage_from_proto(text.to_string()).is_ok()), (MAX_TEXT_BYTES, true));
+    }
+
+    #[test]
     fn invalid_statuses_are_refused() {
         assert_eq!(SpaceStatus::from_proto(space_status().to_proto()).unwrap(), space_status());
         let wrong = |change: &dyn Fn(&mut cluster::SpaceStatus)| {
@@ -206,5 +262,11 @@ mod tests {
         wrong(&|message| message.bricks[0].epochs.clear());
         wrong(&|message| message.bricks[1].address = "x".repeat(MAX_TEXT_BYTES + 1));
         wrong(&|message| message.bricks[1].nodes = vec![1; ids::MAX_PARTICIPANTS + 1]);
+        wrong(&|message| message.bricks[0].damaged[0].node = 2);
+        wrong(&|message| message.bricks[0].damaged[0].damage = "x".repeat(MAX_TEXT_BYTES + 1));
+        wrong(&|message| {
+            let again = message.bricks[0].damaged[0].clone();
+            message.bricks[0].damaged.push(again);
+        });
     }
 }

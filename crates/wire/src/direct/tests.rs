@@ -52,7 +52,10 @@ impl Notes {
 }
 
 fn delivery(epoch: u64) -> Delivery {
-    Delivery::Message(SentMessage { message: Message::NotServedHere { node: model::NodeId(1), epoch }, forced: None })
+    Delivery::Message(SentMessage {
+        message: Message::NotServedHere { node: model::NodeId(1), epoch, damage: None },
+        forced: None,
+    })
 }
 
 fn open() -> (Arc<DirectQueue>, Arc<Notes>) {

@@ -1,6 +1,7 @@
 //! Any identifiers, objects and messages.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
@@ -379,7 +380,11 @@ pub(crate) fn message() -> BoxedStrategy<Message> {
             answer,
             locked
         }),
-        (node(), epoch()).prop_map(|(node, epoch)| Message::NotServedHere { node, epoch }),
+        (node(), epoch(), option::of("[a-z]{1,9}")).prop_map(|(node, epoch, damage)| Message::NotServedHere {
+            node,
+            epoch,
+            damage: damage.map(Arc::from)
+        }),
         (node(), txn(), 1..=12_u8, ".{0,40}").prop_map(|(node, txn, kind, why)| Message::Deferred {
             node,
             txn,

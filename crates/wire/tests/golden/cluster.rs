@@ -271,7 +271,8 @@ fn messages_between_processes_are_unchanged() {
         answers().into_iter().map(|(name, answer, locked)| (name, Message::Answer { node, seen, answer, locked }));
     let held = Message::Deferred { node, txn, kind: model::ErrorKind::Full, why: "the disk is full".to_owned() };
     let time = Message::Time(1_800_000_000_124);
-    let elsewhere = [("elsewhere", Message::NotServedHere { node, epoch }), ("held", held), ("time", time)];
+    let elsewhere =
+        [("elsewhere", Message::NotServedHere { node, epoch, damage: None }), ("held", held), ("time", time)];
     for (name, message) in up.chain(down).chain(calls).chain(replies).chain(asks).chain(answers).chain(elsewhere) {
         let (request, raw) = message.encode();
         let raw = raw.concat();
@@ -286,6 +287,7 @@ fn standing() -> SpaceStatus {
         address: format!("db{brick}:6680"),
         unreachable_since,
         nodes,
+        damaged: Vec::new(),
     };
     let away = Some(model::Timestamp::from_millis(1_750_000_000_000));
     let bricks = vec![brick(1, None, vec![(NODE, 12), (NodeId(4), 13)]), brick(3, away, vec![(NodeId(5), 12)])];

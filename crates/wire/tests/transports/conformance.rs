@@ -284,7 +284,7 @@ impl Service for Messages {
 }
 
 fn about(node: u32, epoch: u64) -> Message {
-    Message::NotServedHere { node: NodeId(node), epoch }
+    Message::NotServedHere { node: NodeId(node), epoch, damage: None }
 }
 
 /// A side that sends messages, the other side's end, and the messages that arrive there.
@@ -312,7 +312,7 @@ fn messages_of_several_threads_arrive_once_and_in_order() {
             .collect();
         let mut next = [0; 4];
         for _ in 0..1_500 {
-            let Some(Message::NotServedHere { node, epoch }) = received.recv().await else { panic!("{name}") };
+            let Some(Message::NotServedHere { node, epoch, .. }) = received.recv().await else { panic!("{name}") };
             assert_eq!(epoch, std::mem::replace(&mut next[node.0 as usize], epoch + 1), "{name}: node {node}");
         }
         threads.into_iter().for_each(|thread| thread.join().unwrap());

@@ -125,7 +125,17 @@ impl Harness {
 
     pub(super) fn status(&mut self, is_reachable: bool) {
         let unreachable_since = (!is_reachable).then(|| Timestamp::from_millis(1_000));
-        let brick = BrickStatus { brick: 2, address: "db2:6680".to_owned(), unreachable_since, nodes: vec![(NODE, 1)] };
+        self.send_status(unreachable_since, None);
+    }
+
+    pub(super) fn damaged_status(&mut self, damage: Option<&str>) {
+        self.send_status(None, damage);
+    }
+
+    fn send_status(&mut self, unreachable_since: Option<Timestamp>, damage: Option<&str>) {
+        let damaged = damage.map(|damage| (NODE, damage.into())).into_iter().collect();
+        let (address, nodes) = ("db2:6680".to_owned(), vec![(NODE, 1)]);
+        let brick = BrickStatus { brick: 2, address, unreachable_since, nodes, damaged };
         let policy = FailurePolicy::FailStop;
         let status = SpaceStatus { space: "main".to_owned(), policy, bricks: vec![brick], schema: 1 };
         self.driver.handle_status(status, self.now);

@@ -468,7 +468,7 @@ fn rows_of_another_node_are_refused() {
 
 #[test]
 fn planted_bugs_are_noticed() {
-    let checks: [(Bug, fn()); 9] = [
+    let checks: [(Bug, fn()); 10] = [
         (Bug::ServedUnsealed, sealed_node_is_never_served_by_an_old_map),
         (Bug::SealNotWritten, sealed_node_is_never_served_by_an_old_map),
         (Bug::CopyNotMarked, incomplete_copy_is_served_by_no_map),
@@ -477,6 +477,7 @@ fn planted_bugs_are_noticed() {
         (Bug::LastRowsBeforeSeal, last_rows_are_sent_when_none_are_in_flight_and_the_seal_is_durable),
         (Bug::EndsBeforeDurable, node_moves_with_its_objects_and_leaves_nothing_behind),
         (Bug::OldMapRemovesRows, removals::old_map_removes_no_rows),
+        (Bug::DamagedNodeNotNoted, retries::node_that_cannot_be_opened_is_a_problem_and_opened_again_after_a_while),
         (Bug::FailedMoveHurries, retries::move_that_fails_again_and_again_is_tried_less_and_less_often),
     ];
     for (bug, check) in checks {

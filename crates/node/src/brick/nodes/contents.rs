@@ -7,7 +7,7 @@ use model::{ContentId, Error, ErrorKind, NodeId, Result, SpaceId, UploadId};
 use store::RowChanges;
 use wire::cluster::ReadContent;
 
-use super::{Driver, NodeTask, Nodes, not_served};
+use super::{Driver, NodeTask, Nodes};
 use crate::brick::content_reads::{FoundRange, read_range};
 
 /// What is to be done at the end of an upload.
@@ -67,7 +67,7 @@ impl Nodes {
 
     /// Ends an upload, and calls `done` with its size when its content is staged durably, so that a transaction can name it.
     pub(crate) fn finish_upload(&self, id: ContentId, done: impl FnOnce(Result<u64>) + Send + 'static) {
-        let Some(served) = self.served_node(id.node()) else { return done(Err(not_served(id.node()))) };
+        let Some(served) = self.served_node(id.node()) else { return done(Err(self.not_served(id.node()))) };
         // The node stays locked until the rows are submitted: a node that is closed waits for all that it has with the store.
         let finished = served.lock().and_then(|mut driver| {
             // The answer to an earlier request may have been lost.
@@ -117,7 +117,7 @@ impl Nodes {
         // If the node has moved away in the meantime, its rows may have been removed.
         match self.served_node(node) {
             Some(now) if Arc::ptr_eq(&now, &served) => Ok(found),
-            _ => Err(not_served(node)),
+            _ => Err(self.not_served(node)),
         }
     }
 }

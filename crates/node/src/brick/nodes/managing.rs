@@ -36,7 +36,13 @@ impl Nodes {
 
     fn carry_out_managed(self: &Arc<Self>) -> Result<()> {
         loop {
-            let outputs = self.lock_manager()?.take_outputs();
+            let outputs = {
+                let mut manager = self.lock_manager()?;
+                if !Arc::ptr_eq(manager.damaged(), &self.damaged.load()) {
+                    self.damaged.store(manager.damaged().clone());
+                }
+                manager.take_outputs()
+            };
             if outputs.is_empty() {
                 return Ok(());
             }

@@ -12,7 +12,7 @@ use wire::cluster::{
     Scanned,
 };
 
-use super::{Nodes, not_served};
+use super::Nodes;
 use crate::blocking;
 use crate::brick::entries;
 use crate::brick::index_rows::{self, IndexId, Mark};
@@ -70,7 +70,7 @@ impl Nodes {
     ) -> Result<Option<T>> {
         let node = oid.page().node;
         let all = self.served.load();
-        let served = all.get(&node).ok_or_else(|| not_served(node))?;
+        let served = all.get(&node).ok_or_else(|| self.not_served(node))?;
         if served.is_unsettled(oid) {
             return Ok(None);
         }
@@ -80,7 +80,7 @@ impl Nodes {
             Arc::ptr_eq(&now, &all) || now.get(&node).is_some_and(|now| Arc::ptr_eq(now, served))
         };
         let shown = rows::show_object(&self.store, oid, |stored| is_right().then(|| show(stored)))?;
-        shown.map(Some).ok_or_else(|| not_served(node))
+        shown.map(Some).ok_or_else(|| self.not_served(node))
     }
 
     /// Scans extents or an index: see [`scan`].

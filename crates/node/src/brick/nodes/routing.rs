@@ -79,6 +79,10 @@ impl Effects<PeerHandle> for &Nodes {
         }
     }
 
+    fn damage_of(&self, node: NodeId) -> Option<Arc<str>> {
+        Nodes::damage_of(self, node)
+    }
+
     fn applies_at_once(&self) -> bool {
         self.is_in_memory
     }

@@ -266,7 +266,7 @@ async fn request_to_a_node_that_has_failed_is_refused() {
     let request = Request::Ask { txn: TxnId { start: HlcTimestamp::ZERO, client: ClientId(1) }, round: 0 };
     handle(&nodes, &from, Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request }).unwrap();
     let refused = next(&mut messages).await;
-    assert!(matches!(refused, Message::NotServedHere { node: NODE, epoch: 0 }), "{refused:?}");
+    assert!(matches!(refused, Message::NotServedHere { node: NODE, epoch: 0, .. }), "{refused:?}");
 }
 
 #[tokio::test]

@@ -179,7 +179,7 @@ fn admit<'a, 'b, C: Clone>(
     effects: &mut impl Effects<C>,
 ) -> Option<&'a mut HeldNode<'b, C>> {
     let found = held.first_mut().filter(|one| one.driver.node() == node);
-    match refuse_epoch(node, found.as_ref().map(|one| one.epoch), epoch) {
+    match refuse_epoch(node, found.as_ref().map(|one| one.epoch), epoch, || effects.damage_of(node)) {
         Some(refusal) => {
             effects.send(from, refusal);
             None
@@ -189,7 +189,7 @@ fn admit<'a, 'b, C: Clone>(
 }
 
 fn refusal(node: NodeId) -> Message {
-    Message::NotServedHere { node, epoch: 0 }
+    Message::NotServedHere { node, epoch: 0, damage: None }
 }
 
 /// Handles a message with which another brick answers one of the logical nodes here.

@@ -15,6 +15,7 @@ use wire::cluster::Message;
 
 use super::{AppendedChanges, BrickOutput, BrickSettings, CrashImage, SimulatedDisk, Submitter, UnforcedRows, Written};
 use crate::brick::node_driver::PageRead;
+use crate::brick::node_manager::DamagedNodes;
 use crate::brick::page_rows as rows;
 use crate::brick::routing::{Effects, NodeEvent, Submission, Submissions, TWO_PHASES_MS, copy_result};
 use crate::brick::row_reader::RowReader;
@@ -34,6 +35,8 @@ pub(crate) struct SimulatedEffects<C> {
     pub(super) appended: AppendedChanges,
     /// Until when no transaction is committed in one phase.
     two_phases_until: Ms,
+    /// Logical nodes that cannot be opened because they are damaged.
+    pub(super) damaged: Arc<DamagedNodes>,
     /// Logical nodes that have to be opened again.
     pub(super) lost: Vec<NodeId>,
     /// Events that are not handled.
@@ -53,6 +56,7 @@ impl<C> SimulatedEffects<C> {
             written: Arc::default(),
             appended,
             two_phases_until: if commits_in_one_phase { 0 } else { Ms::MAX },
+            damaged: Arc::default(),
             lost: Vec::new(),
             events: Vec::new(),
             out: VecDeque::new(),
@@ -155,6 +159,10 @@ impl<C: Clone> Effects<C> for SimulatedEffects<C> {
 
     fn ask_elsewhere(&mut self, node: NodeId, seen: HlcTimestamp, request: Request<Object>) {
         self.out.push_back(BrickOutput::Ask { node, seen, request });
+    }
+
+    fn damage_of(&self, node: NodeId) -> Option<Arc<str>> {
+        self.damaged.get(&node).cloned()
     }
 
     fn applies_at_once(&self) -> bool {

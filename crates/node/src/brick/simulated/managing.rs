@@ -41,6 +41,7 @@ impl<C: Clone> SimulatedBrick<C> {
                 self.effects.appended.remove(&node);
                 self.manager.handle_closed(node, one.driver.take_changes(), now);
             }
+            self.effects.damaged = self.manager.damaged().clone();
             let outputs = self.manager.take_outputs();
             if outputs.is_empty() {
                 return;

@@ -1,5 +1,7 @@
 //! What goes into a peer server's machine, and what comes out.
 
+use std::sync::Arc;
+
 use model::{ErrorKind, NodeId, Object, Result};
 use protocol::brick::LockedObject;
 use protocol::commit::{Answer, Request};
@@ -88,6 +90,8 @@ pub enum BrickMessage<T = Object> {
     NotServedHere {
         /// The logical node.
         node: NodeId,
+        /// What is damaged, if the brick has the node and cannot serve it for that reason.
+        damage: Option<Arc<str>>,
     },
 }
 

@@ -431,7 +431,9 @@ fn tree_that_its_brick_does_not_serve_is_tried_again() {
         let mut client = client(1, "writer");
         let (mut driver, mut now) = (driver_with_client(&mut client, 7), NOW);
         for (number, pause) in (1..).zip([20, 40, 80, 160, 200, 200]) {
-            driver.brick_message(brick_of(node()), BrickMessage::NotServedHere { node: node() }, now).unwrap();
+            driver
+                .brick_message(brick_of(node()), BrickMessage::NotServedHere { node: node(), damage: None }, now)
+                .unwrap();
             driver.client_message(&mut client, reopen(7, number), now).unwrap();
             driver.poll(now + pause - 1);
             assert_eq!(opened_sessions(&driver.outputs().collect()), [], "after {pause} ms");
@@ -452,7 +454,9 @@ fn brick_that_served_a_node_before_does_not_close_its_tree() {
         driver.outputs().for_each(drop);
         let outputs = send(&mut driver, &mut client, reopen(7, 1));
         answer_as_bricks(&mut driver, outputs, NOW);
-        driver.brick_message(brick_of(node()), BrickMessage::NotServedHere { node: node() }, NOW).unwrap();
+        driver
+            .brick_message(brick_of(node()), BrickMessage::NotServedHere { node: node(), damage: None }, NOW)
+            .unwrap();
         let outputs: Outputs = driver.outputs().collect();
         assert!(outputs.is_empty(), "{outputs:?}");
     });
@@ -561,6 +565,33 @@ fn watchers_get_each_status_of_their_space() {
             })
             .collect();
         assert_eq!(told, [(1, "main".to_owned(), true), (2, "other".to_owned(), true)]);
+    });
+}
+
+#[test]
+fn clients_learn_which_logical_node_cannot_be_served_and_what_is_damaged() {
+    assert_noticed(&[Bug::DamageNotPassedOn], || {
+        let mut client = client(1, "writer");
+        let mut driver = driver_with_client(&mut client, 7);
+        send(&mut driver, &mut client, ClientMessage::Watch);
+        let mut damage = |message, now| {
+            driver.brick_message(brick_of(node()), message, now).unwrap();
+            driver.update_statuses(|_| true, now);
+            let status = driver.outputs().filter_map(|output| match output {
+                Output::Status { status, .. } => Some(status.damage_of(node()).map(str::to_owned)),
+                _ => None,
+            });
+            status.last()
+        };
+        let refused =
+            |damage: Option<&str>| BrickMessage::NotServedHere { node: node(), damage: damage.map(Arc::from) };
+        assert_eq!(damage(refused(None), NOW), None, "the status was sent already");
+        assert_eq!(damage(refused(Some("a row")), NOW + 1), Some(Some("a row".to_owned())));
+        assert_eq!(damage(refused(Some("a row")), NOW + 2), None, "nothing has changed");
+        assert_eq!(damage(refused(None), NOW + 3), Some(None));
+        assert_eq!(damage(refused(Some("a row")), NOW + 4), Some(Some("a row".to_owned())));
+        let opened = BrickMessage::Down { node: node(), holder: HolderId(9), message: Down::Closed };
+        assert_eq!(damage(opened, NOW + 5), Some(None), "its brick serves it");
     });
 }
 

@@ -145,6 +145,7 @@ const DIRECTED: &[Bug] = &[
     Bug::FailedMoveHurries,
     Bug::OldMapRemovesRows,
     Bug::OtherEpochServed,
+    Bug::DamagedNodeNotNoted,
     // Whole clusters notice these.
     Bug::ChangeInFlightForgotten,
     Bug::FullIsDenied,

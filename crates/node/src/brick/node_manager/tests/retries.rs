@@ -210,7 +210,7 @@ fn node_that_is_unsealed_while_its_seal_is_written_is_served_as_soon_as_that_is_
 }
 
 #[test]
-fn node_that_cannot_be_opened_is_a_problem_and_opened_again_after_a_while() {
+pub(super) fn node_that_cannot_be_opened_is_a_problem_and_opened_again_after_a_while() {
     let (store, now) = (Store::in_memory(Options::default()).unwrap(), 1_000);
     let settings = ManagerSettings { brick: OLD, first_job: 0, limits: MoveLimits::SMALL };
     let mut manager = NodeManager::new(settings, RowReader::new(store)).unwrap();
@@ -219,12 +219,32 @@ fn node_that_cannot_be_opened_is_a_problem_and_opened_again_after_a_while() {
     };
     manager.follow_map(Arc::new(MoveTest::served_map(OLD, 4)), now);
     assert!(is_opened(&mut manager));
-    manager.handle_opened(NODE, Err(Error::new(ErrorKind::Corrupt, "a row is damaged")), now);
-    assert!(manager.problem().unwrap().message().contains("a row is damaged") && !is_opened(&mut manager));
+    let fail =
+        |manager: &mut NodeManager, kind| manager.handle_opened(NODE, Err(Error::new(kind, "a row is bad")), now);
+    fail(&mut manager, ErrorKind::Io);
+    assert!(manager.problem().is_some() && manager.damaged().is_empty());
+    fail(&mut manager, ErrorKind::Corrupt);
+    assert!(manager.problem().unwrap().message().contains("a row is bad") && !is_opened(&mut manager));
+    let why = || manager.damaged().get(&NODE).cloned();
+    let refused = refuse_epoch(NODE, None, 4, why).unwrap();
+    let damage = if let Message::NotServedHere { damage, .. } = &refused { damage.as_deref() } else { None };
+    assert_eq!(damage, Some("a row is bad"), "{refused:?}");
     manager.poll(now + 60_000);
     assert!(is_opened(&mut manager));
     manager.handle_opened(NODE, Ok(()), now + 60_000);
-    assert!(manager.problem().is_none());
+    assert!(manager.problem().is_none() && manager.damaged().is_empty());
+}
+
+#[test]
+fn damage_of_a_node_that_is_placed_elsewhere_is_forgotten() {
+    let store = Store::in_memory(Options::default()).unwrap();
+    let settings = ManagerSettings { brick: OLD, first_job: 0, limits: MoveLimits::SMALL };
+    let mut manager = NodeManager::new(settings, RowReader::new(store)).unwrap();
+    manager.follow_map(Arc::new(MoveTest::served_map(OLD, 4)), 1_000);
+    manager.handle_opened(NODE, Err(Error::new(ErrorKind::Corrupt, "a row is bad")), 1_000);
+    assert_eq!(manager.damaged().len(), 1);
+    manager.follow_map(Arc::new(MoveTest::served_map(NEW, 5)), 2_000);
+    assert!(manager.damaged().is_empty());
 }
 
 #[test]
