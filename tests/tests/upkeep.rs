@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -562,6 +563,60 @@ fn values_of_unique_indexes_that_are_lost_or_shared_are_named_and_bound_on_reque
     assert!(refused.code != 0 && refused.stderr.contains("by_mail"), "{} {}", refused.code, refused.stderr);
     server.run(&["rm", "/ann"]).ok();
     assert_eq!(scrub(&server, &[], 0), Vec::<String>::new());
+}
+
+/// The object of a directory or of a set, without its entries, is lost: for example with a page of the B-tree that was given up.
+#[test]
+fn lost_objects_of_directories_and_sets_are_created_again() {
+    let mut server = Server::start(&[]);
+    for path in ["/letters/one", "/letters/old/two", "/loose"] {
+        server.run_with_input(&["put", "-", path], path).ok();
+    }
+    server.run(&["collection", "create", "/set"]).ok();
+    server.run(&["collection", "add", "/set", "/loose"]).ok();
+    let object = |path: &str| server.run(&["stat", path, "--json"]).json()[0]["oid"].as_str().unwrap().to_owned();
+    let lost = ["/letters", "/letters/old", "/set"].map(object);
+    server.stop();
+    for oid in &lost {
+        let numbers: Vec<u64> = oid.split('.').map(|part| u64::from_str_radix(part, 16).unwrap()).collect();
+        let [space, _, node, page, slot] = numbers[..] else { panic!("{oid}") };
+        let key = [
+            b"P",
+            &(node as u32).to_be_bytes()[..],
+            &(space as u16).to_be_bytes(),
+            &page.to_be_bytes()[2..],
+            &(slot as u16).to_be_bytes(),
+        ]
+        .concat();
+        remove_row(&server, &key, |found| found == key);
+    }
+    server.restart();
+
+    assert_eq!(server.run(&["ls", "/letters"]).code, 3);
+    let kinds = |args: &[&str], code: i32| {
+        let scrub = server.run(&[&["scrub", "--json"], args].concat());
+        assert_eq!(scrub.code, code, "{}", scrub.text());
+        let found = scrub.json()[0]["problems"].as_array().unwrap().clone();
+        let kinds =
+            found.iter().map(|one| format!("{} {}", one["kind"].as_str().unwrap(), one["repair"].as_str().unwrap()));
+        kinds.collect::<BTreeSet<_>>()
+    };
+    // What only follows names takes no name away that leads to a directory with names.
+    let followed = kinds(&["--references"], 6);
+    assert!(!followed.contains("target_missing loses"), "{followed:?}");
+    let text = server.run(&["scrub"]);
+    assert_eq!(text.code, 6);
+    assert_eq!(text.text().matches("it does not exist, or is no collection, and has").count(), 3, "{}", text.text());
+    let repaired = kinds(&["--repair", "--references"], 0);
+    assert!(repaired.contains("collection_missing done"), "{repaired:?}");
+    assert_eq!(kinds(&["--references"], 0), BTreeSet::new());
+    assert_eq!(server.run(&["ls", "/letters"]).ok().lines().collect::<Vec<_>>(), ["/letters/old/", "/letters/one"]);
+    assert_eq!(server.run(&["get", "/letters/old/two"]).stdout, b"/letters/old/two");
+    let members = server.run(&["collection", "list", "/set", "--json"]);
+    assert_eq!(members.ok().lines().count(), 1, "{}", members.text());
+    server.run_with_input(&["put", "-", "/letters/old/three"], "new").ok();
+    server.run(&["rm", "-r", "/letters"]).ok();
+    server.run(&["backup", "archive"]).ok();
 }
 
 /// Without what it knows of transactions a logical node cannot be served. What needs it fails with the reason, not because it waits too long.

@@ -172,6 +172,22 @@ impl Transaction {
         self.create_object(ClassId::NONE, Object::collection(Kind::Collection), PlacementHint::Anywhere)
     }
 
+    /// Creates the object of a set or a directory again whose entries are there and whose object is lost, so that they are listed and can be
+    /// changed. Its attributes are lost. Returns its kind; `None` if the object exists, or has no entries.
+    ///
+    /// # Errors
+    /// As [`Transaction::contains`] and [`Transaction::put`].
+    pub async fn restore_collection(&self, collection: Oid) -> Result<Option<Kind>> {
+        if self.get(collection).await?.is_some() {
+            return Ok(None);
+        }
+        let first = self.list_keys(collection, None, Bytes::new(), 1).await?.pop();
+        let Some((key, target)) = first else { return Ok(None) };
+        let kind = if key == EntryKey::member(target) { Kind::Collection } else { Kind::Directory };
+        self.put(collection, Object::collection(kind)).await?;
+        Ok(Some(kind))
+    }
+
     // -------------------------------------------------------------------------------------------- sets
 
     /// Adds a member to a set. It may be a member already.

@@ -3,11 +3,14 @@
 
 mod references;
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{self, Write};
 
 use clap::Args;
-use client::{AdminClient, ProblemRepair, ScrubOptions, ScrubProblem};
+use client::{AdminClient, Client, ProblemRepair, ScrubOptions, ScrubProblem};
 use meta::catalog::{BrickId, JobRequest, JobView};
+use model::{Oid, SpaceId};
 use serde::{Serialize, Serializer};
 
 use super::job::{self, JobLine, Rate, parse_rate};
@@ -79,6 +82,13 @@ struct FoundProblem {
     dangling: bool,
     #[serde(serialize_with = "write_repair")]
     repair: ProblemRepair,
+    /// The object that it is about.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_object")]
+    object: Option<Oid>,
+}
+
+fn write_object<S: Serializer>(object: &Option<Oid>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_str(&object.map(|oid| oid.to_string()).unwrap_or_default())
 }
 
 fn write_repair<S: Serializer>(repair: &ProblemRepair, serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -94,8 +104,8 @@ fn write_repair<S: Serializer>(repair: &ProblemRepair, serializer: S) -> std::re
 
 impl FoundProblem {
     fn new(brick: Option<BrickId>, problem: ScrubProblem) -> Self {
-        let ScrubProblem { kind, what, dangling, repair } = problem;
-        Self { brick: brick.map(|brick| brick.0), kind, what, dangling, repair }
+        let ScrubProblem { kind, what, dangling, repair, object } = problem;
+        Self { brick: brick.map(|brick| brick.0), kind, what, dangling, repair, object }
     }
 
     /// Whether it is still there.
@@ -201,7 +211,11 @@ async fn scrub(args: &Scrub, session: &mut CommandContext) -> Result<Scrubbed> {
         return Err(Failure::usage(what).hint("Name a peer server for a job with --brick, --rate and --detach."));
     }
     if is_brick || args.repair {
-        return scrub_now(args, session).await.map(Scrubbed::Ended);
+        let mut found = scrub_now(args, session).await?;
+        if args.repair && !is_brick {
+            restore_collections(&client, session, &mut found).await?;
+        }
+        return Ok(Scrubbed::Ended(found));
     }
     let bricks = args.bricks.iter().copied().map(BrickId).collect();
     let rate = args.rate.as_ref().and_then(|rate| rate.0);
@@ -214,6 +228,34 @@ async fn scrub(args: &Scrub, session: &mut CommandContext) -> Result<Scrubbed> {
     let JobView { job, objects, done: bytes, findings: damaged, found, .. } = ended;
     let unlisted = found.saturating_sub(damaged.len() as u64);
     Ok(Scrubbed::Ended(ScrubSummary { objects, bytes, damaged, unlisted, job: Some(job.0), ..ScrubSummary::default() }))
+}
+
+/// Creates the objects of sets and directories again of which only the entries are left. A brick on its own makes no transactions.
+async fn restore_collections(client: &AdminClient, session: &CommandContext, found: &mut ScrubSummary) -> Result {
+    let is_missing = |problem: &&mut FoundProblem| problem.kind == "collection_missing";
+    let mut missing = found.problems.iter_mut().filter(is_missing).peekable();
+    if missing.peek().is_none() {
+        return Ok(());
+    }
+    let spaces = client.spaces().await?;
+    let mut clients: BTreeMap<SpaceId, Client> = BTreeMap::new();
+    for problem in missing {
+        let Some(oid) = problem.object else { continue };
+        // A space that was removed meanwhile takes its rows with it.
+        let Some(space) = spaces.iter().find(|space| space.id == oid.space()) else { continue };
+        let cluster = match clients.entry(space.id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => unknown.insert(session.cluster_of(Some(&space.name)).await?),
+        };
+        let restored = cluster.transact(|transaction| async move { transaction.restore_collection(oid).await });
+        problem.repair = match restored.await? {
+            Some(_) => ProblemRepair::Done,
+            // Another object has its place, or its entries are gone.
+            None if cluster.get(oid).await?.is_some_and(|object| !object.is_collection()) => ProblemRepair::Impossible,
+            None => ProblemRepair::NotNeeded,
+        };
+    }
+    Ok(())
 }
 
 /// Scrubs the bricks by requests.

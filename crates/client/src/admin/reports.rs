@@ -1,5 +1,6 @@
 //! What a server says of itself and of the long jobs it did.
 
+use model::Oid;
 use wire::proto;
 
 /// What a server says of itself.
@@ -116,6 +117,8 @@ pub struct ScrubProblem {
     pub dangling: bool,
     /// What a repair can do about it, or has done.
     pub repair: ProblemRepair,
+    /// The object that it is about, if it is about one.
+    pub object: Option<Oid>,
 }
 
 /// What a repair can do about a problem, or has done.
@@ -145,8 +148,8 @@ impl From<proto::ScrubProblem> for ScrubProblem {
             proto::ProblemRepair::NotNeeded => ProblemRepair::NotNeeded,
             proto::ProblemRepair::Busy => ProblemRepair::Busy,
         };
-        let proto::ScrubProblem { kind, what, dangling, .. } = problem;
-        Self { kind, what, dangling, repair }
+        let proto::ScrubProblem { kind, what, dangling, object, .. } = problem;
+        Self { kind, what, dangling, repair, object: object.map(Oid::from) }
     }
 }
 

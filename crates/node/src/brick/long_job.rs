@@ -180,7 +180,7 @@ pub(crate) fn scrub(
 fn unrepaired_problems(report: &ScrubReport) -> Vec<proto::ScrubProblem> {
     let repair = |problem: &NamedProblem| match problem.problem.remedy() {
         Remedy::None => proto::ProblemRepair::Impossible,
-        Remedy::Lossless => proto::ProblemRepair::Possible,
+        Remedy::Lossless | Remedy::Transaction => proto::ProblemRepair::Possible,
         Remedy::Loses => proto::ProblemRepair::Loses,
     };
     report.problems.iter().map(|problem| problem.to_proto(repair(problem))).collect()

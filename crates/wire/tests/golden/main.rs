@@ -202,6 +202,7 @@ fn answers_are_unchanged() {
             "scrub-done-problems",
             Response::ScrubDone(proto::ScrubDone {
                 problems: vec![proto::ScrubProblem {
+                    object: None,
                     kind: "extent_missing".to_owned(),
                     what: "object 1: not in the extent".to_owned(),
                     dangling: true,

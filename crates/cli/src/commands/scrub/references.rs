@@ -187,7 +187,14 @@ impl Check<'_> {
                     ("unique_values_unbound", what, repair)
                 }
             };
-            self.report(FoundProblem { brick: None, kind: kind.to_owned(), what, dangling: false, repair });
+            self.report(FoundProblem {
+                brick: None,
+                kind: kind.to_owned(),
+                what,
+                dangling: false,
+                repair,
+                object: None,
+            });
         }
         Ok(())
     }
@@ -243,7 +250,7 @@ impl Check<'_> {
             Confirmed::Dangling => ProblemRepair::Loses,
         };
         let (kind, what) = (lead.kind().to_owned(), lead.describe(target));
-        self.report(FoundProblem { brick: None, kind, what, dangling: true, repair });
+        self.report(FoundProblem { brick: None, kind, what, dangling: true, repair, object: None });
         Ok(())
     }
 }
@@ -255,11 +262,15 @@ fn damaged_directory(ListedName { path, oid, is_directory, damage }: &ListedName
         "the directory {path}, object {oid}, is damaged, and some of its names may not have been followed: {why}"
     );
     let (kind, repair) = ("directory_damaged".to_owned(), ProblemRepair::Impossible);
-    Some(FoundProblem { brick: None, kind, what, dangling: false, repair })
+    Some(FoundProblem { brick: None, kind, what, dangling: false, repair, object: None })
 }
 
 async fn confirm(transaction: &Transaction, lead: &Lead, target: Oid, removes: bool) -> client::Result<Confirmed> {
     if !lead.leads(transaction, target).await? || transaction.get(target).await?.is_some() {
+        return Ok(Confirmed::Sound);
+    }
+    // A set or a directory of which only the object is lost: the scrub of its brick reports it, and creates it again.
+    if !transaction.members(target, None, 1).await?.is_empty() {
         return Ok(Confirmed::Sound);
     }
     if removes && lead.remove(transaction, target).await? {

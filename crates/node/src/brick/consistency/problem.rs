@@ -26,6 +26,8 @@ pub(crate) enum Remedy {
     Lossless,
     /// It can be put right, and something is lost.
     Loses,
+    /// A transaction of a client can put it right, without loss.
+    Transaction,
 }
 
 /// Something that is wrong.
@@ -149,6 +151,7 @@ impl Problem {
             | Self::StagedMissing { .. } => Remedy::Lossless,
             // The bytes may be all that is left of an object; the outcome is all that tells of a lost part.
             Self::ContentUnnamed { .. } | Self::MixedOutcome { .. } => Remedy::Loses,
+            Self::CollectionMissing { .. } => Remedy::Transaction,
             _ => Remedy::None,
         }
     }

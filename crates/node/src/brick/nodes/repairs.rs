@@ -29,6 +29,7 @@ impl NamedProblem {
             what: self.to_string(),
             dangling: self.problem.severity() == Severity::Dangling,
             repair: repair.into(),
+            object: self.problem.object().map(Into::into),
         }
     }
 }
@@ -69,6 +70,7 @@ impl Nodes {
         for named in problems {
             let repair = match named.problem.remedy() {
                 Remedy::None => ProblemRepair::Impossible,
+                Remedy::Transaction => ProblemRepair::Possible,
                 Remedy::Loses if !discards => ProblemRepair::Loses,
                 Remedy::Loses | Remedy::Lossless => self.repair(&named.problem).unwrap_or_else(|error| {
                     warn!(problem = %named, %error, "a problem cannot be put right");

@@ -356,7 +356,8 @@ fn repair_puts_right_what_can_be_and_nothing_else() {
         let mut world = with_everything();
         commit(&world.store, |changes| damage(&world, changes));
         for problem in problems(&world.store) {
-            let is_by_driver = problem.remedy() != Remedy::None && !matches!(problem, Problem::PageNotReserved { .. });
+            let is_by_driver = matches!(problem.remedy(), Remedy::Lossless | Remedy::Loses)
+                && !matches!(problem, Problem::PageNotReserved { .. });
             let repaired = world.driver.repair(&problem, world.now).unwrap();
             world.carry_out();
             let expected = if is_by_driver { Repaired::Done } else { Repaired::Impossible };
