@@ -619,6 +619,45 @@ fn lost_objects_of_directories_and_sets_are_created_again() {
     server.run(&["backup", "archive"]).ok();
 }
 
+/// A page of the B-tree with names of a large directory, and with no other rows, is damaged.
+#[test]
+fn names_on_a_damaged_page_are_lost_and_all_others_are_exported_and_verified() {
+    let mut server = Server::start(&[]);
+    let files = server.dir().join("files");
+    fs::create_dir(&files).unwrap();
+    (100..500).for_each(|number| fs::write(files.join(format!("name-{number}")), format!("{number}")).unwrap());
+    server.run(&["import", "files"]).ok();
+    server.stop();
+    let tree = server.data().join("tree/rows");
+    let mut bytes = fs::read(&tree).unwrap();
+    let needle = b"name-250";
+    let found: Vec<usize> = (0..bytes.len() - needle.len()).filter(|at| bytes[*at..].starts_with(needle)).collect();
+    assert!(!found.is_empty(), "the B-tree has no row of the name");
+    found.into_iter().for_each(|at| bytes[at] ^= 1);
+    fs::write(&tree, bytes).unwrap();
+    server.restart();
+
+    let lost = server.run(&["get", "/files/name-250"]);
+    assert!(lost.code == 6 && lost.stderr.contains("/files/name-250: "), "{}", lost.stderr);
+    assert_eq!(server.run(&["get", "/files/name-100"]).stdout, b"100");
+    let listed = server.run(&["ls", "/files"]);
+    assert!(listed.code == 6 && listed.text().contains("/files/name-499"), "{}", listed.text());
+    let exported = server.run(&["export", "out", "--json"]);
+    assert!(exported.code == 6 && exported.stderr.contains("/files: damaged"), "{}", exported.stderr);
+    let written = exported.json()[0]["files"].as_u64().unwrap();
+    assert!((200..400).contains(&written), "{written}");
+    assert_eq!(fs::read(server.dir().join("out/files/name-499")).unwrap(), b"499");
+    let verified = server.run(&["verify", "files", "--json"]);
+    assert!(verified.code == 6 && verified.stderr.contains("/files/name-250: damaged"), "{}", verified.stderr);
+    let report = &verified.json()[0];
+    // The directory is the same, too.
+    assert_eq!(
+        (report["same"].as_u64(), report["damaged"].as_u64()),
+        (Some(written + 1), Some(400 - written)),
+        "{report}"
+    );
+}
+
 /// Without what it knows of transactions a logical node cannot be served. What needs it fails with the reason, not because it waits too long.
 #[test]
 fn logical_node_that_cannot_be_served_is_named_and_the_others_are_served() {

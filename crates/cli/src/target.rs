@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use client::{Client, ObjectStat};
-use model::{Oid, limits};
+use model::{Error, ErrorKind, Oid, limits};
 
 use crate::failure::{Failure, Result};
 use crate::output::Printable;
@@ -101,14 +101,26 @@ impl Target {
     pub(crate) async fn find(&self, cluster: &Client) -> Result<Oid> {
         match self {
             Self::Oid(oid) => Ok(*oid),
-            Self::Path(path) => cluster.resolve(path.as_str()).await?.ok_or_else(|| no_such_name(path)),
+            Self::Path(path) => {
+                let found = cluster.resolve(path.as_str()).await.map_err(|error| self.name_damage(error))?;
+                found.ok_or_else(|| no_such_name(path))
+            }
+        }
+    }
+
+    /// Puts the target before the description of a damage, which may name a place in a file only.
+    fn name_damage(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::Corrupt => Error::new(ErrorKind::Corrupt, format!("{self}: {error}")).with_source(error),
+            _ => error,
         }
     }
 
     /// The properties of the object of a cluster.
     pub(crate) async fn stat(&self, cluster: &Client) -> Result<ObjectStat> {
         let oid = self.find(cluster).await?;
-        cluster.stat(oid).await?.ok_or_else(|| match self {
+        let stat = cluster.stat(oid).await.map_err(|error| self.name_damage(error))?;
+        stat.ok_or_else(|| match self {
             Self::Path(path) => Failure::not_found(format!("the name {path} leads to {oid}, which does not exist"))
                 .hint(format!("`mortar put` gives it a new object, `mortar name unbind {path}` removes it.")),
             Self::Oid(_) => no_such_object(self),

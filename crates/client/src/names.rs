@@ -50,8 +50,19 @@ impl Level {
         self.more = more;
         self.after = entries.last().map(|entry| entry.key.clone()).or_else(|| self.after.take());
         self.entries = entries.into();
-        let damage = damage.filter(|_| !self.is_damage_told)?;
-        self.is_damage_told = true;
+        self.tell(damage?)
+    }
+
+    /// None of the further entries can be read. Returns what [`Level::add`] does.
+    fn give_up(&mut self, damage: String) -> Option<ListedName> {
+        self.more = false;
+        self.tell(damage)
+    }
+
+    fn tell(&mut self, damage: String) -> Option<ListedName> {
+        if std::mem::replace(&mut self.is_damage_told, true) {
+            return None;
+        }
         let path = self.path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or("/").to_owned();
         Some(ListedName { path, oid: self.directory, is_directory: true, damage: Some(damage) })
     }
@@ -163,8 +174,14 @@ impl Names {
             let Some(ListedEntry { key, target, kind }) = level.entries.front() else {
                 if level.more {
                     let list = level.next_request(self.portion_size - self.portion.len(), self.below_damage);
-                    let found = self.core.list_entries(list).await?;
-                    self.portion.extend(self.levels.last_mut().and_then(|level| level.add(found)));
+                    let found = match self.core.list_entries(list).await {
+                        Err(error) if error.kind() == ErrorKind::Corrupt && self.below_damage => Err(error),
+                        found => Ok(found?),
+                    };
+                    self.portion.extend(self.levels.last_mut().and_then(|level| match found {
+                        Ok(found) => level.add(found),
+                        Err(error) => level.give_up(error.message().to_owned()),
+                    }));
                 } else {
                     self.levels.pop();
                 }
@@ -284,6 +301,9 @@ mod tests {
         assert_eq!(level.add(answer(&[], true, Some("another row is damaged"))), None);
         let after = level.next_request(7, true).after.unwrap();
         assert_eq!(after.to_name(), Some("e"), "a portion without entries does not begin again");
+        assert_eq!((level.give_up("its logical node is damaged".to_owned()), level.more), (None, false));
+        let mut closed = Level::new(oid(1), "/c/".to_owned(), Bytes::new(), None);
+        assert_eq!(closed.give_up("its logical node is damaged".to_owned()).unwrap().path, "/c");
         let mut root = Level::new(oid(1), "/".to_owned(), Bytes::new(), None);
         assert_eq!(root.add(answer(&[], false, Some("a row is damaged"))).unwrap().path, "/");
     }

@@ -103,7 +103,7 @@ pub(crate) async fn export(cluster: &Client, plan: ExportPlan, progress: &Progre
     });
     job.add_root().await?;
     let mut running: JoinSet<Result> = JoinSet::new();
-    let mut names = cluster.names(&below).with_directories().portion_size(BATCH_FILES);
+    let mut names = cluster.names(&below).with_directories().portion_size(BATCH_FILES).below_damage();
     while let Some(portion) = names.next().await? {
         running.spawn(Arc::clone(&job).write_all(portion));
         while running.len() >= MAX_BATCHES {
@@ -163,6 +163,12 @@ impl Job {
     }
 
     async fn write_all(self: Arc<Self>, names: Vec<ListedName>) -> Result {
+        let (damaged, names): (Vec<ListedName>, _) = names.into_iter().partition(|name| name.damage.is_some());
+        for ListedName { path, is_directory, damage, .. } in damaged {
+            self.report_damage(&path, &damage.unwrap_or_default());
+            // A directory is listed twice if its entries are damaged.
+            self.progress.advance(0, u64::from(!is_directory));
+        }
         let read = |name: &ListedName| {
             let (cluster, oid) = (self.cluster.clone(), name.oid);
             async move { lookup::read_state(&cluster, oid).await }

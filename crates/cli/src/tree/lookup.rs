@@ -72,6 +72,26 @@ pub(super) async fn find_all(
     join_all(objects.collect()).await
 }
 
+/// The same, but damage of one name does not end the work on others: what is damaged is in place of its object.
+pub(super) async fn find_readable(
+    cluster: &Client,
+    directories: &HashMap<String, Oid>,
+    entries: &[Entry],
+) -> Result<Vec<std::result::Result<Option<BoundObject>, String>>> {
+    match find_all(cluster, directories, entries).await {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {}
+        found => return Ok(found?.into_iter().map(Ok).collect()),
+    }
+    let mut all = Vec::with_capacity(entries.len());
+    for entry in entries {
+        all.push(match find(cluster, directories, entry).await {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Err(error.message().to_owned()),
+            found => Ok(found?),
+        });
+    }
+    Ok(all)
+}
+
 /// Finds the object that has the name of an entry.
 pub(super) async fn find(
     cluster: &Client,
@@ -124,12 +144,13 @@ pub(super) async fn read_state(cluster: &Client, oid: Oid) -> Result<ObjectState
     }
 }
 
-/// The number of names below a prefix, directories included.
+/// The number of names below a prefix that can be read, directories included.
 pub(super) async fn count_names(cluster: &Client, prefix: &Prefix) -> Result<u64> {
-    let mut names = cluster.names(&prefix.below()).with_directories();
+    let mut names = cluster.names(&prefix.below()).with_directories().below_damage();
     let mut count = 0;
     while let Some(portion) = names.next().await? {
-        count += portion.len() as u64;
+        // A directory of which entries cannot be read is listed twice.
+        count += portion.iter().filter(|name| !(name.is_directory && name.damage.is_some())).count() as u64;
     }
     Ok(count)
 }

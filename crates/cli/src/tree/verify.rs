@@ -88,6 +88,9 @@ impl Checksum {
     }
 }
 
+/// The object of a name, or what is damaged if it cannot be found.
+type FoundName = std::result::Result<Option<BoundObject>, String>;
+
 /// The result of comparing one entry.
 enum Finding {
     Same,
@@ -172,8 +175,8 @@ impl Job {
         self.progress.suspend(|| output::warn(self.json, kind, &message));
     }
 
-    async fn look_up(&self, entries: &[Entry]) -> Result<Vec<Option<BoundObject>>> {
-        Ok(lookup::find_all(&self.cluster, &self.directories, entries).await?)
+    async fn look_up(&self, entries: &[Entry]) -> Result<Vec<FoundName>> {
+        Ok(lookup::find_readable(&self.cluster, &self.directories, entries).await?)
     }
 
     /// Compares directories, and records where they are in the store.
@@ -181,13 +184,16 @@ impl Job {
         let mut tally = Tally::default();
         for (entry, found) in entries.iter().zip(self.look_up(entries).await?) {
             let (finding, directory) = match found {
-                None | Some(BoundObject { state: ObjectState::Deleted, .. }) => (Finding::Missing, None),
-                Some(BoundObject { state: ObjectState::Damaged(why), .. }) => (Finding::Damaged(why), None),
-                Some(BoundObject { oid, state: ObjectState::Present(object) }) => match kind_difference(entry, &object)
-                {
-                    Some(different) => (different, None),
-                    None => (Finding::Same, Some(oid)),
-                },
+                Ok(None | Some(BoundObject { state: ObjectState::Deleted, .. })) => (Finding::Missing, None),
+                Err(why) | Ok(Some(BoundObject { state: ObjectState::Damaged(why), .. })) => {
+                    (Finding::Damaged(why), None)
+                }
+                Ok(Some(BoundObject { oid, state: ObjectState::Present(object) })) => {
+                    match kind_difference(entry, &object) {
+                        Some(different) => (different, None),
+                        None => (Finding::Same, Some(oid)),
+                    }
+                }
             };
             self.directories.extend(directory.map(|oid| (entry.name.clone(), oid)));
             self.progress.advance(0, 1);
@@ -205,16 +211,18 @@ impl Job {
         Ok(tally)
     }
 
-    async fn compare(self: Arc<Self>, entry: Entry, found: Option<BoundObject>) -> Result<Tally> {
+    async fn compare(self: Arc<Self>, entry: Entry, found: FoundName) -> Result<Tally> {
         let mut tally = Tally::default();
         let (name, size) = (entry.name.clone(), entry.size);
         let finding = match found {
-            None | Some(BoundObject { state: ObjectState::Deleted, .. }) => classify_missing(entry).await,
-            Some(BoundObject { state: ObjectState::Damaged(why), .. }) => Finding::Damaged(why),
-            Some(BoundObject { oid, state: ObjectState::Present(object) }) => match kind_difference(&entry, &object) {
-                Some(different) => different,
-                None => self.compare_content(entry, oid, object, &mut tally).await?,
-            },
+            Ok(None | Some(BoundObject { state: ObjectState::Deleted, .. })) => classify_missing(entry).await,
+            Err(why) | Ok(Some(BoundObject { state: ObjectState::Damaged(why), .. })) => Finding::Damaged(why),
+            Ok(Some(BoundObject { oid, state: ObjectState::Present(object) })) => {
+                match kind_difference(&entry, &object) {
+                    Some(different) => different,
+                    None => self.compare_content(entry, oid, object, &mut tally).await?,
+                }
+            }
         };
         self.progress.advance(size, 1);
         self.record_finding(&mut tally, finding, &name);
