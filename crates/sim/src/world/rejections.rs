@@ -53,9 +53,10 @@ pub(super) enum Cause {
     Damage,
     /// A transaction, or a write, of another client about the same pages was running.
     OtherWriter,
-    /// An earlier transaction of the client had appended to a list on the same page, as a change of a part of a blob. Its reply comes before the bricks
-    /// show what it has changed, and the client does not have the new content, so the next transaction may have read the one before.
-    OwnAppend,
+    /// An earlier transaction of the client had changed what the operation reads at bricks: a list on the same page, as a change of a part of a
+    /// blob, or a set. Its reply comes before all bricks show what it has changed, and the client has no copy of that, so the next transaction
+    /// may have read the state before.
+    OwnChange,
     /// A process or a connection failed or was slow, a message was lost, a logical node moved, or a wall clock was wrong; or the client itself
     /// breaks the rules.
     Failure,
@@ -105,7 +106,7 @@ impl Rejection {
     /// The causes, of which there must be one; and how long each may have been over when the operation began.
     pub(super) const fn causes(self) -> &'static [(Cause, u64)] {
         use Cause::{
-            Cut, Damage, DiskSpace, Failure, OtherWriter, OwnAppend, Permission, Refusal, Schema, Snapshot, Stop,
+            Cut, Damage, DiskSpace, Failure, OtherWriter, OwnChange, Permission, Refusal, Schema, Snapshot, Stop,
         };
         match self {
             Self::Denied => &[(Permission, RECONNECT_MS), (Refusal, 0)],
@@ -114,7 +115,7 @@ impl Rejection {
             Self::Full => &[(DiskSpace, ROOM_MS)],
             Self::Conflict => &[
                 (OtherWriter, LEASE_MS),
-                (OwnAppend, DECISION_MS),
+                (OwnChange, DECISION_MS),
                 (Failure, LEASE_MS),
                 (DiskSpace, ROOM_MS),
                 (Damage, LEASE_MS),
@@ -195,6 +196,8 @@ struct Footprint {
     bars_others: bool,
     /// Whether it appends to a list by a change of a part of a blob.
     appends: bool,
+    /// Whether it reads or changes sets, whose state is read at bricks.
+    has_sets: bool,
     pages: BTreeSet<StepPage>,
 }
 
@@ -336,7 +339,8 @@ impl RejectionJournal {
         let bars_others = !matches!(record.kind, Kind::ReadOnly | Kind::Snapshot | Kind::Read);
         // Those with even numbers append without a new state of the whole list.
         let appends = record.number.is_multiple_of(2) && steps.iter().any(|step| matches!(step, Step::Append(_)));
-        let footprint = Footprint { client: record.client, returned: None, bars_others, appends, pages };
+        let has_sets = pages.iter().any(|page| page.node.is_none());
+        let footprint = Footprint { client: record.client, returned: None, bars_others, appends, has_sets, pages };
         self.operations.insert(record.number, footprint);
     }
 
@@ -376,11 +380,12 @@ impl RejectionJournal {
         self.operations.values().any(is_other)
     }
 
-    fn has_own_append(&self, number: u64, since: u64) -> bool {
+    fn has_own_change(&self, number: u64, since: u64) -> bool {
         let Some(operation) = self.operations.get(&number) else { return false };
         let is_before = |one: &Footprint| {
             let is_in_time = one.returned.is_some_and(|at| at >= since);
-            one.appends && one.client == operation.client && is_in_time && one.meets(operation)
+            let is_read_at_bricks = one.appends || one.bars_others && one.has_sets && operation.has_sets;
+            is_read_at_bricks && one.client == operation.client && is_in_time && one.meets(operation)
         };
         self.operations.values().any(is_before)
     }
@@ -428,7 +433,7 @@ impl World {
             Cause::Permission => self.user_could_not(pid, since),
             Cause::Refusal => self.rejections.was_refused(pid, since),
             Cause::OtherWriter => self.rejections.has_other_writer(operation.number, since),
-            Cause::OwnAppend => self.rejections.has_own_append(operation.number, since),
+            Cause::OwnChange => self.rejections.has_own_change(operation.number, since),
             Cause::Snapshot => operation.kind == Kind::Snapshot,
             Cause::Failure => self.rejections.was_there(cause, since) || self.is_wicked(pid),
             Cause::Stop | Cause::DiskSpace | Cause::Damage | Cause::Schema | Cause::Cut => {
