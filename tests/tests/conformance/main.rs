@@ -40,10 +40,13 @@ fn check_urls(one: &str, other: &str) {
 }
 
 /// Runs the script of commands against a server.
-fn check_commands(url: &str) {
+fn check_commands(url: &str, is_in_memory: bool) {
     let dir = tempfile::tempdir().unwrap();
     let mut shell = Command::new("bash");
     shell.args(["-euo", "pipefail", "-c", SCRIPT]).current_dir(dir.path());
+    if is_in_memory {
+        shell.env("IN_MEMORY", "1");
+    }
     let path = format!("{}:{}", program().parent().unwrap().display(), std::env::var("PATH").unwrap());
     let ended = run(shell.env("MORTAR_URL", url).env("MORTAR", program()).env("PATH", path));
     assert!(ended.code == 0, "the script failed at {url}:\n{}\n{}", ended.text(), ended.stderr);
@@ -73,14 +76,14 @@ async fn embedded_in_memory() {
 fn one_process_on_disk() {
     let server = Server::start(&[]);
     check_urls(&server.url(), &server.url());
-    check_commands(&server.url());
+    check_commands(&server.url(), false);
 }
 
 #[test]
 fn one_process_in_memory() {
     let server = Server::start(&["--memory"]);
     check_urls(&server.url(), &server.url());
-    check_commands(&server.url());
+    check_commands(&server.url(), true);
 }
 
 /// The connections of a client are with different shards of the peer server.
@@ -88,14 +91,14 @@ fn one_process_in_memory() {
 fn one_process_with_several_threads() {
     let server = Server::start(&["--io-threads", "3"]);
     check_urls(&server.url(), &server.url());
-    check_commands(&server.url());
+    check_commands(&server.url(), false);
 }
 
 #[test]
 fn one_brick() {
     let cluster = Cluster::start(&["--bricks", "1", "--peers", "1"]);
     check_urls(cluster.url(), cluster.url());
-    check_commands(cluster.url());
+    check_commands(cluster.url(), false);
 }
 
 #[test]
@@ -103,12 +106,12 @@ fn four_bricks_and_two_peer_servers() {
     let cluster = Cluster::start(&["--bricks", "4", "--peers", "2"]);
     let [one, other] = ["peer-1", "peer-2"].map(|peer| format!("mortar://{}/main", cluster.address(peer)));
     check_urls(&one, &other);
-    check_commands(cluster.url());
+    check_commands(cluster.url(), false);
 }
 
 #[test]
 fn four_bricks_in_memory() {
     let cluster = Cluster::start(&["--bricks", "4", "--peers", "2", "--memory"]);
     check_urls(cluster.url(), cluster.url());
-    check_commands(cluster.url());
+    check_commands(cluster.url(), true);
 }
