@@ -268,8 +268,10 @@ fn a_scrub_reads_all_bricks_and_goes_on_when_one_is_killed() {
 #[test]
 fn commands_that_begin_a_job_wait_for_a_missing_brick_no_longer_than_their_timeout() {
     let mut cluster = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    cluster.run(&["class", "define", "Person", "--field", "name:string"]).ok();
     cluster.kill("brick-2");
-    for (job, command) in [("1", &["scrub"][..]), ("2", &["space", "clone", "main", "copy"])] {
+    let commands = [("1", &["scrub"][..]), ("2", &["space", "clone", "main", "copy"]), ("3", &["evolve"])];
+    for (job, command) in commands {
         let begun = Instant::now();
         let given_up = cluster.run(&[&["--timeout", "2"], command].concat());
         let (code, stderr) = (given_up.code, &given_up.stderr);
@@ -280,7 +282,7 @@ fn commands_that_begin_a_job_wait_for_a_missing_brick_no_longer_than_their_timeo
         assert_eq!(show(&cluster, job)["state"], "running");
     }
     cluster.restart("brick-2");
-    for job in ["1", "2"] {
+    for job in ["1", "2", "3"] {
         cluster.run(&["job", "watch", job]).ok();
     }
 }

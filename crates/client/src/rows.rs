@@ -67,6 +67,8 @@ pub struct Rows {
     read_set: Vec<Read>,
     /// The logical nodes that the peer server waits for, as of its last message.
     waits_for: Vec<NodeId>,
+    /// How long the peer server had waited for bricks when it answered the request for the query.
+    waited: Duration,
     /// Why there are no more rows, if that is no end.
     failed: Option<(ErrorKind, String)>,
 }
@@ -89,6 +91,7 @@ impl Rows {
         };
         let (message, raw) = asked.into_proto();
         let open = Some(core.wait_to_query().await?);
+        let asked_at = Instant::now();
         let (caller, answer) = core.ask_with_raw(Request::Query(message), raw).await?;
         let (columns, rows) = (Vec::new(), VecDeque::new());
         let (core, cursor) = (core.clone(), None);
@@ -104,11 +107,13 @@ impl Rows {
             explanation: None,
             read_set: Vec::new(),
             waits_for: Vec::new(),
+            waited: Duration::ZERO,
             failed: None,
         };
         let first = decode_rows(answer)?;
         asked.columns.clone_from(&first.columns);
         asked.handle_rows(first)?;
+        asked.waited = asked_at.elapsed();
         Ok(asked)
     }
 
@@ -126,6 +131,7 @@ impl Rows {
             explanation: None,
             read_set: Vec::new(),
             waits_for: Vec::new(),
+            waited: Duration::ZERO,
             failed: None,
         }
     }
@@ -154,7 +160,8 @@ impl Rows {
     }
 
     async fn receive(&mut self) -> Result<Option<Row>> {
-        let mut patience = QueryTimeout { timeout: self.core.options.timeout, waiting_since: None };
+        let waited = std::mem::take(&mut self.waited);
+        let mut patience = QueryTimeout::new(self.core.options.timeout, Instant::now(), waited);
         loop {
             // The next rows are requested while these are read.
             if let (None, Some(cursor), Some(caller)) = (&self.pending, self.cursor, &self.caller) {
@@ -254,18 +261,23 @@ impl Drop for Rows {
 /// The time limit of a query whose peer server reports what it waits for.
 struct QueryTimeout {
     timeout: Duration,
-    /// Since when the peer server has waited for bricks.
-    waiting_since: Option<Instant>,
+    /// Since when the peer server may have waited for bricks: the last message that reported something else.
+    progressed: Instant,
 }
 
 impl QueryTimeout {
+    /// A time limit for what follows, if the peer server has waited for bricks for this time already.
+    fn new(timeout: Duration, now: Instant, waited: Duration) -> Self {
+        Self { timeout, progressed: now.checked_sub(waited).unwrap_or(now) }
+    }
+
     /// When the next message is due. Each message restarts the time limit, unless the peer server waits for bricks: bricks have the
     /// time limit once.
     fn deadline(&mut self, waits_for_bricks: bool, now: Instant) -> Instant {
-        let since =
-            self.waiting_since.filter(|_| waits_for_bricks && !planted(Bug::StalledBrickWaitedForAnew)).unwrap_or(now);
-        self.waiting_since = waits_for_bricks.then_some(since);
-        since + self.timeout
+        if !waits_for_bricks || planted(Bug::StalledBrickWaitedForAnew) {
+            self.progressed = now;
+        }
+        self.progressed + self.timeout
     }
 }
 
@@ -289,7 +301,7 @@ mod tests {
     use model::planted_bug::is_noticed;
 
     #[test]
-    fn timeout_counts_from_when_the_peer_server_waits_for_a_brick() {
+    fn timeout_counts_from_the_last_progress_while_the_peer_server_waits_for_a_brick() {
         timeout_is_not_restarted_while_a_brick_is_waited_for();
         assert!(is_noticed(Bug::StalledBrickWaitedForAnew, timeout_is_not_restarted_while_a_brick_is_waited_for));
     }
@@ -297,13 +309,16 @@ mod tests {
     fn timeout_is_not_restarted_while_a_brick_is_waited_for() {
         let asked = Instant::now();
         let after = |seconds| asked + Duration::from_secs(seconds);
-        let mut patience = QueryTimeout { timeout: Duration::from_secs(10), waiting_since: None };
+        let mut patience = QueryTimeout::new(Duration::from_secs(10), asked, Duration::ZERO);
         let mut until = |waits_for_bricks, seconds| patience.deadline(waits_for_bricks, after(seconds));
         assert_eq!(until(false, 0), after(10));
         assert_eq!(until(false, 18), after(28), "it is at work");
-        assert_eq!(until(true, 20), after(30));
-        assert_eq!(until(true, 22), after(30), "it still waits");
+        assert_eq!(until(true, 20), after(28), "the brick has the time since the last progress");
+        assert_eq!(until(true, 22), after(28), "it still waits");
         assert_eq!(until(false, 24), after(34), "it goes on");
-        assert_eq!(until(true, 26), after(36), "this is another time");
+        assert_eq!(until(true, 26), after(34), "this is another time");
+        // The first answer came after two seconds, and said that a brick was waited for.
+        let waited = Duration::from_secs(2);
+        assert_eq!(QueryTimeout::new(Duration::from_secs(10), after(2), waited).deadline(true, after(2)), after(10));
     }
 }

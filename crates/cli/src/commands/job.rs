@@ -18,6 +18,8 @@ use crate::time::{from_microseconds, to_seconds};
 
 /// How often a job is looked at while it is waited for.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// How long a problem lasts at least before a command stops waiting because of it: others pass at the next attempt.
+const PASSING: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -297,8 +299,8 @@ async fn or_ctrl_c(job: JobId, waiting: impl Future<Output = Result<JobView>>) -
     }
 }
 
-/// Waits for the end of a job, and shows its progress. Ends the waiting, not the job, when the job has waited for something for the timeout of the
-/// command and nothing was done meanwhile.
+/// Waits for the end of a job, and shows its progress. Ends the waiting, not the job, when the job waits for something and nothing was done for the
+/// timeout of the command.
 pub(crate) async fn wait_while_it_proceeds(
     client: &AdminClient,
     session: &CommandContext,
@@ -308,7 +310,7 @@ pub(crate) async fn wait_while_it_proceeds(
     wait(client, session, job, title, Some(session.timeout())).await
 }
 
-/// Waits for the end of a job, for at most `patience` while the job waits for something and nothing is done.
+/// Waits for the end of a job; while the job waits for something, for at most `patience` since something was done last.
 async fn wait(
     client: &AdminClient,
     session: &CommandContext,
@@ -350,20 +352,27 @@ async fn wait(
     }
 }
 
-/// How long a job has waited for something while nothing was done.
+/// How long nothing was done of a job that waits for something.
 #[derive(Default)]
 struct Standstill {
-    /// When it began, and what was done at that time.
-    begun: Option<(time::Instant, u64)>,
+    /// When something was done last, and how much was done then.
+    progressed: Option<(time::Instant, u64)>,
+    /// Since when it waits for something.
+    waits_since: Option<time::Instant>,
 }
 
 impl Standstill {
-    /// How long it lasts, as of the state of the job at a time; `None` if the job waits for nothing, or proceeds.
+    /// How long it lasts, as of the state of the job at a time; `None` if the job waits for nothing, has just begun to wait, or was paused.
     fn duration(&mut self, view: &JobView, now: time::Instant) -> Option<Duration> {
-        let waits = view.state == JobState::Running && !view.problems.is_empty();
-        let before = self.begun.filter(|(_, done)| waits && *done == view.done);
-        self.begun = before.or_else(|| waits.then_some((now, view.done)));
-        before.map(|(since, _)| now - since)
+        let is_running = view.state == JobState::Running;
+        let before = self.progressed.filter(|(_, done)| is_running && *done == view.done);
+        let (since, _) = *self.progressed.insert(before.unwrap_or((now, view.done)));
+        if !is_running || view.problems.is_empty() {
+            self.waits_since = None;
+            return None;
+        }
+        let waits_since = *self.waits_since.get_or_insert(now);
+        (now - waits_since >= PASSING).then(|| now - since)
     }
 }
 
@@ -487,21 +496,21 @@ mod tests {
         let mut view = running();
         assert_eq!(standstill.duration(&view, at(1)), None);
         view.problems = vec!["brick 2 is not alive".to_owned()];
-        assert_eq!(standstill.duration(&view, at(2)), None);
-        assert_eq!(standstill.duration(&view, at(5)), Some(Duration::from_secs(3)));
+        assert_eq!(standstill.duration(&view, at(4)), None, "it may pass");
+        assert_eq!(standstill.duration(&view, at(6)), Some(Duration::from_secs(5)), "since something was done last");
         // Other bricks go on.
         view.done += 1;
-        assert_eq!(standstill.duration(&view, at(6)), None);
-        assert_eq!(standstill.duration(&view, at(8)), Some(Duration::from_secs(2)));
+        assert_eq!(standstill.duration(&view, at(7)), Some(Duration::ZERO));
+        assert_eq!(standstill.duration(&view, at(9)), Some(Duration::from_secs(2)));
         let failure = waiting_job_failure(&view);
         assert!(failure.exit() == Exit::Unavailable && failure.message().contains("brick 2 is not alive"));
         // Who has paused it may take any time.
         view.state = JobState::Paused;
-        assert_eq!(standstill.duration(&view, at(9)), None);
-        view.state = JobState::Running;
         assert_eq!(standstill.duration(&view, at(10)), None);
-        view.problems.clear();
+        view.state = JobState::Running;
         assert_eq!(standstill.duration(&view, at(11)), None);
+        view.problems.clear();
+        assert_eq!(standstill.duration(&view, at(12)), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use meta::catalog::{
     BrickId, Catalog, CatalogEditor, Edited, Follower, Job, JobAccess, JobAnswer, JobId, JobKind, JobRate, JobRequest,
     JobState, JobView, check_clonable,
 };
-use model::{Error, ErrorKind, Result};
+use model::{Error, ErrorKind, Result, SpaceId};
 use tokio::time;
 use wire::proto::jobs;
 
@@ -147,12 +147,8 @@ fn waiting_problems(catalog: &Catalog, job: &Job) -> Vec<String> {
     if job.state != JobState::Running {
         return Vec::new();
     }
-    match &job.kind {
-        JobKind::Scrub => {
-            let is_away = |part: &&u32| catalog.brick(BrickId(**part)).is_none_or(|brick| brick.alive.is_none());
-            let away = job.open_parts.iter().filter(is_away);
-            away.map(|brick| format!("brick {brick} is not alive: start it, and it goes on")).collect()
-        }
+    let problems: Vec<String> = match &job.kind {
+        JobKind::Scrub => away_bricks(catalog, job.open_parts.iter().map(|part| BrickId(*part))),
         JobKind::Evolve { .. } | JobKind::Clone { .. } if !catalog.peers().any(|(_, alive)| alive.is_some()) => {
             vec!["no peer server is alive: start one, and it goes on".to_owned()]
         }
@@ -162,7 +158,26 @@ fn waiting_problems(catalog: &Catalog, job: &Job) -> Vec<String> {
             flaw.map(|flaw| format!("{flaw}: change or remove one of them, and it goes on")).into_iter().collect()
         }
         JobKind::Evolve { .. } | JobKind::Clone { .. } => Vec::new(),
+    };
+    let has_recorded = catalog.job_parts(job.id).any(|(_, part)| part.progress.problem.is_some());
+    match job.kind.space().filter(|_| problems.is_empty() && !has_recorded) {
+        // Its worker notices that when a request has not been answered for its time limit.
+        Some(space) => away_bricks(catalog, bricks_of(catalog, space)),
+        None => problems,
     }
+}
+
+/// The bricks that serve a space.
+fn bricks_of(catalog: &Catalog, space: SpaceId) -> BTreeSet<BrickId> {
+    let nodes = catalog.space_by_id(space).into_iter().flat_map(|space| space.node_ids());
+    nodes.filter_map(|node| Some(catalog.node_placement(node)?.brick)).collect()
+}
+
+/// A problem for each of these bricks that is not alive.
+fn away_bricks(catalog: &Catalog, bricks: impl IntoIterator<Item = BrickId>) -> Vec<String> {
+    let is_away = |id: &BrickId| catalog.brick(*id).is_none_or(|brick| brick.alive.is_none());
+    let away = bricks.into_iter().filter(is_away);
+    away.map(|brick| format!("brick {brick} is not alive: start it, and it goes on")).collect()
 }
 
 impl ClusterView {
