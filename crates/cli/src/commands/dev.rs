@@ -275,7 +275,9 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
     if !args.memory && !secret.exists() {
         Secret::create(&secret)?;
     }
-    let catalogue = Arc::new(Embedded::open(&stores[&1])?);
+    let data = (!args.memory).then_some(&*args.data);
+    let explain = |error| explain_start_on(error, data, Purpose::Whole);
+    let catalogue = Arc::new(Embedded::open(&stores[&1]).map_err(explain)?);
     let config_of = |settings: Settings| Ok::<_, Failure>(Config { is_reached_in_process: true, ..settings.config()? });
     let of_meta = settings(ProcessRole::Meta, None, vec![meta_listen], None);
     let server = MetaServer::start(catalogue.clone(), config_of(of_meta)?).await.map_err(explain_meta_start)?;
@@ -291,7 +293,7 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
     started.map_err(|error| match error.kind() {
         ErrorKind::Exists => Failure::from(error)
             .hint("Leave --nodes out, or make another space: `mortar space create NAME --nodes COUNT`."),
-        _ => explain_start(error),
+        _ => explain(error),
     })?;
     let peers: Vec<_> = cluster.peers().iter().map(|peer| peer.server().addresses().to_vec()).collect();
     let of = |address: &Address| Url { user: None, address: address.clone(), space: MAIN_SPACE.to_owned() }.to_string();
@@ -437,15 +439,24 @@ pub(super) fn open_for(data: &Path, purpose: Purpose, options: Options) -> Resul
         }
         Ok(store)
     });
-    opened.map_err(|error| match (purpose, error.kind()) {
-        (Purpose::Brick, ErrorKind::Corrupt) => Failure::local(error).hint(format!(
-            "See what `mortar repair --data {}` can keep, or restore a backup of the whole cluster: `mortar restore FILE --data NEW` makes \
-             a new directory. An older copy of this directory alone is no remedy: the brick would go back in time, and the cluster would \
-             not.",
-            data.display()
-        )),
-        (_, ErrorKind::Denied) => explain_loose_permissions(error),
-        _ => explain_open(error, data),
+    opened.map_err(|error| match error.kind() {
+        ErrorKind::Denied => explain_loose_permissions(error),
+        ErrorKind::Corrupt => explain_damage(error, data, purpose),
+        _ => Failure::local(error),
+    })
+}
+
+/// The failure to start with damaged data, which no running server can scrub, with a hint.
+fn explain_damage(error: Error, data: &Path, purpose: Purpose) -> Failure {
+    let repair = format!("See what `mortar repair --data {}` can keep, or restore a backup", data.display());
+    Failure::local(error).hint(match purpose {
+        Purpose::Brick => format!(
+            "{repair} of the whole cluster: `mortar restore FILE --data NEW` makes a new directory. An older copy of this directory alone is \
+             no remedy: the brick would go back in time, and the cluster would not."
+        ),
+        Purpose::Whole | Purpose::Catalogue => {
+            format!("{repair}: `mortar restore FILE --data NEW` makes a new directory.")
+        }
     })
 }
 
@@ -458,14 +469,9 @@ fn explain_loose_permissions(error: Error) -> Failure {
 
 /// The failure to open a data directory, with a hint.
 pub(super) fn explain_open(error: Error, data: &Path) -> Failure {
-    let kind = error.kind();
-    let failure = Failure::local(error);
-    match kind {
-        ErrorKind::Corrupt => failure.hint(format!(
-            "See what `mortar repair --data {}` can keep, or restore a backup: `mortar restore FILE --data NEW` makes a new directory.",
-            data.display()
-        )),
-        _ => failure,
+    match error.kind() {
+        ErrorKind::Corrupt => explain_damage(error, data, Purpose::Whole),
+        _ => Failure::local(error),
     }
 }
 
@@ -475,6 +481,14 @@ fn explain_meta_start(error: Error) -> Failure {
         ErrorKind::Io => {
             Failure::from(error).hint("If another server uses the port, choose one with --meta-listen HOST:PORT.")
         }
+        _ => explain_start(error),
+    }
+}
+
+/// The failure to start a server with this data directory, with a hint.
+pub(super) fn explain_start_on(error: Error, data: Option<&Path>, purpose: Purpose) -> Failure {
+    match (error.kind(), data) {
+        (ErrorKind::Corrupt, Some(data)) => explain_damage(error, data, purpose),
         _ => explain_start(error),
     }
 }
@@ -502,5 +516,15 @@ mod tests {
         assert_eq!(shell_word("/my data"), "'/my data'");
         assert_eq!(shell_word("a'b $c"), "'a'\\''b $c'");
         assert_eq!(shell_word(""), "''");
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_because_of_damage_hints_at_the_repair() {
+        let failure =
+            |purpose| explain_start_on(Error::new(ErrorKind::Corrupt, "page 7"), Some(Path::new("d")), purpose);
+        for purpose in [Purpose::Brick, Purpose::Catalogue, Purpose::Whole] {
+            let text = failure(purpose).to_string();
+            assert!(text.contains("mortar repair --data d") && !text.contains("scrub"), "{text}");
+        }
     }
 }

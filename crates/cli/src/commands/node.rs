@@ -23,7 +23,7 @@ use tracing::info;
 use wire::handshake;
 use wire::transport::Address;
 
-use super::dev::{explain_start, open_for};
+use super::dev::{explain_start, explain_start_on, open_for};
 use crate::allocator;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
@@ -183,9 +183,10 @@ impl RunningServer {
                 // Opened before connecting to the meta-server, so that local errors are reported at once.
                 let store = if role == ProcessRole::Brick { Some(open(settings, Purpose::Brick)?) } else { None };
                 let as_what = if role == ProcessRole::Brick { handshake::Role::Brick } else { handshake::Role::Peer };
+                let explain = |error| explain_start_on(error, settings.data.as_deref(), Purpose::Brick);
                 let witnesses = WitnessTable::new();
                 if let Some(store) = &store {
-                    witnesses.add_kept(store)?;
+                    witnesses.add_kept(store).map_err(explain)?;
                 }
                 let (addresses, membership) = (settings.meta.clone(), settings.membership()?);
                 let remote = RemoteMetaStore::new_as_witness(addresses, membership, as_what, witnesses.clone())?;
@@ -206,7 +207,7 @@ impl RunningServer {
                         Self::Peer(peer, jobs)
                     }),
                 };
-                started.map_err(explain_start)
+                started.map_err(explain)
             }
         }
     }
@@ -278,7 +279,8 @@ pub(crate) fn open_catalogue(settings: &Settings) -> Result<(Option<Store>, Arc<
         return Ok((None, Arc::new(meta::Etcd::new(&etcd.config()?)?)));
     }
     let store = open(settings, Purpose::Catalogue)?;
-    let catalogue = Embedded::open(&store)?;
+    let explain = |error| explain_start_on(error, settings.data.as_deref(), Purpose::Catalogue);
+    let catalogue = Embedded::open(&store).map_err(explain)?;
     Ok((Some(store), Arc::new(catalogue)))
 }
 
