@@ -39,7 +39,7 @@ fn drained_brick_is_removed() {
     let listed = world.run(&["brick", "list", "--json"]).json();
     let shown: Vec<_> = listed.iter().map(|one| (one["brick"].clone(), one["nodes"].clone())).collect();
     assert_eq!(shown, [(1.into(), 4.into()), (2.into(), 4.into())]);
-    check_refused(&world, &["brick", "remove", "2"], 2, "mortar remap --drain");
+    check_refused(&world, &["brick", "remove", "2"], 2, "`mortar remap --drain 2` moves them");
     check_refused(&world, &["brick", "remove", "7"], 3, "no brick");
     world.run(&["exercise", "--seconds", "1", "--clients", "2"]).ok();
     let committed = || {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use client::{
     AdminClient, AdminOptions, Client, ConnectOptions, Credentials, Error, ServerIdentity, Url, split_group, tls,
 };
-use meta::catalog::{BrickId, MemberRequest};
+use meta::catalog::{BrickEntry, BrickId, MemberRequest};
 
 use crate::args::{Global, Identity};
 use crate::commands::member;
@@ -142,11 +142,7 @@ impl CommandContext {
         let mut bricks = Vec::new();
         for brick in member::ask(&client, &MemberRequest::List).await?.bricks {
             let what = format!("brick {}", brick.brick);
-            let explain = |failure: Failure| {
-                failure
-                    .context(&what)
-                    .hint("Start it again. `mortar brick list` lists the bricks; `mortar brick remove` removes one that has ended for good.")
-            };
+            let explain = |failure: Failure| failure.context(&what).hint(unreachable_brick_hint(&brick));
             if brick.addresses.is_empty() {
                 let why = "it was not started since the cluster was restored";
                 return Err(explain(Failure::with(Exit::Unavailable, "unavailable", why)));
@@ -239,6 +235,18 @@ impl CommandContext {
         options.patience = Some(self.timeout);
         options.retry = self.retry.unwrap_or(options.retry).min(self.timeout);
         AdminClient::connect_with(&url.to_string(), options).await.map_err(explain_connect)
+    }
+}
+
+/// What to do about a brick that cannot be reached.
+fn unreachable_brick_hint(BrickEntry { brick, nodes, coming, .. }: &BrickEntry) -> String {
+    match nodes + coming {
+        0 => format!(
+            "Start it again, or take it out of the cluster if it has ended for good: `mortar brick remove {brick}`."
+        ),
+        _ => format!(
+            "Start it again: it serves objects. To take it out of the cluster, empty it while it runs, with `mortar remap --drain {brick}`."
+        ),
     }
 }
 

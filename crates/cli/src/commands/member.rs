@@ -159,10 +159,28 @@ pub(crate) async fn run_brick(args: Brick, session: &mut CommandContext) -> Resu
             bricks.into_iter().try_for_each(|brick| session.output.print(&BrickLine(brick)))
         }
         BrickAction::Remove { brick } => {
-            let removed = ask(&client, &MemberRequest::RemoveBrick { brick: BrickId(brick) }).await?.bricks;
+            let removed = remove_brick(&client, BrickId(brick)).await?;
             removed.into_iter().try_for_each(|one| session.output.print(&RemovedMember::Brick(one.brick)))
         }
     }
+}
+
+/// Removes a brick. The failure has a hint if the brick serves logical nodes.
+async fn remove_brick(client: &AdminClient, id: BrickId) -> Result<Vec<BrickEntry>> {
+    let failure = match ask(client, &MemberRequest::RemoveBrick { brick: id }).await {
+        Ok(removed) => return Ok(removed.bricks),
+        Err(failure) => failure,
+    };
+    let bricks = ask(client, &MemberRequest::List).await.map(|members| members.bricks).unwrap_or_default();
+    Err(match bricks.iter().find(|brick| brick.brick == id && brick.nodes > 0) {
+        Some(BrickEntry { alive: true, .. }) => failure.hint(format!(
+            "`mortar remap --drain {id}` moves them to other bricks. Then end its process, and remove it."
+        )),
+        Some(_) => {
+            failure.hint(format!("Start it, so that `mortar remap --drain {id}` can move them to other bricks."))
+        }
+        None => failure,
+    })
 }
 
 pub(crate) async fn run_peer(args: Peer, session: &mut CommandContext) -> Result {
