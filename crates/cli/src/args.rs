@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use client::MAX_TIMEOUT;
 
@@ -49,8 +50,22 @@ impl Cli {
     /// What is wrong with it, or the help that it asks for.
     pub(crate) fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
         let mut definition = Self::definition();
-        let mut matches = definition.try_get_matches_from_mut(words)?;
+        let mut matches =
+            definition.try_get_matches_from_mut(words).map_err(|error| without_variables(error, words))?;
         Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
+    }
+}
+
+/// An error about these words. Clap shows options that variables of the environment set (`MORTAR_URL`) as if the command line needed them, so
+/// the error is that of a command line without these, if that is of the same kind.
+fn without_variables(error: clap::Error, words: &[OsString]) -> clap::Error {
+    if !error.use_stderr() {
+        return error;
+    }
+    let definition = Cli::definition().mut_args(|arg| arg.env(Resettable::Reset));
+    match definition.try_get_matches_from(words) {
+        Err(other) if other.kind() == error.kind() => other,
+        _ => error,
     }
 }
 

@@ -40,11 +40,25 @@ fn wrong_usage_ends_with_2_and_a_suggestion() {
         (&["ls", "--space", ""][..], "the name of a space is not empty"),
         (&["space", "show", ""][..], "the name of a space is not empty"),
         (&["space", "clone", "main", ""][..], "the name of a space is not empty"),
+        (&["backup"][..], "--follow <DIR>"),
+        (&["job", "set", "1", "--rate", "5/m"][..], "objects a second, such as 500/s"),
+        (&["class", "define", "classes.json"][..], "mortar class define --file classes.json"),
+        (&["class", "define", "./classes", "--field", "a:string"][..], "--file ./classes"),
     ] {
         let output = mortar(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(text(&output.stderr).contains(words), "{args:?}: {}", text(&output.stderr));
         assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn usage_does_not_ask_for_what_a_variable_sets() {
+    for args in [&["get"][..], &["backup"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mortar"));
+        let output = command.args(args).env("MORTAR_URL", "mortar://localhost/main").output().unwrap();
+        let usage = text(&output.stderr);
+        assert!(usage.contains("Usage: mortar") && !usage.contains("--server"), "{args:?}: {usage}");
     }
 }
 

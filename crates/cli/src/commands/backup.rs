@@ -51,6 +51,10 @@ Examples:
   mortar backup --follow /backup/mortar             goes on until Ctrl-C: what has changed, each half second
   mortar backup --follow /backup/mortar --keep 14d  and removes what is older than 14 to 28 days";
 
+const BACKUP_USAGE: &str = "\
+mortar backup [OPTIONS] <FILE>
+       mortar backup [OPTIONS] --follow <DIR>";
+
 const RESTORE: &str = "\
 Examples:
   mortar restore monday.mortar --data restored      then: mortar dev --data restored
@@ -64,7 +68,7 @@ Examples:
 
 /// Write a backup of a cluster, its catalogue included, while it serves: one consistent moment of all bricks
 #[derive(Args)]
-#[command(after_help = BACKUP)]
+#[command(after_help = BACKUP, override_usage = BACKUP_USAGE)]
 pub(crate) struct Backup {
     /// The archive to write; it appears when it is complete and on disk. - is the standard output
     #[arg(required_unless_present = "follow")]

@@ -171,6 +171,8 @@ pub(crate) async fn run(args: ClassCommand, session: &mut CommandContext) -> Res
             let classes = match (name, file) {
                 (_, Some(file)) => read(file)?,
                 (name, None) => {
+                    let is_bare = fields.is_empty() && extends.is_none();
+                    name.iter().try_for_each(|name| check_no_file(name, is_bare))?;
                     let fields = fields.iter().map(|field| parse_field(field)).collect::<Result<_>>()?;
                     vec![ClassDefinition { name: name.clone().unwrap_or_default(), parent: extends.clone(), fields }]
                 }
@@ -207,6 +209,17 @@ pub(crate) async fn run(args: ClassCommand, session: &mut CommandContext) -> Res
             answer.classes.iter().try_for_each(|class| session.output.print(&ClassLine::of(class, &all)))
         }
     }
+}
+
+/// Refuses the name of a file as that of a class. A class may be named `Note.json`, but one without fields and a parent is a mistake.
+fn check_no_file(name: &str, is_bare: bool) -> Result {
+    let has_extension = [".json", ".toml"].iter().any(|extension| name.ends_with(extension));
+    let is_file = name.contains('/') || (is_bare && has_extension);
+    if !is_file {
+        return Ok(());
+    }
+    let what = format!("{name:?} is the name of a file, not of a class");
+    Err(Failure::usage(what).hint(format!("To make the classes in a file: `mortar class define --file {name}`.")))
 }
 
 /// The class with this name.

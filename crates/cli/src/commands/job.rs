@@ -105,7 +105,9 @@ pub(crate) fn parse_rate(text: &str) -> std::result::Result<Rate, String> {
         ("B", 1),
         ("", 1),
     ];
-    let wrong = || "a rate is such as 500/s, 20MiB/s or none".to_owned();
+    let wrong = || {
+        "a rate is objects a second, such as 500/s, or for a scrub bytes a second, such as 20MiB/s: whole numbers above 0; or none".to_owned()
+    };
     if text == "none" {
         return Ok(Rate(None));
     }
