@@ -144,6 +144,19 @@ fn check_without_meta_server(world: &Cluster) {
     }
 }
 
+#[test]
+fn a_brick_that_was_started_by_hand_and_does_not_answer_is_not_down() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    world.kill("brick-2");
+    world.restart("brick-2");
+    world.signal("brick-2", Signal::STOP);
+    let shown = world.status_until(|shown| state(shown, "brick-2") == "unresponsive");
+    let brick = shown.iter().find(|one| one["name"] == "brick-2").unwrap();
+    assert!(brick["pid"].is_u64(), "{brick}");
+    world.signal("brick-2", Signal::CONT);
+    world.status_until(all_healthy);
+}
+
 #[tokio::test]
 async fn transactions_continue_while_the_meta_server_is_stopped() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);

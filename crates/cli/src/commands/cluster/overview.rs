@@ -10,7 +10,9 @@ use client::{AdminClient, AdminOptions, Credentials, Status};
 use meta::catalog::{BrickEntry, MemberAnswer, MemberRequest, PeerEntry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
+use wire::transport::Address;
 
 use super::layout::{InvalidFile, Layout, ProcessFiles, url_of};
 use super::process::{self, Process};
@@ -22,6 +24,8 @@ use crate::settings::ProcessRole;
 
 /// Timeout of a status request.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of a connection to a process that has not answered such a request.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The name of processes without files in the directory.
 const OUTSIDE: &str = "outside";
 
@@ -175,6 +179,18 @@ async fn connect(url: &str, credentials: Option<Credentials>) -> client::Result<
     options.retry = STATUS_TIMEOUT;
     options.agent = concat!("mortar ", env!("CARGO_PKG_VERSION")).to_owned();
     AdminClient::connect_with(url, options).await
+}
+
+/// Whether a process listens at an address. The system accepts connections for one that does not answer, because it is stopped, for example.
+async fn listens(address: &Address) -> bool {
+    let connect = async {
+        match address {
+            Address::Tcp(host) | Address::Tls(host) => TcpStream::connect(host).await.is_ok(),
+            Address::Unix(path) => UnixStream::connect(path).await.is_ok(),
+            Address::InProcess(_) => false,
+        }
+    };
+    tokio::time::timeout(CONNECT_TIMEOUT, connect).await.unwrap_or(false)
 }
 
 /// The status of all processes of a cluster: those of its directory, then others.
@@ -361,11 +377,10 @@ impl CatalogMember {
     async fn probe(self, credentials: Option<Credentials>) -> ProcessStatus {
         let Self { role, number, addresses, alive } = self;
         let address = addresses.into_iter().next().unwrap_or_default();
-        let asked = match address.parse() {
-            Ok(address) => fetch_status(&url_of(address), credentials).await,
-            Err(error) => Err(error),
+        let mut how = match address.parse() {
+            Ok(address) => ProbeResult::fetch(address, credentials, None).await,
+            Err(error) => ProbeResult::of(Err(error), None),
         };
-        let mut how = ProbeResult::of(asked, None);
         if alive && how.state == ProcessState::Down {
             how.state = ProcessState::Unresponsive;
         }
@@ -382,6 +397,16 @@ struct ProbeResult {
 }
 
 impl ProbeResult {
+    /// Requests the status of the process at an address. `there` is its number, if it is known to run.
+    async fn fetch(address: Address, credentials: Option<Credentials>, there: Option<u32>) -> Self {
+        let asked = fetch_status(&url_of(address.clone()), credentials).await;
+        let mut found = Self::of(asked, there);
+        if found.state == ProcessState::Down && listens(&address).await {
+            found.state = ProcessState::Unresponsive;
+        }
+        found
+    }
+
     /// The result of a request. `there` is the number of the process, if it is known to run.
     fn of(asked: client::Result<Status>, there: Option<u32>) -> Self {
         let (state, pid, health_problem, metrics) = match asked {
@@ -410,7 +435,11 @@ impl ProbeResult {
 
 async fn probe(part: &ProcessFiles, known: Option<Process>, credentials: Option<Credentials>) -> ProcessStatus {
     let there = known.filter(Process::is_running).map(|process| process.pid);
-    let how = ProbeResult::of(fetch_status(&part.url(), credentials).await, there);
+    let mut how = ProbeResult::fetch(part.address.clone(), credentials, there).await;
+    if how.state == ProcessState::Unresponsive {
+        // One that was started by hand has the lock of its data.
+        how.pid = how.pid.or_else(|| part.lock_owner());
+    }
     ProcessStatus {
         http: part.http.clone(),
         config: Some(part.config.display().to_string()),
@@ -548,5 +577,14 @@ mod tests {
         ] {
             assert_eq!(cluster(brick, peer, outside), None, "{brick:?} {peer:?} {outside:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_process_listens_until_it_ends() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+        assert!(listens(&address).await, "although it does not answer");
+        drop(listener);
+        assert!(!listens(&address).await);
     }
 }
