@@ -110,6 +110,12 @@ fn a_backup_goes_on_after_restarts_of_the_server_and_of_itself() {
     }
     let early = following.restore("2001-01-01T00:00:00Z", &server.dir().join("early"));
     assert!(early.code == 3 && early.stderr.contains("the first moment"), "{} {}", early.code, early.stderr);
+    let late = following.restore("2100-01-01T00:00:00Z", &server.dir().join("late"));
+    late.ok();
+    let last = late.json()[0]["moment"].as_str().unwrap().to_owned();
+    assert!(late.stderr.contains("ends before 2100-01-01T00:00:00Z") && late.stderr.contains(&last), "{}", late.stderr);
+    let exact = following.restore(&last, &server.dir().join("exact"));
+    assert!(exact.ok().contains(&last) && !exact.stderr.contains("ends before"), "{}", exact.stderr);
     // The last moment is the default; one that is not complete does not count.
     let last = names.iter().rfind(|name| name.contains("changes")).unwrap();
     let journal = fs::File::options().write(true).open(dir.join(last)).unwrap();
@@ -147,6 +153,7 @@ fn the_backup_of_a_cluster_is_not_continued_with_another() {
             let refused = server.run(args);
             let expected = format!("{} is a backup of cluster ", backup.display());
             assert!(refused.code == 4 && refused.stderr.contains(&expected), "{} {}", refused.code, refused.stderr);
+            assert!(!refused.stderr.contains("the last moment is"), "{}", refused.stderr);
         }
         assert!(files(&dir) == before && !next.exists());
     }

@@ -37,7 +37,7 @@ use crate::allocator;
 use crate::connection::{CommandContext, DATA};
 use crate::failure::{Exit, Failure, Result};
 use crate::link_values::parse_duration;
-use crate::output::{HumanBytes, Output, Report, pluralize};
+use crate::output::{HumanBytes, Output, Report, pluralize, warn};
 use crate::progress::{HumanDuration, Progress, rate};
 use crate::serving::Signals;
 
@@ -380,7 +380,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
         return list(args, output);
     }
     raise_file_limit();
-    let RestoreInputs { archives, changes, bytes, moment_us, position } = match directory {
+    let RestoreInputs { archives, changes, bytes, moment_us, ends_before, position } = match directory {
         Some(directory) if args.files.len() == 1 => {
             let at = args.at.map(|at| i64::try_from(at.as_nanos() / 1_000).unwrap_or(i64::MAX));
             FollowDirectory::open(directory).choose(at, &args.encryption)?
@@ -398,9 +398,14 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
                 args.files.iter().map(|file| fs::metadata(file).ok().filter(Metadata::is_file).map(|file| file.len()));
             let bytes = lengths.sum::<Option<u64>>().unwrap_or(0);
             let (changes, position) = (Box::new(std::iter::empty()), JournalPosition::default());
-            RestoreInputs { archives, changes, bytes, moment_us: None, position }
+            RestoreInputs { archives, changes, bytes, moment_us: None, ends_before: false, position }
         }
     };
+    let moment = moment_us.map(|moment| Timestamp::from_micros(moment).to_string());
+    if let (true, Some(at), Some(moment)) = (ends_before, args.at, &moment) {
+        let message = format!("the backup ends before {at}: its last moment, {moment}, is restored");
+        warn(output.json(), "restore", &message);
+    }
     let progress = Progress::start("restoring", output);
     progress.set_total(bytes, 0);
     let stopped = watch_signals()?;
@@ -420,7 +425,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
         bytes: summary.archive_bytes,
         seconds: progress.elapsed().as_secs_f64(),
         bricks: summary.bricks,
-        moment: moment_us.map(|moment| Timestamp::from_micros(moment).to_string()),
+        moment,
     })
 }
 

@@ -50,11 +50,15 @@ pub(crate) trait CutBrick: Clone + Send + Sync + 'static {
 
 impl CutBrick for AdminClient {
     fn name(&self) -> String {
-        self.link.url().to_string()
+        match self.identity().brick {
+            0 => self.link.url().to_string(),
+            brick => format!("brick {brick}"),
+        }
     }
 
     async fn ask(&self, request: Request) -> Result<Response> {
-        Ok(self.link.once(request).await?.response)
+        let named = |error: Error| Error::new(error.kind(), format!("{}: {error}", self.name())).with_source(error);
+        Ok(self.link.once(request).await.map_err(named)?.response)
     }
 }
 

@@ -74,6 +74,8 @@ pub(super) struct RestoreInputs {
     pub(super) bytes: u64,
     /// The moment, in microseconds since 1970, if it was chosen from several.
     pub(super) moment_us: Option<i64>,
+    /// Whether a later moment was asked for than the last one of all.
+    pub(super) ends_before: bool,
     /// Which of `changes` is being read.
     pub(super) position: JournalPosition,
 }
@@ -127,6 +129,8 @@ pub(super) struct JournalSummary {
     pub(super) moments: u64,
     pub(super) last_us: Option<i64>,
     pub(super) bytes: u64,
+    /// Whether there are later ones than were asked for.
+    pub(super) goes_on: bool,
     /// What is wrong with what comes after them.
     pub(super) damage: Option<String>,
 }
@@ -325,7 +329,10 @@ impl FollowDirectory {
                     journal.moments += 1;
                     (journal.last_us, journal.bytes) = (Some(record.time_us), records.bytes());
                 }
-                Ok(_) => break,
+                Ok(next) => {
+                    journal.goes_on = next.is_some();
+                    break;
+                }
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     journal.damage = Some(error.to_string());
                     break;
@@ -341,7 +348,9 @@ impl FollowDirectory {
         let until = at.unwrap_or(i64::MAX);
         // From the newest one back to the full archive that is needed: those before may be damaged.
         let (mut chain, mut oldest) = (Vec::<(StateFile, ArchiveHeader)>::new(), None);
-        for file in self.states()?.into_iter().rev() {
+        let states = self.states()?;
+        let newest = states.last().map(|state| state.number);
+        for file in states.into_iter().rev() {
             let header = header_of(&file.path, encryption)?;
             oldest = Some(header.id.time_us);
             let is_needed = match chain.last() {
@@ -385,8 +394,10 @@ impl FollowDirectory {
             }
             None => Box::new(std::iter::empty()),
         };
-        let moment_us = Some(journal.last_us.unwrap_or(begin_us));
-        Ok(RestoreInputs { archives, changes, bytes, moment_us, position })
+        let moment_us = journal.last_us.unwrap_or(begin_us);
+        let is_last = newest == Some(number) && !journal.goes_on;
+        let ends_before = is_last && at.is_some_and(|at| at > moment_us);
+        Ok(RestoreInputs { archives, changes, bytes, moment_us: Some(moment_us), ends_before, position })
     }
 }
 

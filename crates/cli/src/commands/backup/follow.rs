@@ -157,7 +157,7 @@ pub(super) async fn follow(args: &Backup, directory: FollowDirectory, session: &
         report: FollowReport { moments: 0, archives: 0, bytes: 0, seconds: 0.0, most_behind_s: 0.0 },
         lag: Lag::new(args.every, progress.clone(), json),
     };
-    following.begin_after_last_moment()?;
+    following.note_last_moment()?;
     let done = following.run(&mut signals).await;
     progress.end();
     following.report.seconds = progress.elapsed().as_secs_f64();
@@ -202,7 +202,7 @@ impl Following<'_> {
             let begun = Instant::now();
             let is_moment = self.connections.is_some() && !self.is_state_due();
             let (done, is_stopped) = {
-                let mut lag = self.lag.clone();
+                let lag = self.lag.clone();
                 let step = self.step(begun);
                 tokio::pin!(step);
                 let watched = async {
@@ -264,8 +264,8 @@ impl Following<'_> {
         self.lag.warn(message);
     }
 
-    /// Says how old the last moment of an earlier backup to this directory is.
-    fn begin_after_last_moment(&mut self) -> Result {
+    /// Notes how old the last moment of an earlier backup to this directory is.
+    fn note_last_moment(&self) -> Result {
         let Some(last) = self.directory.states()?.pop() else { return Ok(()) };
         let of_journal = self.directory.journal_up_to(last.number, i64::MAX)?.last_us;
         let time_us = match of_journal {
@@ -273,7 +273,7 @@ impl Following<'_> {
             // Without the secret key the times of archives cannot be read; a damaged one is no moment.
             None => header_of(&last.path, &self.args.decryption()).ok().map(|header| header.id.time_us),
         };
-        time_us.into_iter().for_each(|time_us| self.lag.begin_at(time_us));
+        time_us.into_iter().for_each(|time_us| self.lag.note_earlier(time_us));
         Ok(())
     }
 
@@ -291,6 +291,7 @@ impl Following<'_> {
             self.identity.get_or_insert_with(|| cluster.identity().clone()).check(cluster.identity())?;
             let bricks = Bricks::connect(self.session).await?;
             self.directory.check_cluster(bricks.cluster, &self.args.decryption())?;
+            self.lag.note_cluster(cluster.clone());
             self.connections = Some(Connections { bricks, cluster });
         }
         if self.is_state_due() { self.begin_state(begun).await } else { self.take_moment(begun).await }
