@@ -147,18 +147,18 @@ fn check_entry(
         Err(error) if is_damage(&error) => return Ok(None),
         read => read?,
     };
-    let class = object.as_ref().map_or(ClassId::NONE, |object| object.class);
-    let place = Oid::new(class, page, slot);
-    let Some(entry) = object.and_then(|object| indexes.entry(index, &object)).filter(|entry| entry.key == key) else {
-        reading.report(Problem::IndexEntryStray { index, place, row: row.to_vec() });
+    let oid = object.as_ref().map(|object| Oid::new(object.class, page, slot));
+    let entry = object.and_then(|object| indexes.entry(index, &object)).filter(|entry| entry.key == key);
+    let (Some(oid), Some(entry)) = (oid, entry) else {
+        reading.report(Problem::IndexEntryStray { index, object: oid, page, slot, row: row.to_vec() });
         return Ok(None);
     };
     if entry.has_null || !(reading.check.is_unique)(index.space, index.index) {
         return Ok(None);
     }
-    let twice = before.filter(|before| (before.index, &before.key) == (index, &entry.key) && before.oid != place);
+    let twice = before.filter(|before| (before.index, &before.key) == (index, &entry.key) && before.oid != oid);
     if let Some(Before { oid: other, .. }) = twice.filter(|_| !planted(Bug::SkipsUnique)) {
-        reading.report(Problem::ValuesTwice { oid: place, other, index });
+        reading.report(Problem::ValuesTwice { oid, other, index });
     }
-    Ok(Some(Before { index, key: entry.key, oid: place }))
+    Ok(Some(Before { index, key: entry.key, oid }))
 }

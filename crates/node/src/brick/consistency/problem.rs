@@ -67,7 +67,14 @@ pub(crate) enum Problem {
     /// An index does not have an object.
     IndexEntryMissing { oid: Oid, index: IndexId },
     /// An index has an entry for an object that does not exist or has other values.
-    IndexEntryStray { index: IndexId, place: Oid, row: Vec<u8> },
+    IndexEntryStray {
+        index: IndexId,
+        /// The object at the place in the entry, if there is one. Without it the place tells no class, so no identifier.
+        object: Option<Oid>,
+        page: PageId,
+        slot: u16,
+        row: Vec<u8>,
+    },
     /// There are entries of an index that does not exist.
     IndexUnknown { index: IndexId, row: Vec<u8> },
     /// Two objects have the same values in a unique index.
@@ -168,7 +175,7 @@ impl Problem {
             | Self::ContentDamaged { content, .. }
             | Self::StagedMissing { content }
             | Self::StagedSize { content, .. } => content.node(),
-            Self::IndexUnknown { index, .. } => index.node,
+            Self::IndexEntryStray { index, .. } | Self::IndexUnknown { index, .. } => index.node,
             other => other.object().map_or(NodeId(0), |oid| oid.page().node),
         }
     }
@@ -186,8 +193,8 @@ impl Problem {
             | Self::ExtentMissing { oid }
             | Self::ExtentStray { oid }
             | Self::IndexEntryMissing { oid, .. }
-            | Self::IndexEntryStray { place: oid, .. }
             | Self::ValuesTwice { oid, .. } => Some(*oid),
+            Self::IndexEntryStray { object, .. } => *object,
             Self::CountWrong { collection, .. } | Self::CollectionMissing { collection, .. } => Some(*collection),
             Self::ReverseMissing { entry, .. }
             | Self::ReverseStray { entry, .. }
@@ -250,8 +257,11 @@ impl fmt::Display for Problem {
                 f.write_str("the extent of its class has it, and it does not exist, or is of another class")
             }
             Self::IndexEntryMissing { index, .. } => write!(f, "{index} does not have it: queries miss it"),
-            Self::IndexEntryStray { index, .. } => {
-                write!(f, "{index} has it with other values than its own, or it does not exist")
+            Self::IndexEntryStray { index, object: Some(_), .. } => {
+                write!(f, "{index} has it with other values than its own")
+            }
+            Self::IndexEntryStray { index, object: None, page, slot, .. } => {
+                write!(f, "{index} has an entry for slot {slot:x} of page {:x}, where no object is", page.number)
             }
             Self::IndexUnknown { index, .. } => write!(f, "{index} has entries and does not exist"),
             Self::ValuesTwice { other, index, .. } => {
@@ -292,5 +302,25 @@ impl fmt::Display for Problem {
                 write!(f, "what client {client:?} has heard at logical node {:x} is the mark of another client", node.0)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{ClassId, SpaceId};
+
+    use super::*;
+
+    #[test]
+    fn a_stray_index_entry_names_an_object_only_if_there_is_one() {
+        let (node, space) = (NodeId(3), SpaceId(1));
+        let page = PageId { space, node, number: 0x2a };
+        let index = IndexId { node, space, index: 7 };
+        let stray = |object| Problem::IndexEntryStray { index, object, page, slot: 0x11, row: Vec::new() };
+        let oid = Oid::new(ClassId(5), page, 0x11);
+        assert_eq!((stray(Some(oid)).object(), stray(Some(oid)).node()), (Some(oid), node));
+        let missing = stray(None);
+        assert_eq!((missing.object(), missing.node()), (None, node));
+        assert!(missing.to_string().contains("slot 11 of page 2a"), "{missing}");
     }
 }

@@ -175,7 +175,7 @@ fn concerned_keys(problem: &Problem) -> Vec<Vec<u8>> {
             vec![object(oid), rows::extent_key(oid.class(), oid.page(), oid.slot()).to_vec()]
         }
         Problem::IndexEntryMissing { oid, .. } => vec![object(oid)],
-        Problem::IndexEntryStray { place, row, .. } => vec![object(place), row.clone()],
+        Problem::IndexEntryStray { page, slot, row, .. } => vec![rows::object_key(*page, *slot).to_vec(), row.clone()],
         Problem::IndexUnknown { row, .. } => vec![row.clone()],
         Problem::ReverseMissing { entry, target } | Problem::ReverseStray { entry, target } => vec![
             entry_rows::entry_key(entry.collection, &entry.key).to_vec(),
