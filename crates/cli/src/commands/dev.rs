@@ -324,7 +324,8 @@ fn open_stores(args: &Dev, open: impl Fn(PathBuf, Purpose) -> Result<Store>) -> 
             stores.insert(number, open(args.data.clone(), Purpose::Brick)?);
         }
     } else {
-        let places = BrickDirectories::find(&args.data, &first, bricks)?;
+        let explain = |error| explain_start_on(error, Some(&args.data), Purpose::Whole);
+        let places = BrickDirectories::find(&args.data, &first, bricks).map_err(explain)?;
         match places.check_complete() {
             Err(missing) if args.allow_missing_bricks => warn!(%missing, "its objects are unreachable"),
             checked => checked.map_err(explain_missing)?,
