@@ -452,6 +452,26 @@ fn scrub_compares_rows_with_each_other_and_repairs_them_while_the_server_serves(
 }
 
 #[test]
+fn a_scrub_lists_a_wrong_count_of_objects_as_corrected_and_not_as_damage() {
+    let mut server = filled_server();
+    for command in [&["scrub"][..], &["scrub", "--repair"]] {
+        server.stop();
+        // That row counts the objects of a logical node.
+        remove_row(&server, b"N", |_| true);
+        server.restart();
+        let scrubbed = server.run(&[command, &["--json"]].concat());
+        scrubbed.ok();
+        let report = &scrubbed.json()[0];
+        let corrected = report["corrected"].as_array().unwrap();
+        assert_eq!((corrected.len(), &report["damaged"]), (1, &Value::Array(vec![])), "{report}");
+        assert!(corrected[0].as_str().unwrap().contains("counts 0 objects of 0 bytes, and has "), "{report}");
+        brick_status(&server).ok();
+        let again = server.run(&["scrub"]);
+        assert!(again.ok().contains("all is well"), "{}", again.text());
+    }
+}
+
+#[test]
 fn scrub_says_nothing_wrong_of_a_store_that_is_changing() {
     let server = filled_server();
     let started = Instant::now();

@@ -507,9 +507,18 @@ impl AdminClient {
             match answers.next().await?.response {
                 Response::Progress(now) => progress(Progress { done: now.done, total: now.total }),
                 Response::ScrubDone(done) => {
-                    let proto::ScrubDone { objects, bytes, damaged, problems, unlisted, unlisted_dangling } = done;
+                    let proto::ScrubDone { objects, bytes, damaged, problems, unlisted, unlisted_dangling, corrected } =
+                        done;
                     let problems = problems.into_iter().map(Into::into).collect();
-                    return Ok(ScrubReport { objects, bytes, damaged, problems, unlisted, unlisted_dangling });
+                    return Ok(ScrubReport {
+                        objects,
+                        bytes,
+                        damaged,
+                        corrected,
+                        problems,
+                        unlisted,
+                        unlisted_dangling,
+                    });
                 }
                 _ => return Err(unexpected_answer_error()),
             }

@@ -214,6 +214,7 @@ impl Report for JobLine {
         if self.is_detailed {
             view.parts.iter().try_for_each(|part| write_part(out, view, part))?;
             view.findings.iter().try_for_each(|finding| writeln!(out, "  finding: {}", Printable(finding)))?;
+            view.corrected.iter().try_for_each(|one| writeln!(out, "  corrected: {}", Printable(one)))?;
             let more = view.found.saturating_sub(view.findings.len() as u64);
             if more > 0 {
                 writeln!(out, "  {} more", pluralize(more, "finding", "findings"))?;
@@ -488,6 +489,7 @@ mod tests {
             problems: Vec::new(),
             parts: Vec::new(),
             findings: Vec::new(),
+            corrected: Vec::new(),
         }
     }
 

@@ -63,6 +63,8 @@ struct ScrubSummary {
     objects: u64,
     bytes: u64,
     damaged: Vec<String>,
+    /// What was wrong and was put right without being asked for.
+    corrected: Vec<String>,
     problems: Vec<FoundProblem>,
     /// Damage, and what leads nowhere, beyond what is listed.
     unlisted: u64,
@@ -131,6 +133,9 @@ impl Report for ScrubSummary {
         for damage in &self.damaged {
             writeln!(out, "damaged: {}", Printable(damage))?;
         }
+        for corrected in &self.corrected {
+            writeln!(out, "corrected: {}", Printable(corrected))?;
+        }
         for problem in &self.problems {
             let severity = if problem.dangling { "leads nowhere" } else { "contradiction" };
             let brick = problem.brick.map(|brick| format!("brick {brick}: ")).unwrap_or_default();
@@ -146,7 +151,8 @@ impl Report for ScrubSummary {
             pluralize(self.objects, "object", "objects"),
             HumanBytes(self.bytes),
             match (self.places(), self.left().filter(|problem| problem.dangling).count()) {
-                (0, 0) => "all is well".to_owned(),
+                (0, 0) if self.corrected.is_empty() => "all is well".to_owned(),
+                (0, 0) => "no damage is left".to_owned(),
                 (0, dangling) => format!("no damage, {dangling} that lead nowhere"),
                 (damaged, _) => format!("{damaged} damaged"),
             }
@@ -225,9 +231,10 @@ async fn scrub(args: &Scrub, session: &mut CommandContext) -> Result<Scrubbed> {
     }
     let ended = job::follow(&client, session, begun.job, "scrubbing").await?;
     job::check_end(&ended)?;
-    let JobView { job, objects, done: bytes, findings: damaged, found, .. } = ended;
+    let JobView { job, objects, done: bytes, findings: damaged, found, corrected, .. } = ended;
     let unlisted = found.saturating_sub(damaged.len() as u64);
-    Ok(Scrubbed::Ended(ScrubSummary { objects, bytes, damaged, unlisted, job: Some(job.0), ..ScrubSummary::default() }))
+    let job = Some(job.0);
+    Ok(Scrubbed::Ended(ScrubSummary { objects, bytes, damaged, corrected, unlisted, job, ..ScrubSummary::default() }))
 }
 
 /// Creates the objects of sets and directories again of which only the entries are left. A brick on its own makes no transactions.
@@ -294,6 +301,7 @@ async fn scrub_all(
         summary.unlisted += report.unlisted;
         summary.unlisted_dangling += report.unlisted_dangling;
         summary.damaged.extend(report.damaged.into_iter().map(|damage| format!("{place}{damage}")));
+        summary.corrected.extend(report.corrected.into_iter().map(|corrected| format!("{place}{corrected}")));
     }
     Ok(summary)
 }

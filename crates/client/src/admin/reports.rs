@@ -98,6 +98,8 @@ pub struct ScrubReport {
     pub bytes: u64,
     /// What is damaged, each in words that name the object; empty if all is well.
     pub damaged: Vec<String>,
+    /// What was wrong and was put right without being asked for, in words: wrong counts of objects.
+    pub corrected: Vec<String>,
     /// The first problems of rows that contradict each other.
     pub problems: Vec<ScrubProblem>,
     /// How many more there are that are damage.

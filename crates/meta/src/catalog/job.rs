@@ -259,6 +259,9 @@ pub struct JobProgress {
     pub findings: Vec<String>,
     /// How many there are, in the list or not.
     pub found: u64,
+    /// What was wrong with the data and was put right, as texts: the first ones. These are no findings.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub corrected: Vec<String>,
     /// Why it does not proceed now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -279,6 +282,13 @@ impl JobProgress {
         self.found += 1;
         if self.findings.len() < limits::JOB_FINDINGS {
             self.findings.push(shorten(finding));
+        }
+    }
+
+    /// Adds something that was wrong and was put right. Only the first ones are kept.
+    pub fn add_correction(&mut self, corrected: &str) {
+        if self.corrected.len() < limits::JOB_FINDINGS {
+            self.corrected.push(shorten(corrected));
         }
     }
 
@@ -497,11 +507,11 @@ impl Record for Job {
 
 impl Record for JobPart {
     fn check(&self) -> Result<()> {
-        let JobProgress { findings, problem, classes, .. } = &self.progress;
+        let JobProgress { findings, corrected, problem, classes, .. } = &self.progress;
         check_text("the place of a job", self.place.as_ref())?;
         check_text("the problem of a job", problem.as_ref())?;
-        findings.iter().try_for_each(|finding| check_text("a finding of a job", Some(finding)))?;
-        if findings.len() > limits::JOB_FINDINGS || classes.len() > limits::JOB_CLASSES {
+        findings.iter().chain(corrected).try_for_each(|finding| check_text("a finding of a job", Some(finding)))?;
+        if findings.len().max(corrected.len()) > limits::JOB_FINDINGS || classes.len() > limits::JOB_CLASSES {
             return Err(CatalogError::invalid("the progress of a job", "a list", "it is too long"));
         }
         Ok(())

@@ -167,6 +167,9 @@ pub struct JobView {
     /// What is wrong with the data, if it was asked for alone: the first findings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<String>,
+    /// What was wrong with the data and was put right, if it was asked for alone: the first ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub corrected: Vec<String>,
 }
 
 /// A part of a job as users see it.
@@ -221,6 +224,7 @@ impl Catalog {
             problems: Vec::new(),
             parts: Vec::new(),
             findings: Vec::new(),
+            corrected: Vec::new(),
         };
         for (_, part) in self.job_parts(job.id) {
             let progress = &part.progress;
@@ -269,6 +273,7 @@ impl Catalog {
             }
             let place = if is_of_several { format!("brick {number}: ") } else { String::new() };
             view.findings.extend(progress.findings.iter().map(|finding| format!("{place}{finding}")));
+            view.corrected.extend(progress.corrected.iter().map(|corrected| format!("{place}{corrected}")));
         }
         view
     }

@@ -26,6 +26,7 @@ use super::content_reads::check_all_contents;
 use super::cuts::{Cuts, TakenPart};
 use super::nodes::Nodes;
 use super::scrub::{NamedProblem, ScrubReport, name_damaged_object};
+use super::scrub_job;
 
 /// Most such jobs at a time.
 pub(crate) const AT_A_TIME: usize = 4;
@@ -145,11 +146,7 @@ pub(crate) fn scrub(
         };
         let report = nodes.scrub(&progress)?;
         report.log();
-        for miscount in &report.miscounts {
-            if let Err(error) = nodes.correct_usage(miscount) {
-                warn!(%error, "a wrong count is not corrected now");
-            }
-        }
+        let corrected = scrub_job::correct(&nodes, &report.miscounts);
         let problems = if asked.repair {
             nodes.repair_all(&report.problems, asked.discard)?
         } else {
@@ -161,7 +158,7 @@ pub(crate) fn scrub(
         };
         let left = problems.iter().filter(is_left).count() as u64;
         let damage = report.damaged + report.contradictions - count(&problems, false) + left;
-        let first = in_words(&report).into_iter().nth(report.miscounts.len());
+        let first = in_words(&report).into_iter().next();
         let first = first.or_else(|| problems.iter().find(is_left).map(|problem| problem.what.clone()));
         background.report_whole(&nodes.store, damage, report.dangling, first);
         let problems = limit_problems(problems);
@@ -169,6 +166,7 @@ pub(crate) fn scrub(
             objects: report.objects,
             bytes: report.bytes,
             damaged: in_words(&report),
+            corrected: corrected.iter().map(ToString::to_string).collect(),
             unlisted: report.contradictions - count(&problems, false),
             unlisted_dangling: report.dangling - count(&problems, true),
             problems,
@@ -207,13 +205,12 @@ fn limit_problems(problems: Vec<proto::ScrubProblem>) -> Vec<proto::ScrubProblem
 fn in_words(report: &ScrubReport) -> Vec<String> {
     let mut room = DAMAGE_BYTES;
     let mut damaged = Vec::new();
-    let miscounts = report.miscounts.iter().map(ToString::to_string);
-    for text in miscounts.chain(report.damage.iter().map(ToString::to_string)) {
+    for text in report.damage.iter().map(ToString::to_string) {
         let Some(left) = room.checked_sub(text.len()) else { break };
         room = left;
         damaged.push(text);
     }
-    let more = report.damaged + report.miscounts.len() as u64 - damaged.len() as u64;
+    let more = report.damaged - damaged.len() as u64;
     if more > 0 {
         damaged.push(format!("{more} more"));
     }

@@ -14,7 +14,7 @@ use protocol::commit::coordinator::MixedOutcome;
 use protocol::entries::root_directory;
 use protocol::ident::TxnId;
 use store::{Amount, KeyRange, Progress, Snapshot, Store};
-use tracing::error;
+use tracing::{error, warn};
 
 use super::consistency::{NodeCheck, Place, Problem, Severity, is_damage};
 use super::entry_rows;
@@ -54,11 +54,14 @@ impl ScrubReport {
         self.problems.iter().filter(|named| named.problem.severity() == Severity::Damage)
     }
 
-    /// Logs damage.
+    /// Logs damage, and wrong counts.
     pub(crate) fn log(&self) {
-        let (damaged, contradictions, miscounts) = (self.damaged, self.contradictions, self.miscounts.len());
-        if damaged + contradictions > 0 || miscounts > 0 {
-            error!(damaged, contradictions, miscounts, "a scrub found damage");
+        let (damaged, contradictions) = (self.damaged, self.contradictions);
+        if damaged + contradictions > 0 {
+            error!(damaged, contradictions, "a scrub found damage");
+        }
+        for miscount in &self.miscounts {
+            warn!(%miscount, "a scrub found a wrong count of objects");
         }
     }
 }
@@ -95,7 +98,7 @@ impl fmt::Display for Miscount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, counted, found } = self;
         write!(f, "logical node {:x} counts {} objects of {} bytes", node.0, counted.objects, counted.bytes)?;
-        write!(f, ", and has {} of {} bytes: corrected", found.objects, found.bytes)
+        write!(f, ", and has {} of {} bytes", found.objects, found.bytes)
     }
 }
 

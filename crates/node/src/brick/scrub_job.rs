@@ -1,7 +1,8 @@
 //! The part of a brick in a scrub of the cluster, which is a job ([`meta::catalog::Job`]).
 //!
 //! A thread reads and checks; a task watches the catalogue, tells the thread how fast to read and when to stop, and records its progress. The
-//! steps are those of [`super::scrub`]. After each step the part has another place, and a process that goes on begins with the next step.
+//! steps are those of [`super::scrub`]. After each step the part has another place, and a process that goes on begins with the next step, unless the
+//! first one has found damage.
 
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
@@ -22,7 +23,7 @@ use tracing::{debug, info, warn};
 
 use super::background_scrub::BackgroundScrub;
 use super::nodes::Nodes;
-use super::scrub::{self, ScrubReport, Serving};
+use super::scrub::{self, Miscount, ScrubReport, Serving};
 
 /// The place of a part whose store was read.
 const OBJECTS: &str = "objects";
@@ -186,8 +187,10 @@ struct Work {
 }
 
 impl Work {
+    /// Whether the store was read and is whole. One with damage is read again, because the second step names the objects of damaged contents and does
+    /// not report rows again that are on damaged pages.
     fn is_store_checked(&self) -> bool {
-        self.before.place.as_deref() == Some(OBJECTS)
+        self.before.place.as_deref() == Some(OBJECTS) && self.before.progress.found == 0
     }
 
     /// The place and the progress now.
@@ -211,23 +214,19 @@ impl Work {
         (place, progress)
     }
 
-    /// The progress at the end of the part.
-    fn end(&self, report: &ScrubReport) -> JobProgress {
+    /// The progress at the end of the part, of which these wrong counts were corrected.
+    fn end(&self, report: &ScrubReport, corrected: &[Miscount]) -> JobProgress {
         let (_, mut progress) = self.state();
         progress.objects = report.objects;
         progress.total = progress.done;
-        if !self.is_store_checked() {
-            // These name objects, too.
-            (progress.found, progress.findings) = (0, Vec::new());
-        }
-        let miscounts = report.miscounts.iter().map(ToString::to_string);
+        progress.findings = Vec::new();
+        // These name objects, too.
         let damage = report.damage.iter().map(ToString::to_string);
         let contradictions = report.listed_contradictions().map(ToString::to_string);
-        let before = progress.found;
         damage.chain(contradictions).for_each(|text| progress.add_finding(&text));
         // Some may not be listed.
-        progress.found = before + report.damaged + report.contradictions;
-        miscounts.for_each(|text| progress.add_finding(&text));
+        progress.found = report.damaged + report.contradictions;
+        corrected.iter().for_each(|miscount| progress.add_correction(&miscount.to_string()));
         progress
     }
 }
@@ -256,10 +255,9 @@ async fn work_on(nodes: &Arc<Nodes>, background: &Arc<BackgroundScrub>, id: JobI
     let is_stopped = work.shared.is_stopped.load(Ordering::Relaxed);
     let (state, report) = match checked {
         Ok(report) => {
-            correct(nodes, &report);
-            let ended = work.end(&report);
-            // With what an earlier process has found of this part.
-            let damage = ended.found - report.miscounts.len() as u64;
+            report.log();
+            let ended = work.end(&report, &correct(nodes, &report.miscounts));
+            let damage = ended.found;
             let first = ended.findings.first().filter(|_| damage > 0).cloned();
             let (reporting, background) = (nodes.clone(), background.clone());
             let report = move || background.report_whole(&reporting.store, damage, report.dangling, first);
@@ -304,14 +302,16 @@ async fn record_end(
     }
 }
 
-/// Corrects wrong counts of objects, and logs damage.
-fn correct(nodes: &Nodes, report: &ScrubReport) {
-    report.log();
-    for miscount in &report.miscounts {
-        if let Err(error) = nodes.correct_usage(miscount) {
+/// Corrects wrong counts of objects. Returns those that were corrected; others are of logical nodes that are not served here any more.
+pub(super) fn correct(nodes: &Nodes, miscounts: &[Miscount]) -> Vec<Miscount> {
+    let is_corrected = |miscount: &&Miscount| match nodes.correct_usage(miscount) {
+        Ok(()) => true,
+        Err(error) => {
             debug!(%error, "a wrong count is not corrected now");
+            false
         }
-    }
+    };
+    miscounts.iter().filter(is_corrected).copied().collect()
 }
 
 /// Waits for the end of the thread. Meanwhile it passes on the state of the job, and records the progress.

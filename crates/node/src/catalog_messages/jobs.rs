@@ -119,6 +119,7 @@ fn job_to_proto(view: JobView) -> proto::Job {
         problems: view.problems,
         parts: view.parts.into_iter().map(part).collect(),
         findings: view.findings,
+        corrected: view.corrected,
     }
 }
 
@@ -165,6 +166,7 @@ fn job_from_proto(job: proto::Job) -> Result<JobView> {
         problems: job.problems,
         parts: job.parts.into_iter().map(part).collect(),
         findings: job.findings,
+        corrected: job.corrected,
     })
 }
 
@@ -218,6 +220,7 @@ mod tests {
             problems: vec!["away".to_owned()],
             parts: vec![part.clone()],
             findings: vec!["damaged".to_owned()],
+            corrected: vec!["a count".to_owned()],
         };
         let states = [JobState::Running, JobState::Paused, JobState::Done, JobState::Failed, JobState::Cancelled];
         let jobs = states.into_iter().flat_map(|state| [view(state, None), view(state, Some("main"))]).collect();

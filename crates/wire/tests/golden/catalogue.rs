@@ -124,6 +124,7 @@ fn job_state() -> proto::jobs::Job {
         parts: vec![part],
         findings: vec!["object 1 is damaged".to_owned()],
         damaged: false,
+        corrected: Vec::new(),
     }
 }
 

@@ -7,6 +7,7 @@ use model::{NodeId, Object, PageId, SpaceId};
 use store::{Options, RowChanges};
 
 use super::*;
+use crate::brick::node_usage::NodeUsage;
 use crate::brick::page_rows;
 use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
@@ -45,16 +46,32 @@ fn a_part_is_checked_in_two_steps_and_the_second_alone_finds_damaged_objects() {
     assert_eq!((report.objects, report.damaged), (41, 1));
     let (place, progress) = first.state();
     assert_eq!((place.as_deref(), progress.found), (Some(OBJECTS), 0));
-    let all = first.end(&report);
+    let all = first.end(&report, &[]);
     assert_eq!((all.objects, all.found, all.findings.len(), all.done), (41, 1, 1, all.total));
-    // Another process goes on behind the first step, and keeps what that has found.
-    let mut before = JobPart { place, progress, ..JobPart::default() };
-    before.progress.add_finding("content 1 is damaged");
-    let second = work(before);
+    // Another process goes on behind the first step.
+    let before = JobPart { place, progress, ..JobPart::default() };
+    let second = work(before.clone());
     let report = check(&store, &NOTHING, second.is_store_checked(), &second.shared).unwrap();
-    let all = second.end(&report);
-    assert_eq!((all.objects, all.found, all.findings.len()), (41, 2, 2));
+    let all = second.end(&report, &[]);
+    assert_eq!((all.objects, all.found, all.findings.len()), (41, 1, 1));
     assert!(all.done >= second.before.progress.done && second.shared.bytes.load(Ordering::Relaxed) == 0);
+    // What the first step has found is found again with its objects, and is reported once.
+    let mut third = work(before);
+    third.before.progress.add_finding("content 1 is damaged");
+    let report = check(&store, &NOTHING, third.is_store_checked(), &third.shared).unwrap();
+    let all = third.end(&report, &[]);
+    assert_eq!((all.objects, all.found, all.findings.len()), (41, 1, 1));
+    assert!(third.shared.bytes.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn a_count_that_was_corrected_is_no_finding() {
+    let counted = NodeUsage { objects: 2, bytes: 5 };
+    let miscount = Miscount { node: NODE, counted, found: NodeUsage::default() };
+    let report = ScrubReport { miscounts: vec![miscount], ..ScrubReport::default() };
+    let ended = work(JobPart::default()).end(&report, &[miscount]);
+    assert_eq!((ended.found, ended.findings.len()), (0, 0));
+    assert_eq!(ended.corrected, ["logical node 3 counts 2 objects of 5 bytes, and has 0 of 0 bytes"]);
 }
 
 #[test]
