@@ -229,6 +229,7 @@ fn write_part(out: &mut dyn Write, view: &JobView, part: &JobPartView) -> io::Re
     let name = Printable(name).to_string();
     match (*total, *ended || view.state.is_end()) {
         (0, false) => write!(out, "  {name:<24} {}, the total is not known yet", amount(view, *done))?,
+        _ if view.unit == "bytes" => write!(out, "  {name:<24} {} of {}", HumanBytes(*done), HumanBytes(*total))?,
         _ => write!(out, "  {name:<24} {} of {}", HumanCount(*done), amount(view, *total))?,
     }
     if *changed > 0 {
@@ -245,7 +246,24 @@ fn write_part(out: &mut dyn Write, view: &JobView, part: &JobPartView) -> io::Re
 /// Sends a request about jobs.
 pub(crate) async fn ask(client: &AdminClient, request: &JobRequest) -> Result<JobAnswer> {
     let answer = client.jobs(job_request_to_proto(request)).await?;
-    Ok(job_answer_from_proto(answer)?)
+    let mut answer = job_answer_from_proto(answer)?;
+    for view in &mut answer.jobs {
+        view.problems.extend(unfinished_index(view));
+    }
+    Ok(answer)
+}
+
+/// What an index may wait for that has all objects and is not ready. The cluster does not know whether the command still runs that enters the values
+/// of a unique one.
+fn unfinished_index(view: &JobView) -> Option<String> {
+    let JobView { kind, state, problems, done, total, subjects, space, .. } = view;
+    let waits = kind == "index" && *state == JobState::Running && problems.is_empty() && *total > 0 && done == total;
+    let name = subjects.first().filter(|_| waits)?;
+    let space = space.as_ref().filter(|space| *space != "main").map(|space| format!(" --space {space}"));
+    let space = space.unwrap_or_default();
+    Some(format!(
+        "all objects are entered; if the index is unique and the command that made it has ended, `mortar{space} index build {name}` completes it"
+    ))
 }
 
 /// Sends a request about one job.
@@ -515,6 +533,29 @@ mod tests {
         assert_eq!(standstill.duration(&view, at(11)), None);
         view.problems.clear();
         assert_eq!(standstill.duration(&view, at(12)), None);
+    }
+
+    #[test]
+    fn an_index_that_has_all_objects_says_what_may_complete_it() {
+        let mut view = JobView { kind: "index".to_owned(), subjects: vec!["by_name".to_owned()], ..running() };
+        assert_eq!(unfinished_index(&view), None, "it is being built");
+        view.done = view.total;
+        assert!(unfinished_index(&view).unwrap().contains("`mortar index build by_name`"));
+        view.space = Some("photos".to_owned());
+        assert!(unfinished_index(&view).unwrap().contains("`mortar --space photos index build by_name`"));
+        view.problems = vec!["two objects have the same values".to_owned()];
+        assert_eq!(unfinished_index(&view), None, "another problem comes first");
+        assert_eq!(unfinished_index(&JobView { problems: Vec::new(), state: JobState::Done, ..view }), None);
+    }
+
+    #[test]
+    fn progress_of_bytes_is_in_one_unit() {
+        let view = JobView { unit: "bytes".to_owned(), ..running() };
+        let part =
+            JobPartView { part: "brick 1".to_owned(), done: 1_500_000, total: 3_000_000, ..JobPartView::default() };
+        let mut text = Vec::new();
+        write_part(&mut text, &view, &part).unwrap();
+        assert!(String::from_utf8(text).unwrap().contains("1.5 MB of 3.0 MB"));
     }
 
     #[test]

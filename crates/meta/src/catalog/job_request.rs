@@ -85,7 +85,8 @@ impl JobRate {
         match rate {
             Some(Self::Bytes(rate)) if kind.counts_bytes() => Ok(Some(rate)),
             Some(Self::Objects(rate)) if kind.counts_bytes() => {
-                Err(CatalogError::invalid("the rate of a scrub", rate, "it is bytes a second, such as 50MiB/s"))
+                let given = format!("{rate} objects a second");
+                Err(CatalogError::invalid("the rate of a scrub", given, "it is bytes a second, such as 50MiB/s"))
             }
             rate => Self::objects(rate),
         }
@@ -100,7 +101,8 @@ impl JobRate {
             None => Ok(None),
             Some(Self::Objects(rate)) => Ok(Some(rate)),
             Some(Self::Bytes(rate)) => {
-                Err(CatalogError::invalid("the rate of this job", rate, "it is objects a second, such as 500/s"))
+                let given = format!("{rate} bytes a second");
+                Err(CatalogError::invalid("the rate of this job", given, "it is objects a second, such as 500/s"))
             }
         }
     }
