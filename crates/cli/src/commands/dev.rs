@@ -280,7 +280,11 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
     let catalogue = Arc::new(Embedded::open(&stores[&1]).map_err(explain)?);
     let config_of = |settings: Settings| Ok::<_, Failure>(Config { is_reached_in_process: true, ..settings.config()? });
     let of_meta = settings(ProcessRole::Meta, None, vec![meta_listen], None);
-    let server = MetaServer::start(catalogue.clone(), config_of(of_meta)?).await.map_err(explain_meta_start)?;
+    let server =
+        MetaServer::start(catalogue.clone(), config_of(of_meta)?).await.map_err(|error| match error.kind() {
+            ErrorKind::Corrupt => explain(error),
+            _ => explain_meta_start(error),
+        })?;
     let meta = join_addresses(server.addresses());
     let peer = |number: u16| {
         let (listen, http) =

@@ -169,8 +169,9 @@ impl RunningServer {
             ProcessRole::Meta => {
                 let (store, catalogue) = open_catalogue(settings)?;
                 // Waits while etcd is unreachable.
-                retry_until_available("etcd", || async { catalogue.get(Vec::new()).await }).await?;
-                let server = MetaServer::start(catalogue, settings.config()?).await.map_err(explain_start)?;
+                let explain = |error| explain_start_on(error, settings.data.as_deref(), Purpose::Catalogue);
+                retry_until_available("etcd", || async { catalogue.get(Vec::new()).await }).await.map_err(explain)?;
+                let server = MetaServer::start(catalogue, settings.config()?).await.map_err(explain)?;
                 Ok(Self::Meta(server, store))
             }
             ProcessRole::Redirector => {
