@@ -424,6 +424,12 @@ impl<T: DriverObject> ClientDriver<T> {
         self.monitor.check()
     }
 
+    /// Whether a write outside of transactions can be sent now.
+    fn check_writable(&self, oid: Oid) -> Result<()> {
+        self.check_serving()?;
+        self.damage_of(&[oid.page().node]).map_or(Ok(()), Err)
+    }
+
     /// Whether the space is stopped. What a client knows of that is older than that no peer server admits it, which is the reason then.
     fn check_not_stopped(&self) -> Result<()> {
         match self.monitor.check() {
@@ -479,7 +485,7 @@ impl<T: DriverObject> ClientDriver<T> {
                 self.calls.insert(id, PendingCall::Reachable(nodes), deadline);
                 self.attempt(id, now);
             }
-            ClientCall::Put(oid, content) => match self.check_serving() {
+            ClientCall::Put(oid, content) => match self.check_writable(oid) {
                 Ok(()) => {
                     self.last_write += 1;
                     let number = self.last_write;
@@ -613,16 +619,23 @@ impl<T: DriverObject> ClientDriver<T> {
 
     /// Ends a call that waits for something of a logical node that cannot be served because its rows are damaged.
     fn give_up_damaged(&mut self, id: CallId) {
-        let nodes: &[NodeId] = match self.calls.get(id) {
-            Some(PendingCall::Get(oid) | PendingCall::Change(oid, _)) => &[oid.page().node],
-            Some(PendingCall::Read(read)) => &[read.oid.page().node],
-            Some(PendingCall::Reachable(nodes)) => nodes,
-            _ => &[],
+        let (nodes, read): (&[NodeId], _) = match self.calls.get(id) {
+            Some(PendingCall::Get(oid) | PendingCall::Change(oid, _)) => (&[oid.page().node], None),
+            Some(PendingCall::Read(read)) => (&[read.oid.page().node], Some(*read)),
+            Some(PendingCall::Reachable(nodes)) => (nodes, None),
+            _ => return,
         };
-        let damage = self.monitor.status().and_then(|status| damage_error(status, nodes));
-        if let Some(damage) = damage.filter(|_| !planted(Bug::DamagedNodeAwaited)) {
-            self.finish(id, Err(damage));
+        let Some(damage) = self.damage_of(nodes) else { return };
+        self.finish(id, Err(damage));
+        if let Some(read) = read.filter(|_| !planted(Bug::EndedReadWaits)) {
+            self.forget_lock(&read);
         }
+    }
+
+    /// The error of what needs one of these logical nodes that cannot be served because its rows are damaged, as its peer server says now.
+    fn damage_of(&self, nodes: &[NodeId]) -> Option<Error> {
+        let status = self.monitor.current_status().filter(|_| !planted(Bug::DamagedNodeAwaited))?;
+        damage_error(status, nodes)
     }
 
     fn attempt_all(&mut self, ids: Vec<CallId>, now: Ms) {

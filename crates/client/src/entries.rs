@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use model::{ClassId, Entry, EntryKey, Error, ErrorKind, Kind, Object, Oid, Result, limits};
+use model::{ClassId, Entry, EntryKey, Error, ErrorKind, Kind, NodeId, Object, Oid, Result, limits};
 use protocol::entries::{collection_guard, key_guard, of_collection, root_directory};
 use protocol::ident::HlcTimestamp;
 use protocol::locks::LockMode;
@@ -16,6 +16,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::client_core::{Core, unexpected_answer_error};
+use super::concurrent::concurrently;
 use super::rows::ReadSet;
 use super::transaction::{Changes, IsolationLevel, PlacementHint, Transaction, temporary_error};
 use super::typed::read_only_error;
@@ -134,24 +135,26 @@ impl Core {
     /// The entries that have a target, at all logical nodes of the space.
     pub(super) async fn entries_of(&self, target: Oid) -> Result<Vec<Entry>> {
         self.check_in_space(target)?;
-        let mut all = Vec::new();
-        for node in &self.nodes {
-            let mut after = None;
-            loop {
-                let list = ListEntriesOf { node: *node, target, after, limit: PORTION as u32 };
-                let request = Request::ListEntriesOf(list.into_proto());
-                let (Response::EntriesOf(found), raw) = self.ask(request).await? else {
-                    return Err(unexpected_answer_error());
-                };
-                let EntriesOf { entries, more } = EntriesOf::from_proto(*found, &raw)?;
-                after = entries.last().cloned().filter(|_| more);
-                all.extend(entries);
-                if after.is_none() {
-                    break;
-                }
+        let found = concurrently(&self.nodes, |node| self.entries_at(*node, target)).await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// The entries of collections at a logical node that have a target.
+    async fn entries_at(&self, node: NodeId, target: Oid) -> Result<Vec<Entry>> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let list = ListEntriesOf { node, target, after, limit: PORTION as u32 };
+            let request = Request::ListEntriesOf(list.into_proto());
+            let (Response::EntriesOf(found), raw) = self.ask(request).await? else {
+                return Err(unexpected_answer_error());
+            };
+            let EntriesOf { entries, more } = EntriesOf::from_proto(*found, &raw)?;
+            after = entries.last().cloned().filter(|_| more);
+            all.extend(entries);
+            if after.is_none() {
+                return Ok(all);
             }
         }
-        Ok(all)
     }
 }
 

@@ -182,6 +182,11 @@ impl SpaceMonitor {
         self.status.as_ref()
     }
 
+    /// The status that the peer server has sent to which the client is connected.
+    pub(super) fn current_status(&self) -> Option<&SpaceStatus> {
+        self.status.as_ref().filter(|_| self.is_status_known)
+    }
+
     /// Takes the events that have happened.
     pub(super) fn events(&mut self) -> impl Iterator<Item = Event> {
         self.events.drain(..)
@@ -313,7 +318,11 @@ fn events_between(before: Option<&SpaceStatus>, now: &SpaceStatus) -> Vec<Event>
         }),
     );
     if let Some(before) = before {
-        let is_served = |node| serving_bricks(now).get(&node).filter(|_| now.damage_of(node).is_none()).copied();
+        let unreachable: BTreeSet<u32> = now.unreachable().map(|brick| brick.brick).collect();
+        let is_served = |node| {
+            let brick = serving_bricks(now).get(&node).copied()?;
+            Some(brick).filter(|(brick, _)| now.damage_of(node).is_none() && !unreachable.contains(brick))
+        };
         let recovered = before.damaged().filter_map(|(_, node, _)| Some((node, is_served(node)?)));
         events.extend(recovered.map(|(node, (brick, _))| Event::NodeRecovered { node, brick }));
     }

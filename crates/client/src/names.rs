@@ -167,7 +167,8 @@ impl Names {
             self.levels = self.begin().await?;
             self.has_begun = true;
         }
-        // `levels` and `portion` change only when a request has succeeded. So a call that fails, or whose future is dropped, can be repeated.
+        // `levels` and `portion` change only when a request was answered, and what they lose is told. So a call that fails, or whose future is
+        // dropped, can be repeated.
         while self.portion.len() < self.portion_size
             && let Some(level) = self.levels.last()
         {

@@ -43,10 +43,16 @@ impl Objects {
             }
             let Some(node) = self.nodes.last().copied() else { return Ok(None) };
             let list = ListNodeObjects { space: self.core.space, node, from: self.from, limit: PORTION };
-            let (Response::NodeObjects(found), _) = self.core.ask(Request::ListNodeObjects(list.into_proto())).await?
-            else {
-                return Err(unexpected_answer_error());
+            let found = match self.core.ask(Request::ListNodeObjects(list.into_proto())).await {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    // Nothing of the logical node can be listed.
+                    self.nodes.pop();
+                    self.from = (0, 0);
+                    return Err(error);
+                }
+                found => found?,
             };
+            let (Response::NodeObjects(found), _) = found else { return Err(unexpected_answer_error()) };
             let NodeObjects { objects, next, damage } = NodeObjects::from_proto(found)?;
             if next.is_none() {
                 self.nodes.pop();

@@ -102,12 +102,12 @@ impl PageAllocator {
     /// [`ErrorKind::Unavailable`] if the space has no logical nodes.
     fn home(&mut self, nodes: &[NodeId], unavailable: &BTreeSet<NodeId>) -> Result<NodeId> {
         let count = nodes.len().max(1);
-        let before = self.current % count;
-        let current = (before + usize::from(std::mem::take(&mut self.is_filled))) % count;
-        let mut next = nodes.iter().cycle().skip(current).take(count);
+        let first = self.current % count + usize::from(std::mem::take(&mut self.is_filled));
+        let mut next = nodes.iter().cycle().skip(first % count).take(count);
         let is_available = |node: &NodeId| !unavailable.contains(node) && !self.damaged.contains(node);
-        self.current = (current + next.position(is_available).unwrap_or(0)) % count;
-        if self.current < before {
+        let chosen = first + next.position(is_available).unwrap_or(0);
+        self.current = chosen % count;
+        if chosen >= count {
             self.damaged.clear();
         }
         nodes.get(self.current).copied().ok_or_else(no_nodes_error)

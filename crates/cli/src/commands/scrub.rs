@@ -1,16 +1,15 @@
 //! `mortar scrub`: reads everything, compares its checksums, and compares what bricks keep about objects with each other. It is a job of the
 //! cluster, unless it repairs.
 
+mod collections;
 mod references;
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::io::{self, Write};
 
 use clap::Args;
-use client::{AdminClient, Client, ProblemRepair, ScrubOptions, ScrubProblem};
+use client::{AdminClient, ProblemRepair, ScrubOptions, ScrubProblem};
 use meta::catalog::{BrickId, JobRequest, JobView};
-use model::{Oid, SpaceId};
+use model::Oid;
 use serde::{Serialize, Serializer};
 
 use super::job::{self, JobLine, Rate, parse_rate};
@@ -119,6 +118,9 @@ impl FoundProblem {
     fn repair_note(&self) -> &'static str {
         match self.repair {
             ProblemRepair::Impossible => "",
+            ProblemRepair::Possible if collections::is_missing(self) => {
+                " [--repair through a peer server creates it again]"
+            }
             ProblemRepair::Possible => " [--repair puts it right]",
             ProblemRepair::Loses => " [--repair --yes gives it up]",
             ProblemRepair::Done => " [put right]",
@@ -185,10 +187,11 @@ pub(crate) async fn run(args: Scrub, session: &mut CommandContext) -> Result {
         Scrubbed::Begun(job) => return session.output.print(&JobLine::of(*job, false)),
         Scrubbed::Ended(found) => found,
     };
+    let restored = if args.repair { collections::restore(session, &mut found.problems).await } else { Ok(()) };
     let followed = if args.references { follow_references(&args, session, &mut found).await } else { Ok(()) };
-    // What was found, and perhaps put right, is not lost with the references.
+    // What was found, and perhaps put right, is not lost with the rest.
     session.output.print(&found)?;
-    followed?;
+    restored.and(followed)?;
     match found.places() {
         0 => Ok(()),
         damaged => Err(Failure::corrupt(format!("the store is damaged in {}", pluralize(damaged, "place", "places")))),
@@ -217,11 +220,7 @@ async fn scrub(args: &Scrub, session: &mut CommandContext) -> Result<Scrubbed> {
         return Err(Failure::usage(what).hint("Name a peer server for a job with --brick, --rate and --detach."));
     }
     if is_brick || args.repair {
-        let mut found = scrub_now(args, session).await?;
-        if args.repair && !is_brick {
-            restore_collections(&client, session, &mut found).await?;
-        }
-        return Ok(Scrubbed::Ended(found));
+        return scrub_now(args, session).await.map(Scrubbed::Ended);
     }
     let bricks = args.bricks.iter().copied().map(BrickId).collect();
     let rate = args.rate.as_ref().and_then(|rate| rate.0);
@@ -235,34 +234,6 @@ async fn scrub(args: &Scrub, session: &mut CommandContext) -> Result<Scrubbed> {
     let unlisted = found.saturating_sub(damaged.len() as u64);
     let job = Some(job.0);
     Ok(Scrubbed::Ended(ScrubSummary { objects, bytes, damaged, corrected, unlisted, job, ..ScrubSummary::default() }))
-}
-
-/// Creates the objects of sets and directories again of which only the entries are left. A brick on its own makes no transactions.
-async fn restore_collections(client: &AdminClient, session: &CommandContext, found: &mut ScrubSummary) -> Result {
-    let is_missing = |problem: &&mut FoundProblem| problem.kind == "collection_missing";
-    let mut missing = found.problems.iter_mut().filter(is_missing).peekable();
-    if missing.peek().is_none() {
-        return Ok(());
-    }
-    let spaces = client.spaces().await?;
-    let mut clients: BTreeMap<SpaceId, Client> = BTreeMap::new();
-    for problem in missing {
-        let Some(oid) = problem.object else { continue };
-        // A space that was removed meanwhile takes its rows with it.
-        let Some(space) = spaces.iter().find(|space| space.id == oid.space()) else { continue };
-        let cluster = match clients.entry(space.id) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(unknown) => unknown.insert(session.cluster_of(Some(&space.name)).await?),
-        };
-        let restored = cluster.transact(|transaction| async move { transaction.restore_collection(oid).await });
-        problem.repair = match restored.await? {
-            Some(_) => ProblemRepair::Done,
-            // Another object has its place, or its entries are gone.
-            None if cluster.get(oid).await?.is_some_and(|object| !object.is_collection()) => ProblemRepair::Impossible,
-            None => ProblemRepair::NotNeeded,
-        };
-    }
-    Ok(())
 }
 
 /// Scrubs the bricks by requests.

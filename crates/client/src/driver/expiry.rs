@@ -6,7 +6,7 @@ use protocol::lease::Ms;
 use wire::cluster::is_final;
 
 use super::super::outcome::{CommitOutcome, deferred_error, unknown_outcome_error};
-use super::super::timeout_error::{damage_error, lock_timeout_message, timeout_message, unreachable_bricks};
+use super::super::timeout_error::{lock_timeout_message, timeout_message, unreachable_bricks};
 use super::super::transaction::IsolationLevel;
 use super::calls::{CallId, OutcomeGoal, PendingCall, ReadRequest};
 use super::{CallResult, ClientDriver, DriverObject, SHORT_WAIT_MS, unknown_write_error};
@@ -78,8 +78,7 @@ impl<T: DriverObject> ClientDriver<T> {
     }
 
     fn timeout_error(&self, nodes: &[NodeId]) -> Error {
-        let damage = self.monitor.status().filter(|_| self.is_connected).and_then(|status| damage_error(status, nodes));
-        damage.unwrap_or_else(|| {
+        self.damage_of(nodes).unwrap_or_else(|| {
             let what = timeout_message(self.monitor.status(), self.is_connected, nodes, self.timeout);
             Error::new(ErrorKind::Unavailable, what)
         })

@@ -193,7 +193,7 @@ impl<T: DriverObject> ClientDriver<T> {
     pub fn handle_status(&mut self, status: SpaceStatus, now: Ms) {
         self.monitor.update(status);
         self.attempt_all(self.calls.waiting_for(WaitKey::SpaceStatus), now);
-        if self.monitor.status().is_some_and(|status| status.damaged().next().is_some()) {
+        if self.monitor.current_status().is_some_and(|status| status.damaged().next().is_some()) {
             self.calls.ids().into_iter().for_each(|id| self.give_up_damaged(id));
         }
         if self.monitor.check().is_err() {

@@ -121,6 +121,13 @@ fn what_needs_a_damaged_logical_node_fails_with_the_reason() {
         let needed = harness.start(ClientCall::Reachable(nodes));
         assert_eq!(harness.kind(needed), expected, "a commit that needs the damaged node is not sent");
     }
+    let write = harness.start(ClientCall::Put(oid(2), ObjectState::Value(blob("new"))));
+    assert_eq!((harness.kind(write), harness.writes.len()), (Some(ErrorKind::Corrupt), 0), "it is not sent");
+    // What another peer server says is not known yet.
+    harness.disconnect();
+    harness.connect();
+    let unknown = harness.start(ClientCall::Get(oid(2)));
+    assert!(!harness.finished.contains_key(&unknown), "it is waited for");
     harness.damaged_status(None);
     let again = harness.start(ClientCall::Get(oid(2)));
     assert!(!harness.finished.contains_key(&again), "it is waited for");

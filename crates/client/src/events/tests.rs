@@ -69,6 +69,10 @@ fn events_follow_from_two_statuses() {
     assert!(events_between(None, &damaged).contains(&expected), "a new subscriber learns of it");
     assert_eq!(events_between(Some(&damaged), &damaged), []);
     assert_eq!(events_between(Some(&damaged), &moved), [Event::NodeRecovered { node, brick: number }]);
+    let mut away = moved.clone();
+    away.bricks[0].unreachable_since = Some(Timestamp::from_millis(1_000));
+    let events = events_between(Some(&damaged), &away);
+    assert!(!events.iter().any(|event| matches!(event, Event::NodeRecovered { .. })), "{events:?}");
     assert_eq!(events_between(Some(&moved), &SpaceStatus { schema: 2, ..moved.clone() }), [Event::SchemaChanged]);
 }
 

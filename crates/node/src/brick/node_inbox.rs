@@ -1,7 +1,7 @@
 //! What the threads of a brick leave for the task that drives its logical nodes, or for each other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use model::{ContentId, NodeId, Result, SpaceId};
 use protocol::lease::Ms;
@@ -25,6 +25,8 @@ pub(crate) enum NodeTask {
     RefreshSchema { space: SpaceId },
     /// The driver of a logical node has lost what it knew.
     Reopen { node: NodeId },
+    /// The driver of a logical node has failed because rows are damaged.
+    Damaged { node: NodeId, damage: Arc<str> },
     /// The manager of logical nodes may want something done.
     ManagerChanged,
     /// Work of the manager of logical nodes has ended.

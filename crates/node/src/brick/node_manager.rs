@@ -40,7 +40,6 @@ use tracing::{info, warn};
 use wire::cluster::{CopyRows, Message, describe_damage};
 
 use super::changed_rows::ChangedRows;
-use super::consistency::is_damage;
 use super::page_rows as rows;
 use super::plant::{Bug, planted};
 use super::row_reader::RowReader;
@@ -305,6 +304,16 @@ impl NodeManager {
         &self.damaged
     }
 
+    /// A logical node cannot be served because its rows are damaged.
+    pub(crate) fn note_damage(&mut self, node: NodeId, damage: Arc<str>) {
+        if self.place_here(node).is_some()
+            && self.damaged.get(&node) != Some(&damage)
+            && !planted(Bug::DamagedNodeNotNoted)
+        {
+            Arc::make_mut(&mut self.damaged).insert(node, damage);
+        }
+    }
+
     fn forget_damage(&mut self, is_forgotten: impl Fn(NodeId) -> bool) {
         if self.damaged.keys().any(|node| is_forgotten(*node)) {
             Arc::make_mut(&mut self.damaged).retain(|node, _| !is_forgotten(*node));
@@ -327,8 +336,9 @@ impl NodeManager {
             }
             Err(error) => {
                 self.residents.remove(&node);
-                if is_damage(&error) && !planted(Bug::DamagedNodeNotNoted) {
-                    Arc::make_mut(&mut self.damaged).insert(node, describe_damage(&error));
+                match error.kind() {
+                    ErrorKind::Corrupt => self.note_damage(node, describe_damage(&error)),
+                    _ => self.forget_damage(|damaged| damaged == node),
                 }
                 self.note_error(node, &error);
                 self.fail(error, now);

@@ -17,7 +17,7 @@ mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -32,7 +32,6 @@ use wire::proto::cluster::{AskWitness, Witnesses};
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
 use super::cold_reads::ColdReads;
-use super::consistency::is_damage;
 use super::node_driver::{BuildPace, NodeDriver, OpenSettings, PortionLimits, Reservation, WINDOWS};
 use super::node_inbox::{NodeInbox, NodeTask};
 use super::node_manager::{DamagedNodes, ManagerSettings, MoveLimits, NodeManager};
@@ -60,6 +59,8 @@ struct ServedNode {
     driver: Mutex<Driver>,
     /// Whether any transaction is prepared, so that reads need not lock the driver if none is.
     has_prepared: Arc<AtomicBool>,
+    /// What is damaged, once the driver has failed for that reason.
+    damage: OnceLock<Arc<str>>,
 }
 
 /// The logical nodes of a brick.
@@ -125,10 +126,16 @@ impl ServedNode {
         self.has_prepared.load(Ordering::Acquire) && self.lock().is_ok_and(|driver| driver.is_unsettled(oid))
     }
 
-    /// What is damaged, if the driver has failed for that reason. It does not wait for the driver: others may be locked meanwhile.
+    /// What is damaged, if the driver has failed for that reason. Until that is noted, it does not wait for the driver: others may be locked
+    /// meanwhile.
     fn damage(&self) -> Option<Arc<str>> {
-        let driver = self.driver.try_lock().ok()?;
-        driver.failure().filter(|why| is_damage(why)).map(describe_damage)
+        if self.damage.get().is_none()
+            && let Ok(driver) = self.driver.try_lock()
+            && let Some(why) = driver.failure().filter(|why| why.kind() == ErrorKind::Corrupt)
+        {
+            let _ = self.damage.set(describe_damage(why));
+        }
+        self.damage.get().cloned()
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Driver>> {
@@ -342,7 +349,7 @@ impl Nodes {
         driver.set_time(self.cluster_view.clock.cluster_time());
         self.follow_schema(&mut driver);
         let has_prepared = driver.has_prepared();
-        let served = ServedNode { epoch, driver: Mutex::new(driver), has_prepared };
+        let served = ServedNode { epoch, driver: Mutex::new(driver), has_prepared, damage: OnceLock::new() };
         debug!(%node, epoch, "serving a logical node");
         Ok(served)
     }
@@ -402,8 +409,12 @@ impl Nodes {
 
     /// What is damaged at a logical node that cannot be served for that reason.
     fn damage_of(&self, node: NodeId) -> Option<Arc<str>> {
-        let is_closed = self.damaged.load().get(&node).cloned();
-        is_closed.or_else(|| self.served_node(node)?.damage())
+        if let Some(damage) = self.damaged.load().get(&node) {
+            return Some(damage.clone());
+        }
+        let damage = self.served_node(node)?.damage()?;
+        self.inbox.add(NodeTask::Damaged { node, damage: damage.clone() });
+        Some(damage)
     }
 
     /// The error for the requester of a logical node that is not served here.
@@ -555,6 +566,7 @@ impl Nodes {
             }
             NodeTask::ManagerChanged => self.manage(|_, _| ()),
             NodeTask::JobEnded { job, finished } => self.end_job(job, finished),
+            NodeTask::Damaged { node, damage } => self.manage(|manager, _| manager.note_damage(node, damage)),
             NodeTask::Reopen { node } => self.manage(|manager, _| manager.reopen(node)),
             NodeTask::RefreshSchema { space } => self.refresh_schema(space),
         }

@@ -18,6 +18,7 @@ use tracing::{error, warn};
 
 use super::consistency::{NodeCheck, Place, Problem, Severity, is_damage};
 use super::entry_rows;
+use super::node_manager::DamagedNodes;
 use super::node_usage::NodeUsage;
 use super::page_rows;
 
@@ -131,6 +132,8 @@ impl fmt::Display for Damage {
 pub(crate) struct Serving<'a> {
     /// The logical nodes that are served now, with their epochs: the rows of others may be incomplete copies or leftovers.
     pub(crate) served: &'a dyn Fn() -> BTreeSet<(NodeId, u64)>,
+    /// The logical nodes that cannot be served because their rows are damaged, with what is damaged.
+    pub(crate) damaged: &'a dyn Fn() -> DamagedNodes,
     /// Whether an index of a space is unique and ready.
     pub(crate) is_unique: &'a dyn Fn(SpaceId, u32) -> bool,
     /// Transactions of a logical node that have the opposite outcome at another one. Every node asks its partners by itself.
@@ -182,6 +185,11 @@ pub(crate) fn check_objects(
             contents.entry(content).or_default().push(at);
         }
         report.damage.push(Damage { content, what, ..Damage::default() });
+    }
+    for (node, damage) in (serving.damaged)() {
+        report.damaged += 1;
+        let what = format!("logical node {:x} cannot be served, and is not compared: {damage}", node.0);
+        report.damage.push(Damage { what, ..Damage::default() });
     }
     let (mut found_usage, mut damaged) = (BTreeMap::<NodeId, NodeUsage>::new(), Vec::new());
     let (mut is_stopped, mut bytes) = (false, 0);
@@ -453,9 +461,18 @@ mod tests {
         rows.put(&page_rows::object_key(page, 0), page_rows::encode_object(&Object::blob("12345".into())));
         store.commit_rows(rows).unwrap();
         let miscounts = |served: &dyn Fn() -> BTreeSet<(NodeId, u64)>| {
-            scrub(&store, &Serving { served, is_unique: &|_, _| false, mixed_outcomes: &|_| Vec::new() }, &())
-                .unwrap()
-                .miscounts
+            scrub(
+                &store,
+                &Serving {
+                    served,
+                    damaged: &DamagedNodes::new,
+                    is_unique: &|_, _| false,
+                    mixed_outcomes: &|_| Vec::new(),
+                },
+                &(),
+            )
+            .unwrap()
+            .miscounts
         };
         let found = NodeUsage { objects: 1, bytes: 5 };
         let miscount = Miscount { node: NODE, counted: NodeUsage::default(), found };
@@ -486,7 +503,12 @@ mod tests {
             rows.put(&entry_rows::reverse_key(damaged[0], &entry), Bytes::new());
         }
         store.commit_rows(rows).unwrap();
-        let serving = Serving { served: &BTreeSet::new, is_unique: &|_, _| false, mixed_outcomes: &|_| Vec::new() };
+        let serving = Serving {
+            served: &BTreeSet::new,
+            damaged: &DamagedNodes::new,
+            is_unique: &|_, _| false,
+            mixed_outcomes: &|_| Vec::new(),
+        };
         let found = scrub(&store, &serving, &()).unwrap().damage;
         assert_eq!(found.iter().map(|damage| damage.object).collect::<Vec<_>>(), damaged.map(Some));
         assert_eq!(
@@ -548,7 +570,12 @@ mod tests {
         store.close().unwrap();
         let file = path.join("tree/rows");
         let whole = std::fs::read(&file).unwrap();
-        let serving = Serving { served: &BTreeSet::new, is_unique: &|_, _| false, mixed_outcomes: &|_| Vec::new() };
+        let serving = Serving {
+            served: &BTreeSet::new,
+            damaged: &DamagedNodes::new,
+            is_unique: &|_, _| false,
+            mixed_outcomes: &|_| Vec::new(),
+        };
         let mut named = 0;
         for page in 17..whole.len() / 4096 {
             let mut bytes = whole.clone();
@@ -596,8 +623,12 @@ mod tests {
         store.close().unwrap();
         let file = path.join("tree/rows");
         let whole = std::fs::read(&file).unwrap();
-        let serving =
-            Serving { served: &|| [(NODE, 1)].into(), is_unique: &|_, _| false, mixed_outcomes: &|_| Vec::new() };
+        let serving = Serving {
+            served: &|| [(NODE, 1)].into(),
+            damaged: &DamagedNodes::new,
+            is_unique: &|_, _| false,
+            mixed_outcomes: &|_| Vec::new(),
+        };
         let (mut damaged, mut lost) = (0, 0);
         for page in (0..whole.len() / 4096).step_by(3) {
             let mut bytes = whole.clone();

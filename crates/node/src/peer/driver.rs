@@ -67,6 +67,16 @@ struct Retry {
     pause: Ms,
 }
 
+/// How long a damage is believed after its brick was connected to again. The brick tells at once what is damaged still.
+const RETELL_MS: Ms = 2_000;
+
+/// What is damaged at a logical node.
+struct NodeDamage {
+    what: Arc<str>,
+    /// When it is forgotten, if the brick has not told it again.
+    until: Ms,
+}
+
 /// The peer server. `A` is the address of a client, `T` an object, `R` the address of a reader of the object cache.
 pub struct PeerDriver<A, T, R> {
     settings: PeerSettings,
@@ -75,8 +85,10 @@ pub struct PeerDriver<A, T, R> {
     outcome_counts: OutcomeCounts,
     below: Downstreams<A>,
     retries: BTreeMap<NodeId, Retry>,
-    /// Logical nodes that their bricks cannot serve because their rows are damaged, with what is damaged.
-    damaged: BTreeMap<NodeId, Arc<str>>,
+    /// Logical nodes that their bricks cannot serve because their rows are damaged.
+    damaged: BTreeMap<NodeId, NodeDamage>,
+    /// Whether `damaged` has changed since the statuses were computed.
+    has_damage_news: bool,
     placement: Arc<PlacementSnapshot>,
     connected: BTreeSet<BrickId>,
     catalog: Option<Arc<Catalog>>,
@@ -106,6 +118,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             below: Downstreams::new(session_bits),
             retries: BTreeMap::new(),
             damaged: BTreeMap::new(),
+            has_damage_news: false,
             placement: Arc::default(),
             connected: BTreeSet::new(),
             catalog: None,
@@ -308,6 +321,9 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     pub fn brick_connected(&mut self, brick: BrickId, now: Ms) {
         self.connected.insert(brick);
         for node in self.nodes_of(brick) {
+            if let Some(damage) = self.damaged.get_mut(&node) {
+                damage.until = now + RETELL_MS;
+            }
             self.open_tree(node, now);
         }
         self.drain(now);
@@ -317,7 +333,6 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     pub fn brick_disconnected(&mut self, brick: BrickId, now: Ms) {
         self.connected.remove(&brick);
         for node in self.nodes_of(brick) {
-            self.damaged.remove(&node);
             self.node.disconnect(Some(node), now);
         }
         self.drain(now);
@@ -330,7 +345,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     pub fn brick_message(&mut self, brick: BrickId, message: BrickMessage<T>, now: Ms) -> Result<()> {
         let handled = match message {
             BrickMessage::Down { node, holder, message } => {
-                self.damaged.remove(&node);
+                self.forget_damage(node);
                 self.node.handle_down(node, holder, message, now);
                 Ok(())
             }
@@ -364,8 +379,13 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             return;
         }
         match damage.filter(|_| !planted(Bug::DamageNotPassedOn)) {
-            Some(damage) => drop(self.damaged.insert(node, damage)),
-            None => drop(self.damaged.remove(&node)),
+            Some(what) => {
+                self.has_damage_news |= self.damaged.get(&node).is_none_or(|known| known.what != what);
+                self.damaged.insert(node, NodeDamage { what, until: Ms::MAX });
+            }
+            // The brick says that it serves the node again.
+            None if self.forget_damage(node) => return self.open_tree(node, now),
+            None => {}
         }
         self.node.disconnect(Some(node), now);
         let retry = self.retries.entry(node).or_insert(Retry { at: None, pause: MIN_RETRY_MS / 2 });
@@ -373,6 +393,19 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             retry.pause = (retry.pause * 2).min(MAX_RETRY_MS);
             retry.at = Some(now + retry.pause);
         }
+    }
+
+    /// A logical node is served. Returns whether it was damaged.
+    fn forget_damage(&mut self, node: NodeId) -> bool {
+        let was_damaged = self.damaged.remove(&node).is_some();
+        self.has_damage_news |= was_damaged;
+        was_damaged
+    }
+
+    /// Whether what is known of damaged logical nodes has changed since the statuses were computed.
+    #[must_use]
+    pub fn has_damage_news(&self) -> bool {
+        self.has_damage_news
     }
 
     fn nodes_of(&self, brick: BrickId) -> Vec<NodeId> {
@@ -395,6 +428,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         let before = std::mem::replace(&mut self.placement, map);
         for node in self.placement.removed_nodes().filter(|node| !before.is_removed(*node)) {
             self.retries.remove(&node);
+            self.damaged.remove(&node);
             if !planted(Bug::RemovedNodeKept) {
                 self.node.remove_node(node);
             }
@@ -425,7 +459,10 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     /// Computes the status of all spaces from the catalogue and from which bricks respond.
     pub fn update_statuses(&mut self, is_responsive: impl Fn(BrickId) -> bool, now: Ms) {
         if let Some(catalog) = self.catalog.clone() {
-            self.statuses.update(&catalog, is_responsive, &self.damaged, now);
+            self.damaged.retain(|_, damage| now < damage.until);
+            let damaged = self.damaged.iter().map(|(node, damage)| (*node, damage.what.clone())).collect();
+            self.has_damage_news = false;
+            self.statuses.update(&catalog, is_responsive, &damaged, now);
             self.drain(now);
         }
     }
@@ -559,7 +596,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     /// Adds the brick to the error of a read that was not answered in time.
     fn add_brick(&self, error: Error, node: NodeId) -> Error {
         if let Some(damage) = self.damaged.get(&node) {
-            let what = format!("logical node {:x} cannot be served: {damage}", node.0);
+            let what = format!("logical node {:x} cannot be served: {}", node.0, damage.what);
             return Error::new(ErrorKind::Corrupt, what);
         }
         match self.placement.nodes.get(&node).filter(|_| error.kind() == ErrorKind::Unavailable) {

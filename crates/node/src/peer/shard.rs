@@ -304,9 +304,14 @@ impl BrickLinkHandler for PeerShard {
     }
 
     fn handle_messages(&self, brick: BrickId, mut messages: impl Iterator<Item = Message>) -> Result<()> {
-        self.with_driver(|driver, now| {
-            messages.try_for_each(|message| driver.brick_message(brick, brick_message(message)?, now))
-        })?
+        let (handled, has_damage_news) = self.with_driver(|driver, now| {
+            let handled = messages.try_for_each(|message| driver.brick_message(brick, brick_message(message)?, now));
+            (handled, driver.has_damage_news())
+        })?;
+        if has_damage_news {
+            self.update_statuses();
+        }
+        handled
     }
 
     fn on_disconnected(&self, brick: BrickId) {

@@ -270,8 +270,13 @@ async fn confirm(transaction: &Transaction, lead: &Lead, target: Oid, removes: b
         return Ok(Confirmed::Sound);
     }
     // A set or a directory of which only the object is lost: the scrub of its brick reports it, and creates it again.
-    if !transaction.members(target, None, 1).await?.is_empty() {
-        return Ok(Confirmed::Sound);
+    match transaction.members(target, None, 1).await {
+        Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(Confirmed::Sound),
+        members => {
+            if !members?.is_empty() {
+                return Ok(Confirmed::Sound);
+            }
+        }
     }
     if removes && lead.remove(transaction, target).await? {
         return Ok(Confirmed::Removed);

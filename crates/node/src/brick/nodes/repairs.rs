@@ -13,6 +13,7 @@ use wire::proto::ProblemRepair;
 use super::Nodes;
 use crate::brick::consistency::{Problem, Remedy, Severity, is_damage};
 use crate::brick::node_driver::Repaired;
+use crate::brick::node_manager::DamagedNodes;
 use crate::brick::scrub::{self, NamedProblem, ScrubReport, Serving};
 
 /// How often a repair is tried whose rows are changing, and the pause in between.
@@ -51,7 +52,8 @@ impl Nodes {
             // A node that is not served any more is another brick's to report.
             self.with_driver(node, |driver| Ok(driver.mixed_outcomes().collect())).unwrap_or_default()
         };
-        call(&Serving { served: &served, is_unique: &is_unique, mixed_outcomes: &mixed_outcomes })
+        let damaged = || DamagedNodes::clone(&self.damaged());
+        call(&Serving { served: &served, damaged: &damaged, is_unique: &is_unique, mixed_outcomes: &mixed_outcomes })
     }
 
     /// Whether an index of a space is unique and ready, so that no two objects have its values.

@@ -9,7 +9,7 @@ use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use protocol::tree::Up;
 use smallvec::SmallVec;
-use wire::cluster::Message;
+use wire::cluster::{Message, describe_damage};
 
 use super::{Effects, HeldNode, LocalNodes, carry_out, one_phase};
 use crate::brick::node_driver::{NodeDriver, Requester};
@@ -162,8 +162,9 @@ fn handle_request<C: Clone>(
     effects: &mut impl Effects<C>,
 ) -> Result<()> {
     let Some(HeldNode { driver, .. }) = held.first_mut() else { return Ok(()) };
-    if driver.failure().is_some() {
-        effects.send(from, refusal(driver.node()));
+    if let Some(why) = driver.failure() {
+        let damage = (why.kind() == ErrorKind::Corrupt).then(|| describe_damage(why));
+        effects.send(from, Message::NotServedHere { node: driver.node(), epoch: 0, damage });
         return Ok(());
     }
     let handled = driver.handle_request(Requester::Remote(from.clone()), request, seen, effects.now());
@@ -186,10 +187,6 @@ fn admit<'a, 'b, C: Clone>(
         }
         None => found,
     }
-}
-
-fn refusal(node: NodeId) -> Message {
-    Message::NotServedHere { node, epoch: 0, damage: None }
 }
 
 /// Handles a message with which another brick answers one of the logical nodes here.

@@ -7,6 +7,7 @@ use model::{NodeId, Object, PageId, SpaceId};
 use store::{Options, RowChanges};
 
 use super::*;
+use crate::brick::node_manager::DamagedNodes;
 use crate::brick::node_usage::NodeUsage;
 use crate::brick::page_rows;
 use crate::cluster_view::ClusterView;
@@ -15,8 +16,12 @@ use crate::server::Config;
 
 const NODE: NodeId = NodeId(3);
 /// Serves no logical node.
-const NOTHING: Serving<'_> =
-    Serving { served: &BTreeSet::new, is_unique: &|_, _| false, mixed_outcomes: &|_| Vec::new() };
+const NOTHING: Serving<'_> = Serving {
+    served: &BTreeSet::new,
+    damaged: &DamagedNodes::new,
+    is_unique: &|_, _| false,
+    mixed_outcomes: &|_| Vec::new(),
+};
 
 /// A store with some objects and one that is damaged.
 fn store(count: u16) -> Store {

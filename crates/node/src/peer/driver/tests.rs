@@ -592,6 +592,19 @@ fn clients_learn_which_logical_node_cannot_be_served_and_what_is_damaged() {
         assert_eq!(damage(refused(Some("a row")), NOW + 4), Some(Some("a row".to_owned())));
         let opened = BrickMessage::Down { node: node(), holder: HolderId(9), message: Down::Closed };
         assert_eq!(damage(opened, NOW + 5), Some(None), "its brick serves it");
+        assert_eq!(damage(refused(Some("a row")), NOW + 6), Some(Some("a row".to_owned())));
+        let mut told = |driver: &mut PeerDriver<_, _, _>, now| {
+            driver.update_statuses(|_| true, now);
+            let status = driver.outputs().filter_map(|output| match output {
+                Output::Status { status, .. } => Some(status.damage_of(node()).map(str::to_owned)),
+                _ => None,
+            });
+            status.last()
+        };
+        driver.brick_disconnected(brick_of(node()), NOW + 7);
+        driver.brick_connected(brick_of(node()), NOW + 8);
+        assert_eq!(told(&mut driver, NOW + 9), None, "until the brick has told what is damaged now");
+        assert_eq!(told(&mut driver, NOW + 8 + RETELL_MS), Some(None), "it has told nothing");
     });
 }
 
