@@ -3,16 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fmt::Debug;
+use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use client::{
-    BrickStatus, ConnectOptions, ErrorKind, Event, Events, FailurePolicy, IsolationLevel, Oid, PlacementHint,
-    SpaceStatus,
+    BrickStatus, CommitOutcome, ConnectOptions, ErrorKind, Event, Events, FailurePolicy, IsolationLevel, Oid,
+    PlacementHint, SpaceStatus,
 };
 use model::{ClassId, NodeId, Object};
 use mortar_tests::cluster::Cluster;
 use mortar_tests::{TEST_TIMEOUT, small_file};
 use rustix::process::Signal;
+use store::{Options, RowChanges, Store};
 use tokio::time;
 
 /// Time limit of requests that are refused at once: long enough for the slowest machine, and far shorter than the clients' timeout.
@@ -402,4 +406,84 @@ fn exercise_reports_what_it_waits_for_and_pauses_meanwhile() {
     for words in ["is stopped: brick", "the space serves again"] {
         assert!(messages.contains(words), "{words}: {messages}");
     }
+}
+
+/// Replaces the horizon of a logical node, without which a brick does not serve it. Returns the former one.
+fn replace_horizon(brick: &Path, node: NodeId, horizon: Option<Bytes>) -> Option<Bytes> {
+    let until = Instant::now() + TEST_TIMEOUT;
+    // A process that another test has just forked has a copy of the lock until it executes its program.
+    let store = loop {
+        match Store::open(brick, Options::default()) {
+            Err(error) if error.kind() == ErrorKind::Unavailable && Instant::now() < until => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            store => break store.unwrap(),
+        }
+    };
+    let key = [&b"H"[..], &node.0.to_be_bytes()].concat();
+    let before = store.row(&key).unwrap();
+    let mut changes = RowChanges::new();
+    match horizon {
+        Some(horizon) => changes.put(&key, horizon),
+        None => changes.remove(&key),
+    }
+    store.commit_rows(changes).unwrap();
+    store.close().unwrap();
+    before
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_lives_through_the_damage_and_the_recovery_of_a_logical_node() {
+    let mut cluster = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let client = connect(cluster.url()).await;
+    let mut events = client.events().unwrap();
+    let (_, status) = wait_connected(&mut events).await;
+    let nodes: Vec<NodeId> = status.bricks[1].nodes.iter().map(|(node, _)| *node).collect();
+    let [lost, other] = nodes[..2] else { panic!("{status:?}") };
+    let create = |node| {
+        let client = &client;
+        async move {
+            let transaction = client.begin(IsolationLevel::Optimistic);
+            let created = transaction.create_object(ClassId::NONE, number(1), PlacementHint::At(node)).unwrap();
+            assert!(matches!(transaction.commit().await.unwrap(), CommitOutcome::Committed(_)));
+            transaction.real_oid(created).unwrap()
+        }
+    };
+    let (at_lost, at_other) = (create(lost).await, create(other).await);
+    let brick = cluster.data().join("brick-2");
+    cluster.kill("brick-2");
+    wait_brick_failed(&mut events).await;
+    let horizon = replace_horizon(&brick, lost, Some("damaged".into()));
+    cluster.restart("brick-2");
+    wait_for(&mut events, |event| match event {
+        Event::NodeDamaged { node, brick: 2, damage } if node == lost => Some(damage),
+        Event::NodeRecovered { .. } => panic!("it was not damaged: {event:?}"),
+        _ => None,
+    })
+    .await;
+    let begun = Instant::now();
+    for level in [IsolationLevel::Optimistic, IsolationLevel::Locks] {
+        let read = client.begin(level).get(at_lost).await;
+        assert_eq!(read.err().map(|error| error.kind()), Some(ErrorKind::Corrupt), "{level:?}");
+    }
+    assert_eq!(client.put(at_lost, number(2)).await.err().map(|error| error.kind()), Some(ErrorKind::Corrupt));
+    assert!(begun.elapsed() < PROMPT_TIMEOUT, "nothing is waited for");
+    client.put(at_other, number(2)).await.unwrap();
+    for _ in 0..10 {
+        let created = client.transact(|t| async move { t.create_blob(&b"new"[..]) }).await.unwrap();
+        assert!(created.is_temporary());
+    }
+
+    cluster.kill("brick-2");
+    replace_horizon(&brick, lost, horizon);
+    cluster.restart("brick-2");
+    wait_for(&mut events, |event| match event {
+        Event::NodeRecovered { node, brick: 2 } if node == lost => Some(()),
+        Event::NodeDamaged { .. } => panic!("it was told already: {event:?}"),
+        _ => None,
+    })
+    .await;
+    client.put(at_lost, number(3)).await.unwrap();
+    let read = client.begin(IsolationLevel::Locks).get(at_lost).await.unwrap();
+    assert_eq!(read, Some(number(3)));
 }
