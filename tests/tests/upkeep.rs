@@ -585,6 +585,52 @@ fn values_of_unique_indexes_that_are_lost_or_shared_are_named_and_bound_on_reque
     assert_eq!(scrub(&server, &[], 0), Vec::<String>::new());
 }
 
+/// Entries are lost, for example with a page of the B-tree that was given up, and their targets still say that they have them.
+#[test]
+fn lost_names_and_members_that_their_objects_know_are_restored() {
+    let mut server = Server::start(&[]);
+    for path in ["/letters/one", "/letters/old/two", "/deleted"] {
+        server.run_with_input(&["put", "-", path], path).ok();
+    }
+    server.run(&["collection", "create", "/set"]).ok();
+    server.run(&["collection", "add", "/set", "/letters/one"]).ok();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(&server.url()).await.unwrap();
+        let oid = client.resolve("/deleted").await.unwrap().unwrap();
+        // A deletion by itself leaves the name.
+        client.transact(|transaction| async move { transaction.delete(oid).await }).await.unwrap();
+        client.shutdown().await.unwrap();
+    });
+    let listed = server.run(&["ls", "-r"]).text().replace("/deleted\n", "");
+    server.stop();
+    let is_member = |key: &[u8]| {
+        !["one", "old", "two", "letters", "set", "deleted"].iter().any(|name| key.ends_with(name.as_bytes()))
+    };
+    for name in [&b"one"[..], b"old", b"letters", b"deleted"] {
+        remove_row(&server, b"C", |key| key.ends_with(name));
+    }
+    // The row with the totals of a collection is its shortest one.
+    remove_row(&server, b"C", |key| is_member(key) && key.len() > 30);
+    server.restart();
+
+    assert_eq!(server.run(&["get", "/letters/one"]).code, 3);
+    let found = server.run(&["scrub"]);
+    assert_eq!(found.code, 6);
+    assert_eq!(found.text().matches(" says that it is its target").count(), 5, "{}", found.text());
+    let repaired = server.run(&["scrub", "--repair", "--references", "--json"]);
+    repaired.ok();
+    let problems = repaired.json()[0]["problems"].as_array().unwrap().clone();
+    let restored = problems.iter().filter(|one| one["kind"] == "entry_missing" && one["repair"] == "done").count();
+    assert_eq!(restored, 5, "{problems:?}");
+    server.run(&["scrub", "--references"]).ok();
+    assert_eq!(server.run(&["ls", "-r"]).text(), listed);
+    assert_eq!(server.run(&["get", "/letters/old/two"]).stdout, b"/letters/old/two");
+    assert_eq!(server.run(&["collection", "ls", "/set", "--json"]).ok().lines().count(), 1);
+    server.run(&["rm", "-r", "/letters"]).ok();
+    server.run(&["scrub", "--references"]).ok();
+}
+
 /// The object of a directory or of a set, without its entries, is lost: for example with a page of the B-tree that was given up.
 #[test]
 fn lost_objects_of_directories_and_sets_are_created_again() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use model::{ClassId, Error, ErrorKind, Filter, Kind, NodeId, Object, Oid, Result, SpaceId};
+use model::{ClassId, Entry, Error, ErrorKind, Filter, Kind, NodeId, Object, Oid, Result, SpaceId};
 use protocol::ident::{HlcTimestamp, TxnId};
 use query::Query;
 use tokio::io::{AsyncRead, ReadBuf};
@@ -328,6 +328,7 @@ impl Transaction {
         fn create_directory(&self, path: &str) -> Result<Oid>;
         fn remove_directory(&self, path: &str) -> Result<()>;
         fn restore_collection(&self, collection: Oid) -> Result<Option<Kind>>;
+        fn restore_entry(&self, entry: Entry, target: Oid) -> Result<Option<bool>>;
         fn list(&self, path: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, Oid)>>;
         fn delete_with_names(&self, oid: Oid) -> Result<()>;
         fn prefetch(&self, objects: impl IntoIterator<Item = impl Into<Oid>>) -> Result<()>;

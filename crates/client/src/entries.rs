@@ -191,6 +191,25 @@ impl Transaction {
         Ok(Some(kind))
     }
 
+    /// Binds a key of a set or a directory to its target again, after its entry was lost. The object of the collection is created again, if
+    /// it is lost, too. Returns whether the target exists; `None` if the key is bound.
+    ///
+    /// # Errors
+    /// As [`Transaction::contains`] and [`Transaction::put`].
+    pub async fn restore_entry(&self, entry: Entry, target: Oid) -> Result<Option<bool>> {
+        let Entry { collection, key } = entry;
+        if self.look_up_key_to_change(collection, &key).await?.is_some() {
+            return Ok(None);
+        }
+        let exists = self.get(target).await?.is_some();
+        if collection != self.root()? && self.get(collection).await?.is_none() {
+            let kind = if key == EntryKey::member(target) { Kind::Collection } else { Kind::Directory };
+            self.put(collection, Object::collection(kind)).await?;
+        }
+        self.put_key(collection, key, target).await?;
+        Ok(Some(exists))
+    }
+
     // -------------------------------------------------------------------------------------------- sets
 
     /// Adds a member to a set. It may be a member already.

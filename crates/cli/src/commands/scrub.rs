@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use clap::Args;
 use client::{AdminClient, ProblemRepair, ScrubOptions, ScrubProblem};
 use meta::catalog::{BrickId, JobRequest, JobView};
-use model::Oid;
+use model::{EntryKey, Oid};
 use serde::{Serialize, Serializer};
 
 use super::job::{self, JobLine, Rate, parse_rate};
@@ -86,6 +86,9 @@ struct FoundProblem {
     /// The object that it is about.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_object")]
     object: Option<Oid>,
+    /// Of a lost entry in that object: its key and its target.
+    #[serde(skip)]
+    entry: Option<(EntryKey, Oid)>,
 }
 
 fn write_object<S: Serializer>(object: &Option<Oid>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -105,8 +108,8 @@ fn write_repair<S: Serializer>(repair: &ProblemRepair, serializer: S) -> std::re
 
 impl FoundProblem {
     fn new(brick: Option<BrickId>, problem: ScrubProblem) -> Self {
-        let ScrubProblem { kind, what, dangling, repair, object } = problem;
-        Self { brick: brick.map(|brick| brick.0), kind, what, dangling, repair, object }
+        let ScrubProblem { kind, what, dangling, repair, object, entry } = problem;
+        Self { brick: brick.map(|brick| brick.0), kind, what, dangling, repair, object, entry }
     }
 
     /// Whether it is still there.
@@ -118,8 +121,8 @@ impl FoundProblem {
     fn repair_note(&self) -> &'static str {
         match self.repair {
             ProblemRepair::Impossible => "",
-            ProblemRepair::Possible if collections::is_missing(self) => {
-                " [--repair through a peer server creates it again]"
+            ProblemRepair::Possible if collections::is_restorable(self) => {
+                " [--repair through a peer server restores it]"
             }
             ProblemRepair::Possible => " [--repair puts it right]",
             ProblemRepair::Loses => " [--repair --yes gives it up]",

@@ -1,6 +1,6 @@
 //! What a server says of itself and of the long jobs it did.
 
-use model::Oid;
+use model::{EntryKey, Oid};
 use wire::proto;
 
 /// What a server says of itself.
@@ -121,6 +121,8 @@ pub struct ScrubProblem {
     pub repair: ProblemRepair,
     /// The object that it is about, if it is about one.
     pub object: Option<Oid>,
+    /// Of a problem of the kind `entry_missing`: the key of the entry in `object`, and its target.
+    pub entry: Option<(EntryKey, Oid)>,
 }
 
 /// What a repair can do about a problem, or has done.
@@ -150,8 +152,9 @@ impl From<proto::ScrubProblem> for ScrubProblem {
             proto::ProblemRepair::NotNeeded => ProblemRepair::NotNeeded,
             proto::ProblemRepair::Busy => ProblemRepair::Busy,
         };
-        let proto::ScrubProblem { kind, what, dangling, object, .. } = problem;
-        Self { kind, what, dangling, repair, object: object.map(Oid::from) }
+        let proto::ScrubProblem { kind, what, dangling, object, key, target, .. } = problem;
+        let entry = target.and_then(|target| Some((EntryKey::new(key.to_vec()).ok()?, target.into())));
+        Self { kind, what, dangling, repair, object: object.map(Oid::from), entry }
     }
 }
 

@@ -203,6 +203,8 @@ fn answers_are_unchanged() {
             Response::ScrubDone(proto::ScrubDone {
                 problems: vec![proto::ScrubProblem {
                     object: None,
+                    key: Default::default(),
+                    target: None,
                     kind: "extent_missing".to_owned(),
                     what: "object 1: not in the extent".to_owned(),
                     dangling: true,

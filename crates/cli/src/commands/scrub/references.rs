@@ -194,6 +194,7 @@ impl Check<'_> {
                 dangling: false,
                 repair,
                 object: None,
+                entry: None,
             });
         }
         Ok(())
@@ -250,7 +251,7 @@ impl Check<'_> {
             Confirmed::Dangling => ProblemRepair::Loses,
         };
         let (kind, what) = (lead.kind().to_owned(), lead.describe(target));
-        self.report(FoundProblem { brick: None, kind, what, dangling: true, repair, object: None });
+        self.report(FoundProblem { brick: None, kind, what, dangling: true, repair, object: None, entry: None });
         Ok(())
     }
 }
@@ -262,7 +263,7 @@ fn damaged_directory(ListedName { path, oid, is_directory, damage }: &ListedName
         "the directory {path}, object {oid}, is damaged, and some of its names may not have been followed: {why}"
     );
     let (kind, repair) = ("directory_damaged".to_owned(), ProblemRepair::Impossible);
-    Some(FoundProblem { brick: None, kind, what, dangling: false, repair, object: None })
+    Some(FoundProblem { brick: None, kind, what, dangling: false, repair, object: None, entry: None })
 }
 
 async fn confirm(transaction: &Transaction, lead: &Lead, target: Oid, removes: bool) -> client::Result<Confirmed> {

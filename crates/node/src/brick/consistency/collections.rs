@@ -119,8 +119,11 @@ pub(super) fn check_reverse(reading: &mut Reading<'_>, from: Vec<u8>, to: &[u8])
             Err(error) if is_damage(&error) => return Ok(()),
             found => found?,
         };
-        if found != Some(target) && !planted(Bug::SkipsReverse) {
-            reading.report(Problem::ReverseStray { entry, target });
+        match found {
+            _ if planted(Bug::SkipsReverse) => {}
+            None => reading.report(Problem::EntryMissing { entry, target }),
+            Some(found) if found != target => reading.report(Problem::ReverseStray { entry, target }),
+            Some(_) => {}
         }
         Ok(())
     })

@@ -85,7 +85,9 @@ pub(crate) enum Problem {
     CollectionMissing { collection: Oid, entries: u64 },
     /// An entry is not found from its target.
     ReverseMissing { entry: Entry, target: Oid },
-    /// An entry that does not exist is found from a target.
+    /// A target is that of an entry that does not exist.
+    EntryMissing { entry: Entry, target: Oid },
+    /// An entry is found from an object that is not its target.
     ReverseStray { entry: Entry, target: Oid },
     /// The target of an entry does not exist.
     TargetMissing { entry: Entry, target: Oid },
@@ -125,6 +127,7 @@ impl Problem {
             Self::CountWrong { .. } => "count_wrong",
             Self::CollectionMissing { .. } => "collection_missing",
             Self::ReverseMissing { .. } => "reverse_missing",
+            Self::EntryMissing { .. } => "entry_missing",
             Self::ReverseStray { .. } => "reverse_stray",
             Self::TargetMissing { .. } => "target_missing",
             Self::StagedMissing { .. } => "staged_missing",
@@ -158,7 +161,7 @@ impl Problem {
             | Self::StagedMissing { .. } => Remedy::Lossless,
             // The bytes may be all that is left of an object; the outcome is all that tells of a lost part.
             Self::ContentUnnamed { .. } | Self::MixedOutcome { .. } => Remedy::Loses,
-            Self::CollectionMissing { .. } => Remedy::Transaction,
+            Self::CollectionMissing { .. } | Self::EntryMissing { .. } => Remedy::Transaction,
             _ => Remedy::None,
         }
     }
@@ -197,6 +200,7 @@ impl Problem {
             Self::IndexEntryStray { object, .. } => *object,
             Self::CountWrong { collection, .. } | Self::CollectionMissing { collection, .. } => Some(*collection),
             Self::ReverseMissing { entry, .. }
+            | Self::EntryMissing { entry, .. }
             | Self::ReverseStray { entry, .. }
             | Self::TargetMissing { entry, .. } => Some(entry.collection),
             Self::RowDamaged { .. }
@@ -273,6 +277,9 @@ impl fmt::Display for Problem {
             }
             Self::ReverseMissing { entry, target } => {
                 write!(f, "its entry {} is not found from its target {target}", key(entry))
+            }
+            Self::EntryMissing { entry, target } => {
+                write!(f, "its entry {} is lost, and object {target} says that it is its target", key(entry))
             }
             Self::ReverseStray { entry, target } => {
                 write!(

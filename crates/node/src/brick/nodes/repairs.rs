@@ -25,7 +25,13 @@ const MAX_SKIPPED_PAGES: u64 = 1 << 32;
 impl NamedProblem {
     /// The problem for the requester of a scrub.
     pub(crate) fn to_proto(&self, repair: ProblemRepair) -> proto::ScrubProblem {
+        let (key, target) = match &self.problem {
+            Problem::EntryMissing { entry, target } => (entry.key.to_bytes(), Some((*target).into())),
+            _ => Default::default(),
+        };
         proto::ScrubProblem {
+            key,
+            target,
             kind: self.problem.kind().to_owned(),
             what: self.to_string(),
             dangling: self.problem.severity() == Severity::Dangling,

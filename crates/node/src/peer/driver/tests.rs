@@ -593,7 +593,7 @@ fn clients_learn_which_logical_node_cannot_be_served_and_what_is_damaged() {
         let opened = BrickMessage::Down { node: node(), holder: HolderId(9), message: Down::Closed };
         assert_eq!(damage(opened, NOW + 5), Some(None), "its brick serves it");
         assert_eq!(damage(refused(Some("a row")), NOW + 6), Some(Some("a row".to_owned())));
-        let mut told = |driver: &mut PeerDriver<_, _, _>, now| {
+        let told = |driver: &mut PeerDriver<_, _, _>, now| {
             driver.update_statuses(|_| true, now);
             let status = driver.outputs().filter_map(|output| match output {
                 Output::Status { status, .. } => Some(status.damage_of(node()).map(str::to_owned)),

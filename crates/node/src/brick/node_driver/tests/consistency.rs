@@ -199,8 +199,11 @@ const DAMAGES: &[(&[&str], Damage)] = &[
     (&["reverse_missing"], |_, changes| {
         changes.remove(&entry_rows::reverse_key(oid(ClassId::NONE, BLOB), &entry("c")));
     }),
-    (&["reverse_stray"], |_, changes| {
+    (&["entry_missing"], |_, changes| {
         changes.put(&entry_rows::reverse_key(oid(ClassId::NONE, BLOB), &entry("none")), Bytes::new());
+    }),
+    (&["reverse_stray"], |_, changes| {
+        changes.put(&entry_rows::reverse_key(oid(PERSON, 2), &entry("c")), Bytes::new());
     }),
     (&["reverse_missing", "reverse_stray"], |_, changes| {
         changes.put(&entry_rows::entry_key(collection(), &entry("c").key), entry_rows::encode_target(oid(PERSON, 2)));
