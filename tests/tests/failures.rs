@@ -473,6 +473,9 @@ async fn client_lives_through_the_damage_and_the_recovery_of_a_logical_node() {
         let created = client.transact(|t| async move { t.create_blob(&b"new"[..]) }).await.unwrap();
         assert!(created.is_temporary());
     }
+    let moved = cluster.run(&["--timeout", "1", "remap", "--node", &lost.to_string(), "--to", "1"]);
+    assert!(moved.code == 5 && moved.stderr.contains("cannot be served"), "{}: {}", moved.code, moved.stderr);
+    cluster.run(&["remap", "--cancel"]).ok();
 
     cluster.kill("brick-2");
     replace_horizon(&brick, lost, horizon);

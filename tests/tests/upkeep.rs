@@ -349,6 +349,31 @@ fn repair_examines_the_bricks_below_a_directory_and_names_each() {
 }
 
 #[test]
+fn damaged_record_of_the_end_of_the_log_is_named() {
+    let mut server = Server::start(&[]);
+    server.run_with_input(&["put", "-", "/one"], "one").ok();
+    server.run_with_input(&["put", "-", "/two"], "two").ok();
+    server.stop();
+    let report = |server: &Server| {
+        let mut command = server.command(&["repair", "--json", "--data"]);
+        run(command.arg(server.data())).json()[0]["damaged_tail"].clone()
+    };
+    assert_eq!(report(&server), false);
+    let tail = server.data().join("log/tail");
+    let mut bytes = fs::read(&tail).unwrap();
+    bytes[4096 + 20] ^= 1;
+    fs::write(&tail, bytes).unwrap();
+    assert_eq!(report(&server), true);
+    server.restart();
+    assert!(server.log().contains("one of the two records of the end of the log cannot be read"), "{}", server.log());
+    for number in 0..4 {
+        server.run_with_input(&["put", "-", &format!("/{number}")], "more").ok();
+    }
+    server.stop();
+    assert_eq!(report(&server), false, "it was written again");
+}
+
+#[test]
 fn repair_leaves_a_directory_alone_that_is_no_store() {
     let server = Server::new(&[]);
     let dir = server.dir().join("letters");

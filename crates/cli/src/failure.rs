@@ -90,7 +90,7 @@ impl Failure {
     /// Damaged data.
     pub(crate) fn corrupt(message: impl Into<String>) -> Self {
         Self { exit: Exit::Corrupt, kind: "corrupt", message: message.into(), hint: None }
-            .hint("Restore what is lost from a backup.")
+            .hint("What can be done about each kind of damage is under \"Mend\" in docs/operations.md; what is lost, only a backup has.")
     }
 
     /// A stop by Ctrl-C.
@@ -177,7 +177,8 @@ impl From<Error> for Failure {
             ErrorKind::Corrupt => (
                 Exit::Corrupt,
                 Some(
-                    "Restore what is lost from a backup; `mortar scrub`, at the server that keeps it, lists all damage.",
+                    "`mortar scrub`, at the server that keeps it, lists all damage. Damaged rows of the B-tree are neither replaced nor removed while the \
+                     server runs: stop it, and `mortar repair --data DIR` says what is lost. Restore that from a backup.",
                 ),
             ),
             // The message says what to do.

@@ -96,7 +96,7 @@ fn parse_unix(text: &str, path: &str) -> Result<Url> {
     }
     let (socket, space) = path.rsplit_once('/').unwrap_or((path, ""));
     if socket.is_empty() {
-        return Err(wrong("there is no such socket"));
+        return Err(Error::new(ErrorKind::Unavailable, format!("there is no socket {path}")));
     }
     // A directory is no socket: the last component is the name of one that does not exist.
     if fs::metadata(socket).is_ok_and(|file| file.is_dir()) {

@@ -78,6 +78,8 @@ pub struct RepairReport {
     /// Damaged pages of the B-tree without rows: its other header, or the map of used pages. A repair writes them again; nothing is lost
     /// with them.
     pub damaged_structure: Vec<String>,
+    /// Whether one of the two records of the end of the log cannot be read: as after a power failure, or after damage.
+    pub damaged_tail: bool,
     /// Whether what was given up, now or earlier, has not been accepted yet: see [`Store::loss`].
     pub needs_acceptance: bool,
     /// The result of the scrub after the repair.
@@ -115,6 +117,10 @@ impl fmt::Display for RepairReport {
         if self.reclaimed > 0 {
             writeln!(f, "{} bytes of the B-tree to which nothing refers are free again", self.reclaimed)?;
         }
+        if self.damaged_tail {
+            let what = "one of the two records of the end of the log, in log/tail, cannot be read, as after a power failure or damage";
+            writeln!(f, "{what}: the next start and the transactions after it write it again")?;
+        }
         let verb = if self.repaired { "are" } else { "would be" };
         if !self.damaged_structure.is_empty() {
             let done = if self.repaired { "were" } else { "can be" };
@@ -131,7 +137,11 @@ impl fmt::Display for RepairReport {
             }
         }
         let Some(damage) = &self.damage else {
-            return write!(f, "the log is undamaged up to transaction {}", self.kept);
+            let kept = self.kept;
+            return write!(
+                f,
+                "the log is undamaged up to transaction {kept}; blob files are read by `mortar scrub` only"
+            );
         };
         writeln!(f, "{damage}")?;
         writeln!(f, "transactions up to {} are in the B-tree and safe", self.installed)?;
@@ -209,6 +219,7 @@ impl Store {
         lost.check_not_changed(&engine, &changed)?;
         (report.lost_row_ranges, report.lost_rows) = (lost.count(), lost.descriptions());
         report.damaged_structure = lost.damaged_structure();
+        report.damaged_tail = recover::has_damaged_record(&*disk, &id).map_err(|e| error::io("reading log/tail", e))?;
         report.needs_acceptance = loss::loss_in(&lost.without_them(&engine))?.is_some();
         if !accept_loss {
             return Ok(report);

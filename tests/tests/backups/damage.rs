@@ -114,6 +114,11 @@ fn a_list_with_verification_finds_a_damaged_archive_and_missing_files() {
     list(&dir, &[]).ok();
     let damage = damage_of(&list(&dir, &["--verify"]));
     assert!(damage.iter().all(|damage| damage.as_str().unwrap().contains(text(&full))), "{damage:?}");
+    // The head of an archive keeps nothing else from being listed.
+    fs::write(&full, flip(&whole, 20)).unwrap();
+    let listed = list(&dir, &[]);
+    assert_refused(&listed, 6, text(&full));
+    assert_eq!(listed.json().len(), 1, "{}", listed.text());
     fs::write(&full, whole).unwrap();
     list(&dir, &["--verify"]).ok();
     fs::remove_file(&journal).unwrap();

@@ -460,8 +460,8 @@ fn list(args: &Restore, output: &mut Output) -> Result {
         return Err(Failure::usage(what));
     }
     let directory = FollowDirectory::open(dir);
-    let mut states = directory.list(&args.encryption)?;
-    if states.is_empty() {
+    let (mut states, unreadable) = directory.list(&args.encryption)?;
+    if states.is_empty() && unreadable.is_empty() {
         return Err(Failure::not_found(format!("{} has no archive of a backup with --follow", dir.display())));
     }
     if args.verify {
@@ -471,7 +471,8 @@ fn list(args: &Restore, output: &mut Output) -> Result {
         verified?;
     }
     note_bases(&mut states);
-    let mut damaged = 0;
+    unreadable.iter().for_each(|damage| warn(output.json(), "damaged", damage));
+    let mut damaged = unreadable.len() as u64;
     let mut remedies = Vec::new();
     for state in states {
         remedies.extend(remedy(&directory, &state));

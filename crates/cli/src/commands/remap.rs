@@ -234,6 +234,7 @@ async fn wait(client: &AdminClient, session: &mut CommandContext, moving: Vec<No
     let wanted: BTreeMap<u32, Option<BrickId>> = moving.iter().map(|state| (state.node, state.to)).collect();
     let (began, json) = (Instant::now(), session.output.json());
     let (mut answered_at, mut reported) = (began, BTreeSet::new());
+    let mut progressed = (began, 0, wanted.len());
     let progress = Progress::start_with_unit("moving", "nodes", &session.output);
     progress.set_total(0, wanted.len() as u64);
     let request = MoveRequest::Show { nodes: wanted.keys().copied().collect() };
@@ -255,6 +256,22 @@ async fn wait(client: &AdminClient, session: &mut CommandContext, moving: Vec<No
         }
         let left = states.iter().filter(|state| state.to.is_some()).count();
         let moved = sum_moves(&states);
+        if (moved.bytes, left) != (progressed.1, progressed.2) {
+            progressed = (Instant::now(), moved.bytes, left);
+        }
+        let arrivals = states.iter().filter(|state| state.to.is_some()).filter_map(|state| state.arrival.as_ref());
+        if let Some(trouble) = arrivals.filter_map(|arrival| arrival.trouble.clone()).next()
+            && progressed.0.elapsed() >= session.timeout()
+        {
+            return Err(Failure::with(
+                Exit::Unavailable,
+                "unavailable",
+                format!("nothing has moved for some time: {trouble}"),
+            )
+            .hint(
+                "The moves go on when that is over: `mortar remap` shows them, `mortar remap --cancel` cancels them.",
+            ));
+        }
         progress.set_done(moved.bytes, (wanted.len() - left) as u64);
         if left == 0 && !states.is_empty() {
             break;

@@ -69,6 +69,8 @@ struct RepairSummary {
     lost_row_ranges: u64,
     /// Damaged pages of the B-tree without rows, which a repair writes again without loss; the first thousand.
     damaged_structure: Vec<String>,
+    /// Whether one of the two records of the end of the log cannot be read.
+    damaged_tail: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
     /// Rows and contents that are also damaged, as the scrub after the repair has found.
@@ -109,6 +111,7 @@ impl RepairSummary {
             lost_rows: report.lost_rows.clone(),
             lost_row_ranges: report.lost_row_ranges,
             damaged_structure: report.damaged_structure.clone(),
+            damaged_tail: report.damaged_tail,
             set_aside: report.set_aside.as_ref().map(|path| path.display().to_string()),
             damaged: damaged.collect(),
             text: report.to_string(),
@@ -132,6 +135,7 @@ impl RepairSummary {
             lost_rows: Vec::new(),
             lost_row_ranges: 0,
             damaged_structure: Vec::new(),
+            damaged_tail: false,
             set_aside: None,
             damaged: Vec::new(),
             text: format!("{}\nit cannot be repaired", failure.message()),

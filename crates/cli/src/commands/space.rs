@@ -244,8 +244,8 @@ impl fmt::Display for UsageLine {
         }
         match self.unknown_nodes {
             0 => Ok(()),
-            1 => f.write_str(" without 1 logical node whose brick does not answer"),
-            nodes => write!(f, " without {nodes} logical nodes whose bricks do not answer"),
+            1 => f.write_str(" without 1 logical node that does not answer or is damaged"),
+            nodes => write!(f, " without {nodes} logical nodes that do not answer or are damaged"),
         }
     }
 }

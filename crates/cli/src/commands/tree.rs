@@ -284,7 +284,7 @@ pub(super) fn check_damage(damaged: u64) -> Result {
         damaged => {
             let objects = pluralize(damaged, "object is", "objects are");
             Err(Failure::corrupt(format!("{objects} damaged in the store"))
-                .hint("`mortar scrub` lists all damage. `mortar rm` removes an object whose content is damaged; then import its file again."))
+                .hint("`mortar scrub` lists all damage. `mortar rm` removes an object whose content is damaged; then import its file again. If rows of the B-tree are damaged, stop the server: `mortar repair` says what is lost."))
         }
     }
 }

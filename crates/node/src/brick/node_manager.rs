@@ -460,6 +460,10 @@ impl NodeManager {
                 let changed_rows = begin_attempt(changed_rows, attempt, last_answered)?;
                 Ok(CopySource::Sealed { epoch: *epoch, changed_rows })
             }
+            None if let Some(damage) = self.damaged.get(&node) => {
+                let what = format!("logical node {:x} cannot be served: {damage}", node.0);
+                Err(Error::new(ErrorKind::Corrupt, what))
+            }
             Some(Residency::Closing | Residency::Sealing { .. }) | None => {
                 let what = format!("logical node {:x} is being sealed: ask again", node.0);
                 Err(Error::new(ErrorKind::Unavailable, what))

@@ -21,6 +21,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use tracing::warn;
+
 use super::frame::{self, StoreId};
 use super::tail_record::{self, RecordFault, TailRecord};
 use super::{
@@ -248,6 +250,13 @@ fn read_log(
         record => Some(record.map_err(|fault| LogError::Damaged(LogDamage::Record(fault)))?),
     };
     let known = Known { installed, record };
+    if tail_record::has_damaged_slot(disk, store)? {
+        warn!(
+            file = tail_record::FILE,
+            "one of the two records of the end of the log cannot be read, as after a power failure or damage: if the last transactions are \
+             missing, too, this start does not notice"
+        );
+    }
     let (end, last_segment) = walk(disk, store, found, start, &known, replay)?;
     let tail = scan_tail(disk, store, found, &end, &last_segment)?;
     check_end(found, &end, &known, &tail)?;
@@ -308,6 +317,11 @@ fn check_end(found: &[SegmentFile], end: &ChainEnd, known: &Known, tail: &TailSc
 /// What is wrong with the recorded segment, if anything is.
 fn recorded_segment_fault(found: &[SegmentFile], index: u64) -> Option<SegmentFault> {
     found.iter().find(|segment| segment.index == index).map_or(Some(SegmentFault::Missing), |s| s.header.err())
+}
+
+/// Whether one of the two records of the end of the log cannot be read.
+pub(crate) fn has_damaged_record(disk: &dyn Disk, store: &StoreId) -> io::Result<bool> {
+    tail_record::has_damaged_slot(disk, store)
 }
 
 /// Whether the log has or had any frame, as far as its readable parts and the names of its files tell.

@@ -119,6 +119,21 @@ pub(super) fn read(disk: &dyn Disk, store: &StoreId) -> io::Result<Result<TailRe
     }
 }
 
+/// Whether one of the slots cannot be read. A power failure while it was written explains that; so does damage, and then the other one may
+/// be older than the end of the log.
+pub(super) fn has_damaged_slot(disk: &dyn Disk, store: &StoreId) -> io::Result<bool> {
+    let file = match disk.open(FILE) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file?,
+    };
+    Ok([0, 1].into_iter().any(|slot| {
+        let mut bytes = [0; SLOT_LEN];
+        let read = file.read_at(slot * SLOT_SPACING, &mut bytes);
+        // One that was never written is empty.
+        read.is_err() || bytes != [0; SLOT_LEN] && decode(&bytes, store).is_err()
+    }))
+}
+
 /// The newest valid slot: its number and its record.
 fn newest_slot(file: &dyn DiskFile, store: &StoreId) -> Result<(u64, TailRecord), RecordFault> {
     let slots = [0, 1].map(|slot| {
@@ -191,12 +206,15 @@ mod tests {
         let mut file = TailRecordFile::open(&disk, STORE).unwrap();
         assert_eq!(read(&disk, &STORE).unwrap(), Err(RecordFault::Damaged));
         file.force(record(5)).unwrap();
+        assert!(!has_damaged_slot(&disk, &STORE).unwrap(), "the other one was never written");
         file.force(record(6)).unwrap();
+        assert!(!has_damaged_slot(&disk, &STORE).unwrap());
         assert_eq!(read(&disk, b"another one, yes").unwrap(), Err(RecordFault::OtherStore));
         for at in 0..SLOT_LEN {
             let disk = disk.image();
             disk.damage(FILE, at, |bytes| bytes[0] ^= 1);
             assert_eq!(read(&disk, &STORE).unwrap(), Ok(record(5)), "byte {at}");
+            assert!(has_damaged_slot(&disk, &STORE).unwrap(), "byte {at}");
             disk.damage(FILE, SLOT_SPACING as usize + at, |bytes| bytes[0] ^= 1);
             assert!(read(&disk, &STORE).unwrap().is_err(), "byte {at}");
         }

@@ -286,18 +286,20 @@ impl FollowDirectory {
         files.into_iter().rev().try_for_each(|(_, _, path)| fs::remove_file(path))
     }
 
-    /// The archives and moments that a directory has. Of archives only the heads and the ends are read, and of journals the heads of records.
-    pub(super) fn list(&self, encryption: &DecryptArgs) -> Result<Vec<StateSummary>> {
-        let mut states = Vec::new();
+    /// The archives and moments that a directory has, and the archives with damaged heads, with the damage. Of archives only the heads and the ends
+    /// are read, and of journals the heads of records.
+    pub(super) fn list(&self, encryption: &DecryptArgs) -> Result<(Vec<StateSummary>, Vec<String>)> {
+        let (mut states, mut damaged) = (Vec::new(), Vec::new());
         for file in self.states()? {
             let path = file.path.clone();
-            let summary = self.summary(file, encryption);
-            // A backup may have removed it meanwhile.
-            if path.exists() {
-                states.push(summary?);
+            match self.summary(file, encryption) {
+                // A backup may have removed it meanwhile.
+                _ if !path.exists() => {}
+                Err(failure) if failure.exit() == Exit::Corrupt => damaged.push(failure.message().to_owned()),
+                summary => states.push(summary?),
             }
         }
-        Ok(states)
+        Ok((states, damaged))
     }
 
     fn summary(&self, file: StateFile, encryption: &DecryptArgs) -> Result<StateSummary> {
@@ -568,7 +570,7 @@ mod tests {
             let path = directory.state(1, StateKind::Full).path;
             let damage = |len: usize| {
                 fs::write(&path, &archive[..len]).unwrap();
-                directory.list(&encryption).unwrap().remove(0).damage
+                directory.list(&encryption).unwrap().0.remove(0).damage
             };
             assert_eq!(damage(archive.len()), None);
             for cut in [1, 13, 20_000, archive.len() - 70_000] {

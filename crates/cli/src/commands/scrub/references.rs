@@ -173,7 +173,24 @@ impl Check<'_> {
     }
 
     async fn unique_values(&mut self, records: &[(Oid, Object)]) -> Result<()> {
-        for problem in self.cluster.check_unique_values(records, self.repairs.binds).await? {
+        let found = match self.cluster.check_unique_values(records, self.repairs.binds).await {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let what = format!("values of unique indexes cannot be compared with records: {error}");
+                let (kind, repair) = ("unique_values_unreadable".to_owned(), ProblemRepair::Impossible);
+                self.report(FoundProblem {
+                    brick: None,
+                    kind,
+                    what,
+                    dangling: false,
+                    repair,
+                    object: None,
+                    entry: None,
+                });
+                return Ok(());
+            }
+            found => found?,
+        };
+        for problem in found {
             let UniqueProblem { oid, index, holder, is_repaired } = problem;
             let (kind, what, repair) = match holder {
                 Some(holder) => {
