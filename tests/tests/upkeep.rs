@@ -758,6 +758,10 @@ fn names_on_a_damaged_page_are_lost_and_all_others_are_exported_and_verified() {
     assert_eq!(server.run(&["get", "/files/name-100"]).stdout, b"100");
     let listed = server.run(&["ls", "/files"]);
     assert!(listed.code == 6 && listed.text().contains("/files/name-499"), "{}", listed.text());
+    let all = server.run(&["ls", "-r"]);
+    let listed = all.text();
+    let names: Vec<&str> = listed.lines().collect();
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "each name is listed once: {names:?}");
     let exported = server.run(&["export", "out", "--json"]);
     assert!(exported.code == 6 && exported.stderr.contains("/files: damaged"), "{}", exported.stderr);
     let written = exported.json()[0]["files"].as_u64().unwrap();

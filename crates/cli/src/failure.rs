@@ -177,8 +177,9 @@ impl From<Error> for Failure {
             ErrorKind::Corrupt => (
                 Exit::Corrupt,
                 Some(
-                    "`mortar scrub`, at the server that keeps it, lists all damage. Damaged rows of the B-tree are neither replaced nor removed while the \
-                     server runs: stop it, and `mortar repair --data DIR` says what is lost. Restore that from a backup.",
+                    "`mortar scrub`, at the server that keeps it, lists all damage. `mortar put` or `mortar rm` replaces or removes an object \
+                     whose content is damaged. Damaged rows of the B-tree are neither replaced nor removed while the server runs: stop it, and \
+                     `mortar repair --data DIR` says what is lost.",
                 ),
             ),
             // The message says what to do.

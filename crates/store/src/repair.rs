@@ -219,7 +219,9 @@ impl Store {
         lost.check_not_changed(&engine, &changed)?;
         (report.lost_row_ranges, report.lost_rows) = (lost.count(), lost.descriptions());
         report.damaged_structure = lost.damaged_structure();
-        report.damaged_tail = recover::has_damaged_record(&*disk, &id).map_err(|e| error::io("reading log/tail", e))?;
+        let has_damaged_record = recover::has_damaged_record(&*disk, &id);
+        report.damaged_tail =
+            report.damage.is_none() && has_damaged_record.map_err(|e| error::io("reading log/tail", e))?;
         report.needs_acceptance = loss::loss_in(&lost.without_them(&engine))?.is_some();
         if !accept_loss {
             return Ok(report);

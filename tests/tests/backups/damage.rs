@@ -130,6 +130,25 @@ fn a_list_with_verification_finds_a_damaged_archive_and_missing_files() {
     assert!(increment.exists());
 }
 
+/// The damaged archive is of a later time, which its name tells.
+#[test]
+fn moments_before_an_archive_with_a_damaged_head_are_restored() {
+    let server = Server::start(&[]);
+    let (dir, target) = (server.dir().join("following"), server.dir().join("target"));
+    let [_, early] = record_moments(&server, &dir);
+    let [late, _] = record_moments(&server, &dir);
+    let increment = dir.join("000002-increment.mortar");
+    let whole = fs::read(&increment).unwrap();
+    fs::write(&increment, flip(&whole, 20)).unwrap();
+    let at = |moment: &str| run(mortar(&["restore", "--at", moment, "--data"]).arg(&target).arg(&dir));
+    at(&early).ok();
+    fs::remove_dir_all(&target).unwrap();
+    let refused = at(&late);
+    assert_refused(&refused, 6, text(&increment));
+    assert!(!target.exists());
+    at(hinted_moment(&refused)).ok();
+}
+
 /// A supervisor that starts it again gets a backup again, also if what the next increment would need is damaged.
 #[test]
 fn a_backup_goes_on_with_a_full_archive_if_its_base_is_damaged() {

@@ -198,7 +198,7 @@ impl TransactionLine {
     /// What has become of it, or becomes of it when the loss is accepted.
     fn explanation(&self) -> &'static str {
         match (self.finding, self.outcome) {
-            ("part_lost", _) => "is committed there and not known here: its part here is lost",
+            ("part_lost", _) => "is committed there and not known here: its part here may be lost",
             ("vote_lost", _) => {
                 "is prepared there and not known here: its part here is lost. There it is aborted, unless it was committed meanwhile: its client may have heard so"
             }

@@ -1,5 +1,6 @@
 //! `mortar ls`: names, one level at a time, as if they were files; or every object.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use clap::Args;
@@ -59,18 +60,35 @@ struct ListingLine {
 
 /// Counts damaged objects while the others are listed, and reports each.
 #[derive(Default)]
-pub(super) struct DamagedObjects(u64);
+pub(super) struct DamagedObjects {
+    reported: BTreeSet<String>,
+    /// The directories that were printed on the way to the last name, the deepest last.
+    directories: Vec<String>,
+}
 
 impl DamagedObjects {
     /// The object with this name is damaged.
     pub(super) fn report(&mut self, json: bool, path: &str, why: &str) {
-        self.0 += 1;
+        self.reported.insert(path.to_owned());
         output::warn(json, "damaged", &format!("{path}: damaged in the store: {why}"));
+    }
+
+    /// Whether a directory was listed already: once more it is listed to tell that some of its names cannot be read.
+    fn is_listed_again(&mut self, path: &str) -> bool {
+        let is_below = |above: &String| {
+            path == above || path.strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))
+        };
+        self.directories.truncate(self.directories.iter().rposition(is_below).map_or(0, |at| at + 1));
+        if self.directories.last().is_some_and(|last| last == path) {
+            return true;
+        }
+        self.directories.push(path.to_owned());
+        false
     }
 
     /// Fails if there are any.
     pub(super) fn check(&self) -> Result {
-        check_damage(self.0)
+        check_damage(self.reported.len() as u64)
     }
 }
 
@@ -190,6 +208,9 @@ async fn print(
         };
         if let Some(why) = &damage {
             damaged.report(session.output.json(), &path, why);
+        }
+        if is_directory && damaged.is_listed_again(&path) {
+            continue;
         }
         session.output.print(&ListingLine {
             name: Some(if is_directory && path != "/" { path + "/" } else { path }),

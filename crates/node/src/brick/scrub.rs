@@ -220,7 +220,8 @@ pub(crate) fn check_objects(
     if is_stopped {
         return Err(Error::new(ErrorKind::Unavailable, "the scrub was stopped"));
     }
-    for oid in lost_objects(&state, &unreadable)? {
+    let here = served_before.iter().map(|(node, _)| *node).chain((serving.damaged)().into_keys()).collect();
+    for oid in lost_objects(&state, &unreadable, &here)? {
         damaged.push((oid, "it is on a part of the B-tree that cannot be read".to_owned()));
     }
     for (oid, content) in contents_of_objects {
@@ -324,8 +325,9 @@ fn is_known(problem: &Problem, has_unreadable_parts: bool) -> bool {
     }
 }
 
-/// The objects whose rows are in these ranges, as extents and entries of collections tell: at most as many as are listed.
-fn lost_objects(state: &Snapshot, ranges: &[KeyRange]) -> Result<BTreeSet<Oid>> {
+/// The objects whose rows are in these ranges, as extents and entries of collections tell: at most as many as are listed. Targets of entries may be at
+/// other bricks: an object counts if its logical node is `here`, or is that of the collection.
+fn lost_objects(state: &Snapshot, ranges: &[KeyRange], here: &BTreeSet<NodeId>) -> Result<BTreeSet<Oid>> {
     let mut lost = BTreeSet::new();
     if ranges.is_empty() {
         return Ok(lost);
@@ -345,9 +347,13 @@ fn lost_objects(state: &Snapshot, ranges: &[KeyRange]) -> Result<BTreeSet<Oid>> 
         None => ControlFlow::Continue(()),
     };
     state.rows_beside_damage(b"E", b"F", of_extent, |_, _| ())?;
-    let of_entry = |key: &[u8], value: &[u8]| match entry_rows::is_totals(key) {
-        true => ControlFlow::Continue(()),
-        false => entry_rows::decode_target(key, value).map_or(ControlFlow::Continue(()), &mut add),
+    let of_entry = |key: &[u8], value: &[u8]| match entry_rows::decode_target(key, value) {
+        Ok(target) if !entry_rows::is_totals(key) => {
+            let node = target.page().node;
+            let is_here = key.get(1..5) == Some(&node.0.to_be_bytes()[..]) || here.contains(&node);
+            if is_here { add(target) } else { ControlFlow::Continue(()) }
+        }
+        _ => ControlFlow::Continue(()),
     };
     state.rows_beside_damage(b"C", b"D", of_entry, |_, _| ())?;
     Ok(lost)
@@ -618,6 +624,14 @@ mod tests {
             rows.put(&page_rows::object_key(page, slot), page_rows::encode_object(&object));
             rows.put(&page_rows::extent_key(ClassId(1), page, slot), Bytes::new());
         }
+        // Objects of logical nodes that are elsewhere, whose rows would be on the first and on the last of these pages.
+        for node in [NODE.0 - 1, NODE.0 + 1].map(NodeId) {
+            let target = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node, number: 1 }, 0);
+            let key = EntryKey::name(&format!("at {node}")).unwrap();
+            let collection = root_directory(SpaceId(1), NODE);
+            rows.put(&entry_rows::entry_key(collection, &key), entry_rows::encode_target(target));
+            rows.put(&entry_rows::reverse_key(target, &Entry { collection, key }), Bytes::new());
+        }
         store.commit_rows(rows).unwrap();
         store.install().unwrap();
         store.close().unwrap();
@@ -630,7 +644,7 @@ mod tests {
             mixed_outcomes: &|_| Vec::new(),
         };
         let (mut damaged, mut lost) = (0, 0);
-        for page in (0..whole.len() / 4096).step_by(3) {
+        for page in 0..whole.len() / 4096 {
             let mut bytes = whole.clone();
             bytes[page * 4096 + 100] ^= 1;
             std::fs::write(&file, &bytes).unwrap();
@@ -644,6 +658,7 @@ mod tests {
                     && state.row(&page_rows::extent_key(ClassId(1), *page, *slot)).is_ok()
             };
             let listed: BTreeSet<Oid> = report.damage.iter().filter_map(|damage| damage.object).collect();
+            assert!(listed.iter().all(|oid| oid.page().node == NODE), "{:?}", report.damage);
             for (place, slot) in places.iter().copied().filter(is_lost) {
                 let oid = Oid::new(ClassId(1), place, slot);
                 assert!(listed.contains(&oid), "{oid} is not listed: {:?}", report.damage);

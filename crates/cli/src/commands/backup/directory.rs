@@ -352,8 +352,16 @@ impl FollowDirectory {
         let (mut chain, mut oldest) = (Vec::<(StateFile, ArchiveHeader)>::new(), None);
         let states = self.states()?;
         let newest = states.last().map(|state| state.number);
+        let mut unreadable = None;
         for file in states.into_iter().rev() {
-            let header = header_of(&file.path, encryption)?;
+            let header = match header_of(&file.path, encryption) {
+                // An earlier moment may not need it.
+                Err(failure) if at.is_some() && chain.is_empty() && failure.exit() == Exit::Corrupt => {
+                    unreadable = Some(failure);
+                    continue;
+                }
+                header => header?,
+            };
             oldest = Some(header.id.time_us);
             let is_needed = match chain.last() {
                 None => header.id.time_us <= until,
@@ -367,6 +375,9 @@ impl FollowDirectory {
             }
         }
         let Some(oldest) = oldest else {
+            if let Some(failure) = unreadable {
+                return Err(failure);
+            }
             return Err(Failure::not_found(format!("{} has no archive", self.dir.display())));
         };
         let Some((StateFile { number, .. }, header)) = chain.first().cloned() else {
@@ -397,6 +408,12 @@ impl FollowDirectory {
             None => Box::new(std::iter::empty()),
         };
         let moment_us = journal.last_us.unwrap_or(begin_us);
+        if let Some(failure) = unreadable.filter(|_| until > moment_us) {
+            let last = Timestamp::from_micros(moment_us);
+            return Err(failure.hint(format!(
+                "The moment that was asked for may need it. --at {last} restores the last one before it."
+            )));
+        }
         let is_last = newest == Some(number) && !journal.goes_on;
         let ends_before = is_last && at.is_some_and(|at| at > moment_us);
         Ok(RestoreInputs { archives, changes, bytes, moment_us: Some(moment_us), ends_before, position })
