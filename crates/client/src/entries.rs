@@ -186,9 +186,14 @@ impl Transaction {
         }
         let first = self.list_keys(collection, None, Bytes::new(), 1).await?.pop();
         let Some((key, target)) = first else { return Ok(None) };
-        let kind = if key == EntryKey::member(target) { Kind::Collection } else { Kind::Directory };
+        self.create_again(collection, &key, target).await.map(Some)
+    }
+
+    /// Creates the object of a collection again, of the kind that one of its entries tells.
+    async fn create_again(&self, collection: Oid, key: &EntryKey, target: Oid) -> Result<Kind> {
+        let kind = if *key == EntryKey::member(target) { Kind::Collection } else { Kind::Directory };
         self.put(collection, Object::collection(kind)).await?;
-        Ok(Some(kind))
+        Ok(kind)
     }
 
     /// Binds a key of a set or a directory to its target again, after its entry was lost. The object of the collection is created again, if
@@ -203,8 +208,7 @@ impl Transaction {
         }
         let exists = self.get(target).await?.is_some();
         if collection != self.root()? && self.get(collection).await?.is_none() {
-            let kind = if key == EntryKey::member(target) { Kind::Collection } else { Kind::Directory };
-            self.put(collection, Object::collection(kind)).await?;
+            self.create_again(collection, &key, target).await?;
         }
         self.put_key(collection, key, target).await?;
         Ok(Some(exists))

@@ -319,8 +319,9 @@ fn events_between(before: Option<&SpaceStatus>, now: &SpaceStatus) -> Vec<Event>
     );
     if let Some(before) = before {
         let unreachable: BTreeSet<u32> = now.unreachable().map(|brick| brick.brick).collect();
+        let serving = serving_bricks(now);
         let is_served = |node| {
-            let brick = serving_bricks(now).get(&node).copied()?;
+            let brick = serving.get(&node).copied()?;
             Some(brick).filter(|(brick, _)| now.damage_of(node).is_none() && !unreachable.contains(brick))
         };
         let recovered = before.damaged().filter_map(|(_, node, _)| Some((node, is_served(node)?)));

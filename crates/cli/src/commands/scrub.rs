@@ -112,6 +112,11 @@ impl FoundProblem {
         Self { brick: brick.map(|brick| brick.0), kind, what, dangling, repair, object, entry }
     }
 
+    /// One that was found by following what leads from one object to another.
+    fn followed(kind: &str, what: String, dangling: bool, repair: ProblemRepair) -> Self {
+        Self { brick: None, kind: kind.to_owned(), what, dangling, repair, object: None, entry: None }
+    }
+
     /// Whether it is still there.
     fn is_left(&self) -> bool {
         !matches!(self.repair, ProblemRepair::Done | ProblemRepair::NotNeeded)

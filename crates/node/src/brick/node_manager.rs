@@ -37,7 +37,7 @@ use model::{Error, ErrorKind, NodeId, Result};
 use protocol::lease::Ms;
 use store::RowChanges;
 use tracing::{info, warn};
-use wire::cluster::{CopyRows, Message, describe_damage};
+use wire::cluster::{CopyRows, Message, damaged_node_error, describe_damage};
 
 use super::changed_rows::ChangedRows;
 use super::page_rows as rows;
@@ -460,10 +460,7 @@ impl NodeManager {
                 let changed_rows = begin_attempt(changed_rows, attempt, last_answered)?;
                 Ok(CopySource::Sealed { epoch: *epoch, changed_rows })
             }
-            None if let Some(damage) = self.damaged.get(&node) => {
-                let what = format!("logical node {:x} cannot be served: {damage}", node.0);
-                Err(Error::new(ErrorKind::Corrupt, what))
-            }
+            None if let Some(damage) = self.damaged.get(&node) => Err(damaged_node_error(node, damage)),
             Some(Residency::Closing | Residency::Sealing { .. }) | None => {
                 let what = format!("logical node {:x} is being sealed: ask again", node.0);
                 Err(Error::new(ErrorKind::Unavailable, what))

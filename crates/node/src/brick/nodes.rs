@@ -26,7 +26,7 @@ use protocol::lease::Ms;
 use store::Store;
 use tokio::time;
 use tracing::{debug, warn};
-use wire::cluster::describe_damage;
+use wire::cluster::{damaged_node_error, describe_damage};
 use wire::proto::cluster::{AskWitness, Witnesses};
 
 use super::answer_counts::AnswerCounts;
@@ -420,10 +420,7 @@ impl Nodes {
     /// The error for the requester of a logical node that is not served here.
     fn not_served(&self, node: NodeId) -> Error {
         match self.damage_of(node) {
-            Some(damage) => {
-                let what = format!("logical node {:x} cannot be served: {damage}", node.0);
-                Error::new(ErrorKind::Corrupt, what)
-            }
+            Some(damage) => damaged_node_error(node, &damage),
             None => {
                 let what = format!("logical node {:x} is not served here: ask again with a newer map", node.0);
                 Error::new(ErrorKind::Unavailable, what)

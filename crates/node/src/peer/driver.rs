@@ -37,6 +37,7 @@ use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::lease::Ms;
 use protocol::tree::{Down, Up};
 use tracing::error;
+use wire::cluster::damaged_node_error;
 use wire::proto::request::Request;
 
 use super::cache::{CachedContent, CachedObject, ObjectCache};
@@ -596,8 +597,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     /// Adds the brick to the error of a read that was not answered in time.
     fn add_brick(&self, error: Error, node: NodeId) -> Error {
         if let Some(damage) = self.damaged.get(&node) {
-            let what = format!("logical node {:x} cannot be served: {}", node.0, damage.what);
-            return Error::new(ErrorKind::Corrupt, what);
+            return damaged_node_error(node, &damage.what);
         }
         match self.placement.nodes.get(&node).filter(|_| error.kind() == ErrorKind::Unavailable) {
             Some(place) => Error::new(error.kind(), format!("{error}; it is at brick {}", place.brick.0)),

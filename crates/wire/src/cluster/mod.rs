@@ -57,7 +57,9 @@ pub use moves::{CloneRows, CopiedRows, CopyRows, MAX_COPIED_ROWS};
 pub use query::{MAX_COLUMNS, MAX_OPEN_QUERIES, MAX_QUERY_BYTES, MAX_WAITS_FOR, QueryRequest, QueryRows};
 pub use record::{decode_record, encode_record};
 pub use scan::{IndexRange, MAX_KEY_BYTES, MAX_SCAN_CLASSES, Scan, ScanPosition, Scanned};
-pub use space_status::{BrickStatus, SpaceStatus, describe_damage, policy_from_proto, policy_to_proto};
+pub use space_status::{
+    BrickStatus, SpaceStatus, damaged_node_error, describe_damage, policy_from_proto, policy_to_proto,
+};
 pub use states::{MAX_MESSAGE_READS, MAX_MESSAGE_WRITES};
 pub use transactions::{ask_transactions, asked_transactions, known_from_proto, known_to_proto};
 

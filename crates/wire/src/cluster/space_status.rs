@@ -6,7 +6,7 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use model::{Error, FailurePolicy, NodeId, Result, Timestamp};
+use model::{Error, ErrorKind, FailurePolicy, NodeId, Result, Timestamp};
 
 use super::ids;
 use crate::convert::invalid;
@@ -173,6 +173,12 @@ pub(super) fn damage_from_proto(damage: String) -> Result<Arc<str>> {
     Ok(damage.into())
 }
 
+/// The error of what needs a logical node that cannot be served because its rows are damaged.
+#[must_use]
+pub fn damaged_node_error(node: NodeId, damage: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("logical node {:x} cannot be served: {damage}", node.0))
+}
+
 /// The description of a damage, as long as a message may have it.
 #[must_use]
 pub fn describe_damage(error: &Error) -> Arc<str> {
@@ -242,7 +248,7 @@ mod tests {
 
     #[test]
     fn description_of_a_damage_fits_into_a_message() {
-        let long = Error::new(model::ErrorKind::Corrupt, "ä".repeat(MAX_TEXT_BYTES));
+        let long = Error::new(ErrorKind::Corrupt, "ä".repeat(MAX_TEXT_BYTES));
         let text = describe_damage(&long);
         assert_eq!((text.len(), damage_from_proto(text.to_string()).is_ok()), (MAX_TEXT_BYTES, true));
     }

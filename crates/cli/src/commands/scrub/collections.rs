@@ -11,9 +11,13 @@ use super::FoundProblem;
 use crate::connection::CommandContext;
 use crate::failure::Result;
 
+/// The kinds of problems that are restored here.
+const COLLECTION_MISSING: &str = "collection_missing";
+const ENTRY_MISSING: &str = "entry_missing";
+
 /// Whether a transaction can restore what a problem is about.
 pub(super) fn is_restorable(problem: &FoundProblem) -> bool {
-    matches!(problem.kind.as_str(), "collection_missing" | "entry_missing")
+    matches!(problem.kind.as_str(), COLLECTION_MISSING | ENTRY_MISSING)
 }
 
 /// Creates what is missing, and notes that with each problem.
@@ -33,9 +37,11 @@ pub(super) async fn restore(session: &CommandContext, problems: &mut [FoundProbl
     let (mut spaces, mut first_error) = (Spaces { session, names, clients: BTreeMap::new() }, Ok(()));
     for problem in missing {
         let Some(collection) = problem.object else { continue };
-        let restored = match problem.entry.clone() {
-            Some((key, target)) => spaces.restore_entry(&model::Entry { collection, key }, target).await,
-            None => spaces.restore_collection(collection).await,
+        let restored = match (problem.kind.as_str(), problem.entry.clone()) {
+            (COLLECTION_MISSING, _) => spaces.restore_collection(collection).await,
+            (_, Some((key, target))) => spaces.restore_entry(&model::Entry { collection, key }, target).await,
+            // Its key is none: it stays a problem.
+            (_, None) => continue,
         };
         match restored {
             Ok(repair) => problem.repair = repair,

@@ -176,16 +176,8 @@ impl Check<'_> {
         let found = match self.cluster.check_unique_values(records, self.repairs.binds).await {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 let what = format!("values of unique indexes cannot be compared with records: {error}");
-                let (kind, repair) = ("unique_values_unreadable".to_owned(), ProblemRepair::Impossible);
-                self.report(FoundProblem {
-                    brick: None,
-                    kind,
-                    what,
-                    dangling: false,
-                    repair,
-                    object: None,
-                    entry: None,
-                });
+                let (kind, repair) = ("unique_values_unreadable", ProblemRepair::Impossible);
+                self.report(FoundProblem::followed(kind, what, false, repair));
                 return Ok(());
             }
             found => found?,
@@ -204,15 +196,7 @@ impl Check<'_> {
                     ("unique_values_unbound", what, repair)
                 }
             };
-            self.report(FoundProblem {
-                brick: None,
-                kind: kind.to_owned(),
-                what,
-                dangling: false,
-                repair,
-                object: None,
-                entry: None,
-            });
+            self.report(FoundProblem::followed(kind, what, false, repair));
         }
         Ok(())
     }
@@ -267,8 +251,8 @@ impl Check<'_> {
             Confirmed::Dangling if matches!(lead, Lead::Reference(_)) => ProblemRepair::Impossible,
             Confirmed::Dangling => ProblemRepair::Loses,
         };
-        let (kind, what) = (lead.kind().to_owned(), lead.describe(target));
-        self.report(FoundProblem { brick: None, kind, what, dangling: true, repair, object: None, entry: None });
+        let (kind, what) = (lead.kind(), lead.describe(target));
+        self.report(FoundProblem::followed(kind, what, true, repair));
         Ok(())
     }
 }
@@ -279,8 +263,8 @@ fn damaged_directory(ListedName { path, oid, is_directory, damage }: &ListedName
     let what = format!(
         "the directory {path}, object {oid}, is damaged, and some of its names may not have been followed: {why}"
     );
-    let (kind, repair) = ("directory_damaged".to_owned(), ProblemRepair::Impossible);
-    Some(FoundProblem { brick: None, kind, what, dangling: false, repair, object: None, entry: None })
+    let (kind, repair) = ("directory_damaged", ProblemRepair::Impossible);
+    Some(FoundProblem::followed(kind, what, false, repair))
 }
 
 async fn confirm(transaction: &Transaction, lead: &Lead, target: Oid, removes: bool) -> client::Result<Confirmed> {
