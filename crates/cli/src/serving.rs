@@ -8,6 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::layer;
 use tracing_subscriber::prelude::*;
+use wire::tasks;
 
 use crate::failure::{Failure, Result};
 
@@ -66,7 +67,7 @@ impl Signals {
 pub(crate) fn on_hangup(mut act: impl FnMut() + Send + 'static) -> Result {
     let mut hangup =
         signal(SignalKind::hangup()).map_err(|error| Failure::file("cannot listen for signals", &error))?;
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         while hangup.recv().await.is_some() {
             act();
         }

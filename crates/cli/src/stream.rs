@@ -8,6 +8,7 @@ use bytes::Bytes;
 use client::ContentWriter;
 use tokio::sync::mpsc;
 use tokio::task;
+use wire::tasks;
 
 /// Bytes of one read.
 const PIECE_BYTES: usize = 1 << 20;
@@ -53,7 +54,7 @@ impl<R: Read + Send + 'static> SourcePieces<R> {
     /// Begins to read.
     fn begin(source: R) -> Self {
         let (sender, pieces) = mpsc::channel(READ_AHEAD_PIECES);
-        Self { pieces, reader: task::spawn_blocking(move || read_pieces(source, &sender)) }
+        Self { pieces, reader: tasks::spawn_blocking(move || read_pieces(source, &sender)) }
     }
 
     /// The next bytes; `None` at the end, or after an error.

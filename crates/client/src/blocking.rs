@@ -68,7 +68,14 @@ pub fn wait<F: Future>(runtime: &Runtime, future: F) -> F::Output {
             return done;
         }
     }
-    runtime.block_on(poll_fn(|context| poll(future.as_mut(), context)))
+    let mut done = None;
+    block_on(runtime, &mut |context| poll(future.as_mut(), context).map(|result| done = Some(result)));
+    done.expect("a future that is ready has a result")
+}
+
+/// Waits until `poll` is ready. It is not generic, so that the compiler generates the machinery of waiting once, and not for each future.
+fn block_on(runtime: &Runtime, poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>) {
+    runtime.block_on(poll_fn(poll));
 }
 
 /// Polls a future. What it commits at a store in this process is forced by this thread, which has nothing to do before that.
@@ -128,7 +135,7 @@ impl Client {
     /// Those of that method.
     pub fn connect_with(url: &str, options: ConnectOptions) -> Result<Self> {
         let runtime = start_runtime()?;
-        Ok(Self { inner: runtime.block_on(crate::Client::connect_with(url, options))?, runtime })
+        Ok(Self { inner: wait(&runtime, crate::Client::connect_with(url, options))?, runtime })
     }
 
     /// See [`crate::Client::open`].
@@ -138,7 +145,7 @@ impl Client {
     #[cfg(feature = "embedded")]
     pub fn open(directory: impl AsRef<std::path::Path>) -> Result<Self> {
         let runtime = start_runtime()?;
-        Ok(Self { inner: runtime.block_on(crate::Client::open(directory))?, runtime })
+        Ok(Self { inner: wait(&runtime, crate::Client::open(directory))?, runtime })
     }
 
     /// See [`crate::Client::in_memory`].
@@ -148,7 +155,7 @@ impl Client {
     #[cfg(feature = "embedded")]
     pub fn in_memory() -> Result<Self> {
         let runtime = start_runtime()?;
-        Ok(Self { inner: runtime.block_on(crate::Client::in_memory())?, runtime })
+        Ok(Self { inner: wait(&runtime, crate::Client::in_memory())?, runtime })
     }
 
     /// See [`crate::Client::shutdown`].

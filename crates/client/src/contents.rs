@@ -16,6 +16,7 @@ use wire::frame::Raw;
 use wire::proto::contents as proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 
 use super::client_core::{Core, name_damaged, unexpected_answer_error};
 use super::transaction::{Changes, OwnChange, PlacementHint, Transaction};
@@ -159,7 +160,7 @@ impl ContentWriter {
         }
         // If this future is dropped, the answer still tells which upload to abort.
         let (core, node) = (&self.core, self.node);
-        let beginning = self.beginning.get_or_insert_with(|| tokio::spawn(begin_upload(core.clone(), node)));
+        let beginning = self.beginning.get_or_insert_with(|| tasks::spawn(begin_upload(core.clone(), node)));
         let begun = beginning.await;
         self.beginning = None;
         let id = begun.map_err(|_| Error::new(ErrorKind::Internal, "the beginning of an upload was cancelled"))??;
@@ -212,7 +213,7 @@ impl ContentWriter {
         let (core, offset) = (self.core.clone(), self.size);
         self.size += piece.len() as u64;
         self.in_flight =
-            Some(tokio::spawn(async move { write_piece(&core, id, offset, piece, false).await.map(drop) }));
+            Some(tasks::spawn(async move { write_piece(&core, id, offset, piece, false).await.map(drop) }));
         Ok(())
     }
 
@@ -264,7 +265,7 @@ impl Drop for ContentWriter {
         };
         // Without a runtime, too.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(abort);
+            tasks::spawn_on(&runtime, abort);
         }
     }
 }
@@ -360,7 +361,7 @@ impl ContentReader {
             let length = (end - self.requested).min(PIECE_BYTES as u64) as u32;
             let read = ReadContent { oid: self.oid, offset: self.requested, length, expected: self.expected };
             let core = self.core.clone();
-            self.pieces.push_back((length, tokio::spawn(async move { read_range(&core, read).await })));
+            self.pieces.push_back((length, tasks::spawn(async move { read_range(&core, read).await })));
             self.requested += u64::from(length);
         }
         // It stays in the queue until it has come.

@@ -15,6 +15,7 @@ use node::{Config, IoRuntimes};
 use store::{DirectoryContents, Options as StoreOptions, Store};
 use tokio::runtime;
 use tokio::sync::{oneshot, watch};
+use wire::tasks;
 use wire::transport::Address;
 
 use super::client_core::Core;
@@ -139,7 +140,7 @@ impl Embedded {
         let target = Target { peers: peers.clone(), space: space.to_owned(), user: None, group: None };
         let ended = || Error::new(ErrorKind::Unavailable, "the embedded cluster has ended");
         let runtime = runtimes.first().ok_or_else(ended)?;
-        let core = runtime.spawn(link::connect_to(target, options)).await.map_err(|_| ended())??;
+        let core = tasks::spawn_on(runtime, link::connect_to(target, options)).await.map_err(|_| ended())??;
         if !self.server.add_client(&core) {
             core.close();
             return Err(ended());

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time;
 use tracing::{debug, info, warn};
+use wire::tasks;
 
 pub use evolve::{count_objects, upgrade_object};
 
@@ -53,7 +54,7 @@ impl JobRunner {
     #[must_use]
     pub fn start(host: JobHost) -> Self {
         let (stop, stopped) = watch::channel(false);
-        Self { stop, task: tokio::spawn(run(Arc::new(host), stopped)) }
+        Self { stop, task: tasks::spawn(run(Arc::new(host), stopped)) }
     }
 
     /// Starts to work on jobs in the process of each of these peer servers.
@@ -87,7 +88,7 @@ async fn run(host: Arc<JobHost>, mut stopped: watch::Receiver<bool>) {
         for job in catalog.jobs().filter(|job| is_claimable(&catalog, job, host.worker)) {
             if tasks.len() < AT_A_TIME && working.insert(job.id) {
                 let (host, id, stopped) = (host.clone(), job.id, stopped.clone());
-                tasks.spawn(async move {
+                tasks::spawn_in(&mut tasks, async move {
                     if let Err(error) = work_on(&host, id, stopped).await {
                         debug!(job = id.0, %error, "a job is not worked on here");
                     }

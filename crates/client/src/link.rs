@@ -26,6 +26,7 @@ use wire::proto;
 use wire::proto::groups::{GetGroups, Groups};
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 use wire::transport::{Address, Stream};
 
 use super::ConnectOptions;
@@ -187,7 +188,7 @@ where
     loop {
         if let Some(server) = servers.next() {
             let attempt = attempt(server.clone());
-            attempts.spawn(async move { (server, attempt.await) });
+            tasks::spawn_in(&mut attempts, async move { (server, attempt.await) });
         }
         let done = match servers.peek() {
             None => attempts.join_next().await,
@@ -283,9 +284,9 @@ fn start(target: Arc<Target>, server: Address, setup: ClientSetup, options: Conn
         session.subscribe();
     }
     let core = Core::new(session, (space.space, nodes), MonotonicClock::of_process(), options);
-    tokio::spawn(Core::run_timers(Arc::downgrade(&core)));
+    tasks::spawn(Core::run_timers(Arc::downgrade(&core)));
     let identity = Arc::new(ClientIdentity { space, client });
-    core.set_link(tokio::spawn(keep_connected(Arc::downgrade(&core), target, server, identity)));
+    core.set_link(tasks::spawn(keep_connected(Arc::downgrade(&core), target, server, identity)));
     core
 }
 

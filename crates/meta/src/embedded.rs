@@ -27,6 +27,7 @@ use crate::{
 use rows::Rows;
 use state::{EmbeddedState, PreparedWrite};
 use store::{RowChanges, Store};
+use wire::tasks;
 
 /// A delay of the session clock that counts as a stall.
 const STALL_THRESHOLD: Duration = Duration::from_millis(500);
@@ -174,7 +175,7 @@ impl Embedded {
         let seen = Arc::new(SharedState { state: catalogue, revision: watch::Sender::default() });
         let (writer, sessions) = (Arc::new(Semaphore::new(1)), Arc::new(Notify::new()));
         let inner = Arc::new(Inner { rows, shared: seen, writer, sessions });
-        tokio::spawn(end_sessions(Arc::downgrade(&inner), inner.sessions.clone()));
+        tasks::spawn(end_sessions(Arc::downgrade(&inner), inner.sessions.clone()));
         Ok(Self { inner })
     }
 

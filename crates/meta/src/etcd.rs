@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
 use tokio::sync::OnceCell;
+use wire::tasks;
 use wire::transport::tls;
 
 mod api;
@@ -253,7 +254,7 @@ impl MetaStore for Etcd {
             meta_store::check_write(&expects, &changes)?;
             let inner = self.inner.clone();
             // Runs to its end even if the caller stops waiting, because the state of its marker must be known afterwards.
-            let writing = tokio::spawn(async move {
+            let writing = tasks::spawn(async move {
                 let origin = inner.origin().await.map_err(to_error)?;
                 inner.markers.write(&inner.cluster, &inner.namespace, origin, &expects, &changes).await
             });

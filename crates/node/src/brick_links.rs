@@ -32,6 +32,7 @@ use crate::auth::ClusterCredentials;
 use crate::node_placement::BrickId;
 use crate::openings::{WitnessTable, opening_of, witnessed_from_proto, witnessed_to_proto};
 use wire::driving::PeerHandle;
+use wire::tasks;
 
 /// Bytes of unanswered calls on one connection; further calls wait.
 const BUDGET: usize = 64 << 20;
@@ -187,7 +188,7 @@ impl BrickLinks {
         for (brick, address) in bricks {
             links.entry(*brick).or_insert_with(|| {
                 let (uplinks, below) = (self.clone(), Arc::downgrade(below));
-                let task = tokio::spawn(maintain_connection(uplinks, *brick, address.clone(), below)).abort_handle();
+                let task = tasks::spawn(maintain_connection(uplinks, *brick, address.clone(), below)).abort_handle();
                 BrickLink { address: address.clone(), task, connection: None }
             });
         }

@@ -21,6 +21,7 @@ use meta::{MetaStore, Revision};
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
 use tokio::sync::{OnceCell, watch};
 use tracing::error;
+use wire::tasks;
 use wire::transport::Address;
 
 use crate::node_placement::{BrickId, CurrentPlacement, PlacementSnapshot};
@@ -148,7 +149,7 @@ impl ClusterView {
         });
         realm.update_from_catalog();
         let followed = Arc::downgrade(&realm);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             while changed.changed().await.is_ok() {
                 let Some(realm) = Weak::upgrade(&followed) else { return };
                 realm.update_from_catalog();

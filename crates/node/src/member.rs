@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 use tokio::time;
 use tracing::{error, info, warn};
 use wire::connector::Backoff;
+use wire::tasks;
 use wire::transport::Address;
 
 use crate::blocking;
@@ -162,7 +163,7 @@ impl Member {
         let life = Announcer { editor: editor.clone(), cluster_view: known, server, start, addresses, ttl };
         let first = life.announce().await?;
         tell_session.send_replace(Some(first.session.id));
-        let task = tokio::spawn(async move {
+        let task = tasks::spawn(async move {
             let why = life.keep_announced(first, tell_session).await;
             error!(%server, why, "this process is not a member of its cluster any more");
             tell_end.send_replace(Some(why));

@@ -27,6 +27,7 @@ use tracing::error;
 use wire::handshake::{self, Terms, Witnessed};
 use wire::link::Mailbox;
 use wire::proto;
+use wire::tasks;
 
 use crate::auth::Principal;
 use crate::openings;
@@ -116,7 +117,7 @@ impl MetaRole {
         }
         // The copy of this process may be behind, so the store of the catalogue decides.
         let (editor, ended) = (self.editor.clone(), self.ended.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             for forced in later {
                 let checked = openings::check_own_position(&editor, forced, "a process that connects saw it").await;
                 if let Err(why) = checked

@@ -12,6 +12,7 @@ use tokio::time;
 use tracing::{info, warn};
 use wire::link::Answer;
 use wire::proto::request::Request;
+use wire::tasks;
 use wire::transport::Address;
 
 use crate::brick_links::BrickLinks;
@@ -92,13 +93,13 @@ impl BrickProcess {
         let open = || open_brick(&view, &store, id, &config.cluster_credentials);
         let opening = retry_until_available(META_SERVER, open).await?;
         let brick = Brick::start_opened(view.clone(), opening.clone(), store, config).await?;
-        tokio::spawn(LocalOpening::keep(Arc::downgrade(&opening), Arc::downgrade(&view)));
+        tasks::spawn(LocalOpening::keep(Arc::downgrade(&opening), Arc::downgrade(&view)));
         let addresses = advertised_addresses(advertise, brick.addresses());
         let announce = || Member::announce(&view, ServerId::Brick(id), start, addresses);
         match retry_until_available(META_SERVER, announce).await {
             Ok(member) => {
                 let worker = JobWorker { server: ServerId::Brick(id), start };
-                let jobs = tokio::spawn(brick.work_on_jobs(worker)).abort_handle();
+                let jobs = tasks::spawn(brick.work_on_jobs(worker)).abort_handle();
                 Ok(Self { brick, number: id.0, member, opening, view, jobs })
             }
             Err(error) => Err(end_after(error, brick.shutdown().await)),

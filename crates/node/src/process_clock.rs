@@ -20,6 +20,7 @@ use tokio::time;
 use tracing::{debug, error, info, warn};
 use wire::driving::MonotonicClock;
 use wire::proto::{ClockStatus, meta as proto};
+use wire::tasks;
 
 use crate::brick::SKEW_MS;
 use crate::meta::RemoteMetaStore;
@@ -196,7 +197,7 @@ impl ProcessClock {
     /// Compares this clock with those of the cluster once a second, as long as the clock is used.
     pub fn follow(self: &Arc<Self>, catalogue: RemoteMetaStore) {
         let clock = Arc::downgrade(self);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let mut is_away = false;
             while let Some(clock) = Weak::upgrade(&clock) {
                 let before = clock.lock().run();

@@ -41,6 +41,7 @@ use wire::driving::PeerHandle;
 use wire::handshake::{ClientNumber, Role, Terms};
 use wire::link::Mailbox;
 use wire::proto;
+use wire::tasks;
 use wire::transport::Address;
 
 use crate::auth::Principal;
@@ -98,7 +99,7 @@ impl Redirector {
                         contents: contents.upgrade()?.counts(),
                     })
                 };
-                tokio::spawn(keep_registered(Arc::downgrade(&upstream), place, entry, status));
+                tasks::spawn(keep_registered(Arc::downgrade(&upstream), place, entry, status));
             }
         }
         Ok(Self { server })

@@ -30,6 +30,7 @@ use wire::handshake::Terms;
 use wire::link::{Mailbox, MemoryBudget, Responder, Service};
 use wire::proto;
 use wire::proto::response::Response;
+use wire::tasks;
 use wire::transport::{Address, Listener, PeerAddress, beyond_loopback};
 
 use crate::auth::{Authenticator, Principal};
@@ -184,7 +185,7 @@ impl<R: ServerRole> Shared<R> {
             info!(%peer, %who, %error, "a connection is not admitted any more and is closed");
             mailbox.drain();
             let mailbox = Arc::downgrade(mailbox);
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 tokio::time::sleep(DRAIN_TIMEOUT).await;
                 // A streamed answer may never end.
                 if let Some(mailbox) = mailbox.upgrade() {
@@ -318,8 +319,9 @@ impl<R: ServerRole> Server<R> {
         let (tell_bound, bound) = oneshot::channel();
         let acceptor = Acceptor { shared: shared.clone(), workers, phase: watched, tell_bound };
         let serving = io.into_iter().zip(receivers).map(|(thread, arrivals)| thread.run(arrivals));
-        let mut tasks: Vec<_> = runtimes.iter().zip(serving).map(|(runtime, serving)| runtime.spawn(serving)).collect();
-        tasks.extend(runtimes.first().map(|runtime| runtime.spawn(acceptor.run())));
+        let mut running: Vec<_> =
+            runtimes.iter().zip(serving).map(|(runtime, serving)| tasks::spawn_on(runtime, serving)).collect();
+        running.extend(runtimes.first().map(|runtime| tasks::spawn_on(runtime, acceptor.run())));
         let gone = |_| Error::new(ErrorKind::Internal, "an I/O thread ended before it listened");
         let (addresses, http) = match bound.await.map_err(gone).flatten() {
             Ok(bound) => bound,
@@ -332,7 +334,7 @@ impl<R: ServerRole> Server<R> {
             }
         };
         info!(role = R::NAME, addresses = %join(&addresses), http = ?http, "serving");
-        Ok(Self { shared, tasks, threads, phase, addresses, http })
+        Ok(Self { shared, tasks: running, threads, phase, addresses, http })
     }
 
     /// The role that it serves.
@@ -357,7 +359,7 @@ impl<R: ServerRole> Server<R> {
             served = served.and(threads.end().await);
         }
         let shared = self.shared;
-        let closed = tokio::task::spawn_blocking(move || shared.role.close()).await;
+        let closed = tasks::spawn_blocking(move || shared.role.close()).await;
         let closed = closed.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "closing panicked")));
         let result = served.and(closed);
         match &result {
@@ -404,19 +406,19 @@ impl<R: ServerRole> Acceptor<R> {
         // These tasks end with this one.
         let mut tasks = JoinSet::new();
         let http = bound.http.map(|(listener, address)| {
-            tasks.spawn(http::serve(listener, self.shared.clone()));
+            tasks::spawn_in(&mut tasks, http::serve(listener, self.shared.clone()));
             address
         });
         let _ = self.tell_bound.send(Ok((bound.addresses, http)));
         let workers = Arc::new(self.workers);
         let accept = |listener| {
             let (shared, workers) = (self.shared.clone(), workers.clone());
-            tasks.spawn(async move { accept(listener, &shared, &workers).await })
+            tasks::spawn_in(&mut tasks, async move { accept(listener, &shared, &workers).await })
         };
         let accepting: Vec<_> = bound.listeners.into_iter().map(accept).collect();
-        tasks.spawn(recheck_on_catalog_change(self.shared.clone()));
-        tasks.spawn(recheck_on_clock_change(self.shared.clone()));
-        tasks.spawn(run_ticks(self.shared.clone()));
+        tasks::spawn_in(&mut tasks, recheck_on_catalog_change(self.shared.clone()));
+        tasks::spawn_in(&mut tasks, recheck_on_clock_change(self.shared.clone()));
+        tasks::spawn_in(&mut tasks, run_ticks(self.shared.clone()));
         if self.phase.wait_for(|phase| *phase >= Phase::Draining).await.is_err() {
             // The server was dropped: it serves until the process ends.
             std::future::pending::<()>().await;
@@ -430,7 +432,7 @@ impl<R: ServerRole> Acceptor<R> {
 /// Answers later with the result of `work`, which runs to its end even if the connection ends before.
 pub(crate) fn spawn_reply(reply: Responder<'_>, work: impl Future<Output = Result<Response>> + Send + 'static) {
     let deferred = reply.defer();
-    tokio::spawn(async move { deferred.answer(work.await) });
+    tasks::spawn(async move { deferred.answer(work.await) });
 }
 
 /// Calls the role's `tick` once a second.

@@ -13,6 +13,7 @@
 //! | [`handshake`] | magic, version, features, authentication, space |
 //! | [`transport`] | addresses, listeners and streams: TCP, TLS, Unix sockets |
 //! | [`link`] | a connection after its handshake: calls both ways, pipelined, coalesced, bounded |
+//! | [`tasks`] | starts tasks without generating code for each of them |
 //!
 //! docs/wire.md describes the bytes.
 
@@ -29,6 +30,7 @@ pub mod link;
 pub mod outbox;
 mod pool;
 pub mod schema;
+pub mod tasks;
 pub mod transport;
 
 /// The messages of `proto/mortar.proto`, generated at build time; the schema's comments describe them.

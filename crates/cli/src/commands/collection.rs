@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use client::{Client, Transaction};
 use model::{Error, ErrorKind, Kind, Oid};
 use serde::Serialize;
+use wire::tasks;
 
 use super::LISTING_PAGE;
 use crate::connection::CommandContext;
@@ -180,7 +181,7 @@ async fn list(collection: &Target, cluster: &Client, session: &mut CommandContex
             .iter()
             .map(|&member| {
                 let cluster = cluster.clone();
-                tokio::spawn(async move { cluster.names_of(member).await })
+                tasks::spawn(async move { cluster.names_of(member).await })
             })
             .collect();
         for (member, names) in members.iter().zip(names) {

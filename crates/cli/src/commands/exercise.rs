@@ -13,6 +13,7 @@ use client::{Client, Event, PlacementHint, Transaction};
 use model::{ClassId, Error, ErrorKind, Object, Oid};
 use serde::Serialize;
 use tokio::time;
+use wire::tasks;
 
 use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
@@ -98,7 +99,7 @@ pub(crate) async fn run(args: Exercise, session: &mut CommandContext) -> Result 
     let accounts: Arc<[Oid]> = open_accounts(&first, args.accounts).await?.into();
     let tally = Arc::new(Tally::default());
     let progress = Progress::start("transferring", &session.output);
-    let reporter = tokio::spawn(report_events(first.clone(), progress.clone(), session.output.json()));
+    let reporter = tasks::spawn(report_events(first.clone(), progress.clone(), session.output.json()));
     let mut connected = Vec::new();
     for number in 0..args.clients {
         let cluster = session.cluster().await?;
@@ -107,7 +108,7 @@ pub(crate) async fn run(args: Exercise, session: &mut CommandContext) -> Result 
     }
     // The time counts from when all clients are connected.
     let (begun, end) = (Instant::now(), Instant::now() + Duration::from_secs(args.seconds.into()));
-    let clients: Vec<_> = connected.into_iter().map(|client| tokio::spawn(client.run(end))).collect();
+    let clients: Vec<_> = connected.into_iter().map(|client| tasks::spawn(client.run(end))).collect();
     let (mut took, mut refused) = (Vec::new(), None);
     for client in clients {
         match client.await.map_err(|error| Failure::new(format!("a client ended early: {error}")))? {

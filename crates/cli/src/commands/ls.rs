@@ -8,6 +8,7 @@ use client::{Client, ListedName, ListedObject, ObjectStat};
 use model::{ErrorKind, Kind, Object};
 use serde::{Serialize, Serializer};
 use tokio::task::JoinHandle;
+use wire::tasks;
 
 use super::LISTING_PAGE;
 use super::tree::check_damage;
@@ -192,7 +193,7 @@ async fn print(
         .iter()
         .map(|name| {
             let (cluster, oid) = (cluster.clone(), name.oid);
-            long.then(|| tokio::spawn(async move { cluster.stat(oid).await }))
+            long.then(|| tasks::spawn(async move { cluster.stat(oid).await }))
         })
         .collect();
     for (ListedName { path, oid, is_directory, mut damage }, stat) in names.into_iter().zip(stats) {

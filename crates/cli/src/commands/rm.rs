@@ -7,6 +7,7 @@ use client::{Client, Transaction};
 use model::{Error, ErrorKind, Kind, Oid};
 use serde::Serialize;
 use tokio::task::JoinSet;
+use wire::tasks;
 
 use super::LISTING_PAGE;
 use crate::connection::CommandContext;
@@ -125,7 +126,7 @@ async fn delete_all(cluster: &Client, oids: &[Oid]) -> Result {
         let mut deletions: JoinSet<client::Result<()>> = JoinSet::new();
         for &oid in oids {
             let t = t.clone();
-            deletions.spawn(async move { t.delete_with_names(oid).await });
+            tasks::spawn_in(&mut deletions, async move { t.delete_with_names(oid).await });
         }
         while let Some(deleted) = deletions.join_next().await {
             deleted.map_err(|error| Error::new(ErrorKind::Internal, format!("deleting failed: {error}")))??;

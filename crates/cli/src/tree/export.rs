@@ -14,7 +14,7 @@ use client::{Client, ListedName};
 use model::{Error, ErrorKind, Kind, Object, Oid};
 use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::task::{self, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 
 use self::export_directory::ExportDirectory;
 use super::attributes::Attributes;
@@ -26,6 +26,7 @@ use super::{
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
+use wire::tasks;
 
 /// Pieces of a large object that are read ahead.
 const READ_AHEAD_PIECES: usize = 2;
@@ -105,7 +106,7 @@ pub(crate) async fn export(cluster: &Client, plan: ExportPlan, progress: &Progre
     let mut running: JoinSet<Result> = JoinSet::new();
     let mut names = cluster.names(&below).with_directories().portion_size(BATCH_FILES).below_damage();
     while let Some(portion) = names.next().await? {
-        running.spawn(Arc::clone(&job).write_all(portion));
+        tasks::spawn_in(&mut running, Arc::clone(&job).write_all(portion));
         while running.len() >= MAX_BATCHES {
             join_one(&mut running).await?;
         }
@@ -114,7 +115,7 @@ pub(crate) async fn export(cluster: &Client, plan: ExportPlan, progress: &Progre
         join_one(&mut running).await?;
     }
     let job = Arc::into_inner(job).ok_or_else(|| Failure::new("an export ended while parts of it were running"))?;
-    task::spawn_blocking(move || job.finish()).await.map_err(|e| Failure::new(format!("exporting failed: {e}")))
+    tasks::spawn_blocking(move || job.finish()).await.map_err(|e| Failure::new(format!("exporting failed: {e}")))
 }
 
 /// Whether a blob could not be read because it was changed or deleted meanwhile.
@@ -230,7 +231,7 @@ impl Job {
 
     async fn create_directory(self: &Arc<Self>, path: PathBuf, attributes: Attributes) -> Result {
         let (job, directory) = (Arc::clone(self), path.clone());
-        let made = task::spawn_blocking(move || job.directory.create_directory(&directory)).await;
+        let made = tasks::spawn_blocking(move || job.directory.create_directory(&directory)).await;
         self.record_result(made, &path, |later| later.directories.push((path.clone(), attributes)))
     }
 
@@ -243,7 +244,7 @@ impl Job {
     ) -> Result {
         let (pieces, read) = mpsc::channel(READ_AHEAD_PIECES);
         let (job, file) = (Arc::clone(self), path.to_owned());
-        let writing = task::spawn_blocking(move || job.directory.write_file(&file, &attributes, read));
+        let writing = tasks::spawn_blocking(move || job.directory.write_file(&file, &attributes, read));
         let sent = self.send_content(name.oid, object, &pieces).await;
         if sent.is_ok() {
             // The empty piece marks the content as complete; without it the file is removed.
@@ -299,7 +300,7 @@ impl Job {
     /// Counts a written file, or reports why it was not written.
     fn record_result(
         &self,
-        written: std::result::Result<io::Result<()>, task::JoinError>,
+        written: std::result::Result<io::Result<()>, JoinError>,
         path: &Path,
         count: impl FnOnce(&mut PendingWork),
     ) -> Result {

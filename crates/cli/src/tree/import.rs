@@ -20,6 +20,7 @@ use model::{Error, ErrorKind, Oid};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time;
+use wire::tasks;
 
 use super::MAX_BATCHES;
 use super::plan::{TreePlan, Work};
@@ -165,8 +166,10 @@ async fn import_files(job: Arc<Job>, plan: TreePlan) -> Result<Tally> {
     while let Some(next) = work.recv().await {
         let job = Arc::clone(&job);
         match next {
-            Work::Small(entries) => drop(running.spawn(async move { batch::import(&job, entries).await })),
-            Work::Large(entry) => drop(running.spawn(async move { large::import(&job, entry).await })),
+            Work::Small(entries) => {
+                drop(tasks::spawn_in(&mut running, async move { batch::import(&job, entries).await }))
+            }
+            Work::Large(entry) => drop(tasks::spawn_in(&mut running, async move { large::import(&job, entry).await })),
             Work::Failed(message) => job.report_failure(&mut tally, &message),
         }
         while running.len() >= MAX_BATCHES {

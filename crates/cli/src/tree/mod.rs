@@ -19,6 +19,7 @@ use std::future::Future;
 
 use model::{Error, ErrorKind};
 use tokio::task::JoinSet;
+use wire::tasks;
 
 /// Files up to this size share a transaction; larger ones are uploaded individually.
 pub(crate) const SMALL_FILE_BYTES: u64 = 1 << 20;
@@ -58,7 +59,7 @@ where
         if running.len() >= limit {
             join_next(&mut running, &mut results).await?;
         }
-        running.spawn(async move { future.await.map(|result| (index, result)) });
+        tasks::spawn_in(&mut running, async move { future.await.map(|result| (index, result)) });
     }
     while !running.is_empty() {
         join_next(&mut running, &mut results).await?;

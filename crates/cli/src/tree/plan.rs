@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tokio::sync::mpsc;
-use tokio::task;
+use wire::tasks;
 
 use super::walk::{Entry, EntryKind, Prefix, Walk, WalkItem};
 use super::{BATCH_BYTES, BATCH_FILES, MAX_BATCHES, SMALL_FILE_BYTES};
@@ -69,13 +69,13 @@ impl TreePlan {
             }
             survey
         };
-        task::spawn_blocking(walk).await.map_err(|e| Failure::new(format!("walking the tree failed: {e}")))
+        tasks::spawn_blocking(walk).await.map_err(|e| Failure::new(format!("walking the tree failed: {e}")))
     }
 
     /// Walks the tree and sends its files and links. The walk ends when the receiver is dropped.
     pub(crate) fn hand_out(self) -> mpsc::Receiver<Work> {
         let (found, work) = mpsc::channel(MAX_BATCHES);
-        task::spawn_blocking(move || hand_out(self, &found));
+        tasks::spawn_blocking(move || hand_out(self, &found));
         work
     }
 }

@@ -8,7 +8,8 @@ use client::Client;
 use crc_fast::{CrcAlgorithm, Digest};
 use model::{ErrorKind, Kind, Object, Oid};
 use serde::Serialize;
-use tokio::task::{self, JoinSet};
+use tokio::task::JoinSet;
+use wire::tasks;
 
 use super::attributes::Attributes;
 use super::lookup::{self, BoundObject, ObjectState};
@@ -124,8 +125,8 @@ pub(crate) async fn verify(cluster: &Client, plan: &TreePlan, progress: &Progres
     while let Some(next) = work.recv().await {
         let job = Arc::clone(&job);
         match next {
-            Work::Small(entries) => drop(running.spawn(job.compare_all(entries))),
-            Work::Large(entry) => drop(running.spawn(job.compare_all(vec![entry]))),
+            Work::Small(entries) => drop(tasks::spawn_in(&mut running, job.compare_all(entries))),
+            Work::Large(entry) => drop(tasks::spawn_in(&mut running, job.compare_all(vec![entry]))),
             Work::Failed(message) => job.record_finding(&mut tally, Finding::Unreadable(message), ""),
         }
         while running.len() >= MAX_BATCHES {
@@ -231,7 +232,7 @@ impl Job {
 
     async fn compare_content(&self, entry: Entry, oid: Oid, object: Object, tally: &mut Tally) -> Result<Finding> {
         let (mtime, then) = (entry.mtime, Attributes::of(&object).mtime);
-        let on_disk = task::spawn_blocking(move || disk_checksum(entry));
+        let on_disk = tasks::spawn_blocking(move || disk_checksum(entry));
         let stored = match self.stored_checksum(oid, object).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => {
                 return Ok(Finding::Different("in the store it changed while it was read".to_owned()));
@@ -283,7 +284,7 @@ async fn classify_missing(entry: Entry) -> Finding {
         EntryKind::File => Source::open(&entry.path).err().map(|error| format!("{}: {error}", entry.path.display())),
         EntryKind::Directory | EntryKind::Symlink => None,
     };
-    match task::spawn_blocking(unreadable).await {
+    match tasks::spawn_blocking(unreadable).await {
         Ok(Some(why)) => Finding::Unreadable(why),
         _ => Finding::Missing,
     }

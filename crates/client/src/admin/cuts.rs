@@ -13,6 +13,7 @@ use wire::link::Caller;
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 
 use super::AdminClient;
 use super::link::OwnAnswers;
@@ -208,12 +209,12 @@ impl<'a, B: CutBrick> Attempt<'a, B> {
 
     fn hold(&mut self, brick: usize) {
         let (client, number, follower) = (self.bricks[brick].clone(), self.cut.number(), self.follower);
-        self.answers.spawn(async move { (brick, hold(&client, number, follower).await) });
+        tasks::spawn_in(&mut self.answers, async move { (brick, hold(&client, number, follower).await) });
     }
 
     fn release(&mut self, brick: usize) {
         let (client, number) = (self.bricks[brick].clone(), self.cut.number());
-        self.answers.spawn(async move { (brick, release(&client, number).await) });
+        tasks::spawn_in(&mut self.answers, async move { (brick, release(&client, number).await) });
     }
 
     fn handle(&mut self, brick: usize, answer: Answer) {

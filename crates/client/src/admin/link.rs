@@ -10,6 +10,7 @@ use wire::handshake::{Introduction, Terms};
 use wire::link::{self, Answer, AnswerStream, Caller, Limits, Mailbox, NoService};
 use wire::proto;
 use wire::proto::request::Request;
+use wire::tasks;
 
 use super::ServerIdentity;
 use crate::dial::{credentials, dial};
@@ -223,7 +224,7 @@ impl Session {
         let limits = Limits { write_stall: None, ..Limits::default() };
         let link = link::Link::new(stream, NoService, limits, terms.max_frame, mailbox.clone());
         let url = url.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             match link::drive(link).await {
                 link::End::Closed => debug!(%url, "closed the connection"),
                 end => warn!(%url, %end, "the connection ended"),

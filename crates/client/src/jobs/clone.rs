@@ -19,6 +19,7 @@ use wire::proto::moves::ClonedRows;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::proto::usage::{GetNodeUsages, NodeUsages};
+use wire::tasks;
 
 use super::{PartWork, RETRY_DELAY, WorkEnd, is_retryable};
 use crate::admin::{CutBrick, cut_bricks};
@@ -157,7 +158,7 @@ impl BrickWork {
     fn begin_step(&self, (cut, most_objects): (u64, u64), map: SpaceMap, steps: &mut Steps) {
         let Some(node) = self.nodes.front().copied() else { return };
         let (brick, from) = (self.brick.clone(), self.from.clone());
-        steps.spawn(async move {
+        tasks::spawn_in(steps, async move {
             let asked = Request::CloneRows(CloneRows { cut, node, map, from, most_objects }.into());
             let cloned = match brick.ask(asked).await {
                 Ok(Response::ClonedRows(cloned)) => Ok(cloned),

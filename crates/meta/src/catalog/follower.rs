@@ -8,6 +8,7 @@ use model::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time;
+use wire::tasks;
 
 use crate::{MetaStore, Prefix, Revision, Watch, WatchEvent};
 
@@ -78,7 +79,7 @@ impl Follower {
             revision: watch::Sender::new(catalog.revision()),
             catalog: ArcSwap::from_pointee(catalog),
         });
-        let task = tokio::spawn(follow(store, shown.clone()));
+        let task = tasks::spawn(follow(store, shown.clone()));
         Ok(Self { state: shown, _task: Arc::new(FollowTask(task.abort_handle())) })
     }
 

@@ -12,6 +12,7 @@ use blake2::{Blake2s256, Digest as _};
 use model::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use wire::tasks;
 
 use super::account::User;
 use super::error::CatalogError;
@@ -156,7 +157,7 @@ impl PasswordChecker {
         }
         let ending = || Error::new(ErrorKind::Unavailable, "the server is shutting down: connect to another one");
         let place = self.inner.permits.clone().acquire_owned().await.map_err(|_| ending())?;
-        let checked = tokio::task::spawn_blocking(move || {
+        let checked = tasks::spawn_blocking(move || {
             let is_right = verify(user.as_ref().and_then(|user| user.password.as_deref()), &password);
             drop(place);
             is_right

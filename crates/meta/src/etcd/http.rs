@@ -16,6 +16,7 @@ use model::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::time;
+use wire::tasks;
 use wire::transport::tls;
 
 use super::api::Refusal;
@@ -199,7 +200,7 @@ impl EtcdMember {
         let failed = |error: hyper::Error| RequestFailure::NotSent(format!("{}: {error}", self.authority));
         let (sender, connection) = http1::handshake(stream).await.map_err(failed)?;
         // Ends when the sender is dropped or the server closes it; pending requests then fail.
-        tokio::spawn(async move { drop(connection.await) });
+        tasks::spawn(async move { drop(connection.await) });
         Ok((sender, true))
     }
 

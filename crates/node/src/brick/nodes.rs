@@ -43,6 +43,7 @@ use crate::openings::{LocalOpening, answer_transactions, opening_of};
 use crate::server::{Config, LogLimiter, Metric};
 use usage::SpaceQuotas;
 use wire::driving::{DeliveryScope, MonotonicClock, PeerHandle};
+use wire::tasks;
 
 /// Largest allowed difference between the clocks of machines, in milliseconds.
 pub(crate) const SKEW_MS: u64 = 5_000;
@@ -528,7 +529,7 @@ impl Nodes {
             return;
         }
         let nodes = self.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let learned = time::timeout(SCHEMA_TIMEOUT, nodes.cluster_view.refresh_schema(space)).await;
             match learned {
                 Ok(Ok(_)) => nodes.on_schema_refreshed(),

@@ -18,8 +18,9 @@ use model::{Error, ErrorKind, Result};
 use protocol::token_bucket::TokenBucket;
 use store::{Amount, Progress, Store};
 use tokio::sync::oneshot;
-use tokio::{task, time};
+use tokio::time;
 use tracing::{debug, info, warn};
+use wire::tasks;
 
 use super::background_scrub::BackgroundScrub;
 use super::nodes::Nodes;
@@ -261,7 +262,7 @@ async fn work_on(nodes: &Arc<Nodes>, background: &Arc<BackgroundScrub>, id: JobI
             let first = ended.findings.first().filter(|_| damage > 0).cloned();
             let (reporting, background) = (nodes.clone(), background.clone());
             let report = move || background.report_whole(&reporting.store, damage, report.dangling, first);
-            if let Err(error) = task::spawn_blocking(report).await {
+            if let Err(error) = tasks::spawn_blocking(report).await {
                 warn!(%error, "what the scrub found is not in the status of the brick");
             }
             ((None, ended), PartReport::Complete)

@@ -24,6 +24,7 @@ use wire::outbox::Piece;
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 
 use super::backup_base::{self, BaseSender};
 use super::content_reads::{FoundRange, MAX_COPIED, RangeBytes};
@@ -99,7 +100,7 @@ impl Service for BrickConnection {
             Request::ListNodeObjects(list) => self.list_node_objects(list, reply),
             Request::CheckEmpty(check) => {
                 let Some((check, nodes, deferred)) = self.defer_reply(Ok(check), reply) else { return };
-                tokio::spawn(async move {
+                tasks::spawn(async move {
                     deferred.answer(nodes.check_empty(check).await.map(Response::Emptiness));
                 });
             }
@@ -161,7 +162,7 @@ impl BrickConnection {
         if backup.catalogue {
             let store = self.nodes().cluster_view.editor().map(|editor| editor.store().clone());
             let deferred = reply.defer();
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 let read = async { catalogue_archive::encode(&store?.read(Prefix::all()).await?) };
                 match read.await {
                     Ok(archive) => blocking::run(move || long_job::send_archive(&archive, deferred)),
@@ -267,7 +268,7 @@ impl BrickConnection {
             let raw = stored.map(|stored| vec![stored.to_bytes()]).unwrap_or_default();
             (Response::ObjectRead(object_read_to_proto(found)), raw)
         };
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             loop {
                 let read = async {
                     nodes.wait_settled(oid).await?;
@@ -312,7 +313,7 @@ impl BrickConnection {
             }
             return blocking::run(move || send_range(&nodes, &read, deferred));
         }
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             match nodes.wait_settled(read.oid).await {
                 Ok(()) => blocking::run(move || send_range(&nodes, &read, deferred)),
                 Err(error) => deferred.fail(&error),
@@ -368,7 +369,7 @@ impl BrickConnection {
             Ok(None) => {}
         }
         let (nodes, deferred) = (self.nodes().clone(), reply.defer());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             deferred.answer(nodes.look_up(wanted).await.map(|found| Response::LookedUp(found.into_proto())));
         });
     }
@@ -387,7 +388,7 @@ impl BrickConnection {
         if let Some(found) = nodes.list_entries_now(&wanted).transpose() {
             return send(found);
         }
-        tokio::spawn(async move { send(nodes.list_entries(wanted).await) });
+        tasks::spawn(async move { send(nodes.list_entries(wanted).await) });
     }
 
     /// Lists the objects of a logical node.
@@ -422,7 +423,7 @@ impl BrickConnection {
             let report = |(done, total)| Response::Progress(proto::Progress { done, total });
             return deferred.answer(nodes.report_index(&wanted).map(report));
         }
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             deferred.answer(nodes.build_index(wanted).await.map(|progress| match progress {
                 None => done_response(),
                 Some((done, total)) => Response::Progress(proto::Progress { done, total }),

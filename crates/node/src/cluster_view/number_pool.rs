@@ -9,6 +9,7 @@ use model::Result;
 use tokio::sync::Notify;
 use tokio::time;
 use tracing::debug;
+use wire::tasks;
 
 /// Numbers that are taken at a time.
 const BATCH: u64 = 1024;
@@ -70,7 +71,7 @@ impl NumberPool {
     /// Fills the pool, and keeps it filled until it is dropped.
     pub(super) async fn keep_filled(self: &Arc<Self>) -> Result<()> {
         self.refill().await?;
-        tokio::spawn(keep_filled(Arc::downgrade(self)));
+        tasks::spawn(keep_filled(Arc::downgrade(self)));
         Ok(())
     }
 

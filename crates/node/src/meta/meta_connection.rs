@@ -13,6 +13,7 @@ use wire::link::{DeferredResponder, Incoming, Responder, Service};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 
 use super::write_deduplicator::{self, WriteStatus};
 use super::{MetaRole, codec};
@@ -48,7 +49,7 @@ impl MetaConnection {
             Err(error) => return reply.fail(&error),
         };
         let (store, deferred) = (self.role().store.clone(), reply.defer());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let state = match asked {
                 ReadRequest::Prefix(prefix) => store.read(prefix).await,
                 ReadRequest::Keys(keys) => store.get(keys).await,
@@ -101,7 +102,7 @@ impl MetaConnection {
         let (store, deferred) = (self.role().store.clone(), reply.defer());
         // Forget watches that have ended.
         while self.watches.try_join_next().is_some() {}
-        self.watches.spawn(async move {
+        tasks::spawn_in(&mut self.watches, async move {
             let deferred = Arc::new(deferred);
             let watched = watch_from(&*store, prefix, Revision(watch.after), &deferred).await;
             if let Some(deferred) = Arc::into_inner(deferred) {
@@ -322,7 +323,7 @@ async fn run_watch(mut watch: Box<dyn Watch>, deferred: &Arc<DeferredResponder>)
         for (response, raw) in answers {
             // Blocks while the reader is slow, so it runs on a blocking thread.
             let deferred = deferred.clone();
-            let is_sent = tokio::task::spawn_blocking(move || deferred.send_more(response, raw)).await;
+            let is_sent = tasks::spawn_blocking(move || deferred.send_more(response, raw)).await;
             if !is_sent.unwrap_or(false) {
                 return Err(Error::new(ErrorKind::Unavailable, "the connection of the watch has ended"));
             }
@@ -336,7 +337,7 @@ fn answer_all(deferred: DeferredResponder, mut answers: Vec<(Response, Vec<Bytes
     if answers.is_empty() {
         return deferred.send(last, last_raw);
     }
-    tokio::task::spawn_blocking(move || {
+    tasks::spawn_blocking(move || {
         for (response, raw) in answers {
             if !deferred.send_more(response, raw) {
                 return;

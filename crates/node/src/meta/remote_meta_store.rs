@@ -28,6 +28,7 @@ use wire::link::{self, Answer, AnswerStream, Caller, Limits, Link, Mailbox, NoSe
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 use wire::transport::Address;
 
 use super::meta_connection::KEEPALIVE_INTERVAL;
@@ -384,7 +385,7 @@ impl Inner {
         let caller = Caller::new(mailbox.clone(), BUDGET);
         let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox);
         let peer = address.clone();
-        self.runtime.spawn(async move {
+        tasks::spawn_on(&self.runtime, async move {
             let end = link::drive(link).await;
             debug!(address = %peer, %end, "a connection to a meta-server ended");
         });
@@ -456,7 +457,7 @@ impl MetaStore for RemoteMetaStore {
             write_permits: Semaphore::new(0),
             runtime: self.inner.runtime.clone(),
         };
-        let task = self.inner.runtime.spawn(watch(inner, prefix, after, sender)).abort_handle();
+        let task = tasks::spawn_on(&self.inner.runtime, watch(inner, prefix, after, sender)).abort_handle();
         Box::pin(async move { Ok(Box::new(RemoteWatch { changes: seen, task, last: None }) as Box<dyn Watch>) })
     }
 

@@ -9,6 +9,7 @@ use model::{Error, Result};
 use tokio::task::AbortHandle;
 use tokio::time::{self, Instant};
 use tracing::{info, warn};
+use wire::tasks;
 
 /// How long it is from one question to the next.
 const INTERVAL: Duration = Duration::from_secs(3);
@@ -29,7 +30,7 @@ impl StoreProbe {
     pub(super) fn start(store: Arc<dyn MetaStore>) -> Result<Self> {
         let key = Key::new(KEY)?;
         let problem: Arc<ArcSwapOption<String>> = Arc::default();
-        let task = tokio::spawn(ask_again_and_again(store, key, problem.clone())).abort_handle();
+        let task = tasks::spawn(ask_again_and_again(store, key, problem.clone())).abort_handle();
         Ok(Self { problem, task })
     }
 

@@ -14,6 +14,7 @@ use wire::link::CallConnection;
 use wire::proto::cluster;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 use wire::transport::Address;
 
 use crate::auth::ClusterCredentials;
@@ -93,7 +94,7 @@ pub(super) async fn ask_all(
     let mut asking = JoinSet::new();
     for member in members {
         let (credentials, question) = (credentials.clone(), question.clone());
-        asking.spawn(async move {
+        tasks::spawn_in(&mut asking, async move {
             let asked = member.ask(&credentials, question).await;
             (member, asked)
         });

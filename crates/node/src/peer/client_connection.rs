@@ -16,6 +16,7 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::proto::schema::{RemoveClass, describe};
+use wire::tasks;
 
 use super::cache::CachedObject;
 use super::driver::ClientMessage;
@@ -155,7 +156,7 @@ impl ClientConnection {
         if wait == 0 {
             return ask();
         }
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             time::sleep(Duration::from_millis(wait)).await;
             ask();
         });

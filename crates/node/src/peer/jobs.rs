@@ -13,6 +13,7 @@ use wire::proto;
 use wire::proto::jobs::JobRequest;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 
 use super::shard::PeerShard;
 use crate::auth::Principal;
@@ -44,7 +45,7 @@ async fn add_index_progress(shard: &Arc<PeerShard>, catalog: &Catalog, jobs: &mu
         for node in nodes.nodes.iter().copied() {
             let shard = shard.clone();
             let build = proto::BuildIndex { space: space.0.into(), node: node.0, index: index.0, only_report: true };
-            asked.spawn(async move { (at, node, fetch_progress(&shard, node, build).await) });
+            tasks::spawn_in(&mut asked, async move { (at, node, fetch_progress(&shard, node, build).await) });
         }
     }
     let mut parts = asked.join_all().await;

@@ -12,6 +12,7 @@ use wire::link::Answer;
 use wire::proto::moves::{GetMoveIns, Move, MoveIn, MoveIns};
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 
 use super::shard::PeerShard;
 use crate::catalog_messages::{move_answer_to_proto, move_in_from_proto};
@@ -36,7 +37,7 @@ async fn add_move_ins(shard: &Arc<PeerShard>, answer: &mut MoveAnswer) {
     let mut asked = JoinSet::new();
     for (brick, nodes) in at {
         let shard = shard.clone();
-        asked.spawn(async move { fetch_move_ins(&shard, brick, nodes).await });
+        tasks::spawn_in(&mut asked, async move { fetch_move_ins(&shard, brick, nodes).await });
     }
     let mut known: HashMap<u32, MoveIn> =
         asked.join_all().await.into_iter().flatten().map(|arrival| (arrival.node, arrival)).collect();

@@ -37,6 +37,7 @@ use wire::frame::Raw;
 use wire::link::{self, DeferredResponder};
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 
 use super::shard::PeerShard;
 use crate::cluster_view::{QuerySchema, SpaceView};
@@ -88,7 +89,7 @@ impl Queries {
         let (requests, requested) = mpsc::channel(1);
         // It has room for one.
         let _ = requests.try_send(deferred);
-        let task = tokio::spawn(start.run(self.last, requested)).abort_handle();
+        let task = tasks::spawn(start.run(self.last, requested)).abort_handle();
         self.open.insert(self.last, OpenQuery { requests, task });
     }
 
@@ -191,7 +192,7 @@ async fn begin_machine(
         return begin();
     }
     let lost = |_| Error::new(ErrorKind::Internal, "the query was lost because the thread that began it panicked");
-    task::spawn_blocking(begin).await.map_err(lost)?
+    tasks::spawn_blocking(begin).await.map_err(lost)?
 }
 
 /// The work of the filter for what the transaction has written, at most: each node of the query, which has about 8 bytes, looks at each
@@ -305,23 +306,23 @@ impl QueryTask {
                 }),
                 Work::RefreshSchema => {
                     let (view, space) = (self.shard.cluster_view.clone(), self.space.id);
-                    tokio::spawn(async move {
+                    tasks::spawn(async move {
                         let refreshed = view.refresh_schema(space).await.and_then(|()| view.schema(space));
                         let _ = sender.send(Arrival::Event(Event::Schema(refreshed)));
                     });
                 }
                 Work::Step(mut run) => {
-                    let stepping = task::spawn_blocking(move || {
+                    let stepping = tasks::spawn_blocking(move || {
                         let progress = run.step();
                         (run, progress)
                     });
-                    tokio::spawn(async move {
+                    tasks::spawn(async move {
                         let _ = sender.send(Arrival::Event(Event::Stepped(stepping.await.ok())));
                     });
                 }
                 Work::AcquireTurn => {
                     let share = self.share.clone();
-                    tokio::spawn(async move {
+                    tasks::spawn(async move {
                         tokio::select! {
                             Ok(place) = share.collect() => drop(sender.send(Arrival::Turn(place))),
                             () = sender.closed() => {}

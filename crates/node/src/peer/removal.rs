@@ -18,6 +18,7 @@ use wire::link::Answer;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::proto::usage::{CheckEmpty, Emptiness};
+use wire::tasks;
 
 use super::shard::PeerShard;
 
@@ -59,7 +60,7 @@ pub(super) async fn remove_empty_class(shard: &Arc<PeerShard>, space: String, cl
 async fn to_its_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let ended =
         |_| Error::new(ErrorKind::Unavailable, "the peer server ends: look whether it has removed what was asked");
-    tokio::spawn(work).await.map_err(ended)?
+    tasks::spawn(work).await.map_err(ended)?
 }
 
 async fn remove_if_empty(
@@ -128,7 +129,7 @@ async fn ask_bricks(
         let nodes = nodes.into_iter().map(|node| node.0).collect();
         let check = CheckEmpty { nodes, revision: revision.0, class: removal.class.map(|class| class.0) };
         let shard = shard.clone();
-        asked.spawn(async move {
+        tasks::spawn_in(&mut asked, async move {
             let answer = time::timeout_at(until, shard.brick_links.call(brick, Request::CheckEmpty(check))).await;
             match answer {
                 Ok(Ok(Answer { response: Response::Emptiness(found), .. })) => Ok(found),

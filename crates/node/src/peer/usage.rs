@@ -11,6 +11,7 @@ use wire::link::Answer;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::proto::usage::{BrickUsage, GetNodeUsages, NodeUsage, NodeUsages, SpaceUsage, SpaceUsages};
+use wire::tasks;
 
 use super::shard::PeerShard;
 use crate::cluster_view::SpaceView;
@@ -71,7 +72,7 @@ async fn ask_bricks(shard: &Arc<PeerShard>, nodes: &[NodeId]) -> (KnownUsages, b
     for (brick, nodes) in shard.cluster_view.placement.by_brick(nodes.iter().copied()) {
         let nodes = nodes.into_iter().map(|node| node.0).collect();
         let shard = shard.clone();
-        asked.spawn(async move {
+        tasks::spawn_in(&mut asked, async move {
             let answer = shard.brick_links.call(brick, Request::GetNodeUsages(GetNodeUsages { nodes }));
             match time::timeout(ANSWER_TIMEOUT, answer).await {
                 Ok(Ok(Answer { response: Response::NodeUsages(NodeUsages { nodes }), .. })) => Some((brick, nodes)),

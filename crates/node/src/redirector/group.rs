@@ -18,6 +18,7 @@ use wire::connector::Backoff;
 use wire::driving::{DeadlineTimer, DeliveryScope, MonotonicClock, PeerHandle};
 use wire::handshake::{ClientNumber, Terms};
 use wire::link::{self, Caller, End, Incoming, Limits, Link, Liveness, Mailbox, Responder, Service, wait_until_silent};
+use wire::tasks;
 use wire::transport::Stream;
 
 use super::driver::{Member, Output, RedirectorDriver};
@@ -106,8 +107,8 @@ impl Group {
             timer: Arc::default(),
             time: MonotonicClock::of_process(),
         });
-        tokio::spawn(keep_connected(Arc::downgrade(&group), upstream, client));
-        tokio::spawn(run_timers(Arc::downgrade(&group), group.timer.clone(), group.time));
+        tasks::spawn(keep_connected(Arc::downgrade(&group), upstream, client));
+        tasks::spawn(run_timers(Arc::downgrade(&group), group.timer.clone(), group.time));
         group
     }
 

@@ -15,6 +15,7 @@ use wire::link::{
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 use wire::transport::Stream;
 
 use super::RedirectorRole;
@@ -73,7 +74,7 @@ impl MemberConnection {
         let service = MemberUpstreamService { group: group.as_ref().map(Arc::downgrade), below: below.clone() };
         let link = Link::new(stream, service, Limits::default(), terms.max_frame, mailbox.clone());
         let caller = above.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             tokio::select! {
                 biased;
                 end = link::drive(link) => debug!(%end, "a connection to the server above in the name of a member ended"),

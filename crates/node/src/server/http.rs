@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time;
 use tracing::{debug, warn};
+use wire::tasks;
 
 use super::{ServerRole, Shared, metric};
 
@@ -29,7 +30,7 @@ pub(crate) async fn serve<R: ServerRole>(listener: TcpListener, server: Arc<Shar
         match listener.accept().await {
             Ok((stream, _)) => {
                 let server = server.clone();
-                tokio::spawn(async move {
+                tasks::spawn(async move {
                     serve_connection(stream, server).await;
                     drop(place);
                 });

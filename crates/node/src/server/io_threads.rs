@@ -7,6 +7,7 @@ use std::time::Duration;
 use model::{Error, ErrorKind, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use wire::tasks;
 
 use super::io_error;
 
@@ -61,7 +62,7 @@ impl IoThreads {
             })
             .collect();
         let join = move || threads.into_iter().filter_map(|thread| thread.join().err()).count();
-        match tokio::task::spawn_blocking(join).await {
+        match tasks::spawn_blocking(join).await {
             Ok(0) => Ok(()),
             Ok(_) | Err(_) => Err(Error::new(ErrorKind::Internal, "an I/O thread has panicked")),
         }

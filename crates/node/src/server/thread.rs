@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 use wire::handshake::{self, HandshakeAuthenticator, Terms};
 use wire::link::{self, End, Link, Mailbox};
 use wire::proto;
+use wire::tasks;
 use wire::transport::{AcceptedSocket, PeerAddress, RemoteEndpoint, Stream};
 
 use super::connection_table::ConnectionSlot;
@@ -72,13 +73,13 @@ impl<R: ServerRole> Thread<R> {
         // These tasks end with this one.
         let (mut tasks, mut background) = (JoinSet::new(), JoinSet::new());
         let this = self.clone();
-        background.spawn(async move { R::run_background(&this).await });
+        tasks::spawn_in(&mut background, async move { R::run_background(&this).await });
         loop {
             tokio::select! {
                 accepted = arrivals.recv() => {
                     let Some(accepted) = accepted else { return };
                     let thread = self.clone();
-                    tasks.spawn(async move { thread.serve(accepted).await });
+                    tasks::spawn_in(&mut tasks, async move { thread.serve(accepted).await });
                     while tasks.try_join_next().is_some() {}
                 }
                 Some(ended) = background.join_next() => {

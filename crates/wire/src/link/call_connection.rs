@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::tasks;
 use model::{Error, ErrorKind, Result};
 use tokio::task::JoinSet;
 
@@ -29,7 +30,7 @@ impl CallConnection {
         let mailbox = Arc::new(Mailbox::default());
         let caller = Caller::new(mailbox.clone(), BUDGET);
         let mut driving = JoinSet::new();
-        driving.spawn(drive(Link::new(stream, NoService, Limits::default(), max_frame, mailbox)));
+        tasks::spawn_in(&mut driving, drive(Link::new(stream, NoService, Limits::default(), max_frame, mailbox)));
         Self { caller, _driving: driving }
     }
 

@@ -11,6 +11,7 @@ use model::{Error, ErrorKind};
 use node::cluster_archive::{ArchiveHeader, ArchiveId, ClusterArchiveWriter, PartName};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use wire::tasks;
 
 use super::base::{Base, IndexPiece};
 use super::encryption::ArchiveOutput;
@@ -148,8 +149,7 @@ pub(super) async fn backup(
     let parts_written = names.clone();
     let (complete, confirmed) = oneshot::channel();
     let come = Incoming { queue, confirmed };
-    let writing =
-        tokio::task::spawn_blocking(move || write(out, &head, &parts_written, catalogue.as_deref(), come, &report));
+    let writing = tasks::spawn_blocking(move || write(out, &head, &parts_written, catalogue.as_deref(), come, &report));
     let mut streams = JoinSet::new();
     let mut wanted = BTreeMap::new();
     let since = since.and_then(|last| last.cut);
@@ -158,25 +158,25 @@ pub(super) async fn backup(
         let name = names[place];
         let to = PartWriter { place, name, pieces: pieces.clone(), total: total.clone() };
         match (part, since) {
-            (Some(part), Some(since)) => streams.spawn(async move {
+            (Some(part), Some(since)) => tasks::spawn_in(&mut streams, async move {
                 let archive = client.read_changes(part, since).await;
                 to.write(archive.map_err(|error| of_brick(name, error))?).await
             }),
-            (part, _) if base.is_none() => streams.spawn(async move {
+            (part, _) if base.is_none() => tasks::spawn_in(&mut streams, async move {
                 let archive = client.read_part(part).await;
                 to.write(archive.map_err(|error| of_brick(name, error))?).await
             }),
             (part, _) => {
                 let (index, received) = mpsc::channel(QUEUED_INDEX_PIECES);
                 wanted.insert(name, index);
-                streams.spawn(write_increment(client, part, received, to))
+                tasks::spawn_in(&mut streams, write_increment(client, part, received, to))
             }
         };
     }
     drop(pieces);
     if let Some(base) = base {
-        streams.spawn(async move {
-            let read = tokio::task::spawn_blocking(move || base.read(wanted)).await;
+        tasks::spawn_in(&mut streams, async move {
+            let read = tasks::spawn_blocking(move || base.read(wanted)).await;
             read.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the reader of the base has panicked")))
         });
     }

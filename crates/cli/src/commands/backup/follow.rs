@@ -15,6 +15,7 @@ use model::{Error, ErrorKind, Timestamp};
 use node::cluster_archive::PartName;
 use serde::Serialize;
 use tokio::time::{self, Instant};
+use wire::tasks;
 
 use super::base::Base;
 use super::cluster::{self, ArchiveContents, Bricks, Follower, TakenArchive};
@@ -340,7 +341,7 @@ impl Following<'_> {
             }
             (Err(failure), Some(base)) if failure.exit() == Exit::Corrupt => {
                 let (path, decryption) = (base.path.clone(), self.args.decryption());
-                let read = tokio::task::spawn_blocking(move || Base::damage_of(&path, &decryption)).await;
+                let read = tasks::spawn_blocking(move || Base::damage_of(&path, &decryption)).await;
                 let panicked = |_| Error::new(ErrorKind::Internal, "the reader of the base has panicked").into();
                 let Some(damage) = read.unwrap_or_else(|error| Err(panicked(error)))? else { return Err(failure) };
                 self.damaged_base = Some(base.number);

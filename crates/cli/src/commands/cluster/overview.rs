@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
+use wire::tasks;
 use wire::transport::Address;
 
 use super::layout::{InvalidFile, Layout, ProcessFiles, url_of};
@@ -200,7 +201,7 @@ pub(super) async fn cluster_status(layout: &Layout) -> Vec<ProcessStatus> {
     for (at, part) in layout.processes.iter().cloned().enumerate() {
         let known = running.processes.get(&part.name).copied();
         let credentials = layout.credentials();
-        asked.spawn(async move { (at, probe(&part, known, credentials).await) });
+        tasks::spawn_in(&mut asked, async move { (at, probe(&part, known, credentials).await) });
     }
     // If the meta-server does not answer, processes that are down have no numbers and may return.
     let (mut shown, members) = tokio::join!(asked.join_all(), CatalogMembers::fetch(layout));
@@ -282,7 +283,7 @@ impl ProcessStatus {
 async fn probe_all(outside: impl IntoIterator<Item = CatalogMember>, layout: &Layout) -> Vec<ProcessStatus> {
     let mut asked = JoinSet::new();
     for member in outside {
-        asked.spawn(member.probe(layout.credentials()));
+        tasks::spawn_in(&mut asked, member.probe(layout.credentials()));
     }
     let mut shown = asked.join_all().await;
     shown.sort_by_key(|one| (one.role == ProcessRole::Peer, one.number));

@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time;
+use wire::tasks;
 
 use super::Up;
 use super::layout::{ClusterSize, Layout, ProcessFiles};
@@ -137,10 +138,10 @@ impl RunningCluster {
             let mut starting = JoinSet::new();
             for part in self.layout.with_role(role).cloned().collect::<Vec<_>>() {
                 let (child, ready) = self.start(&part)?;
-                children.spawn(wait_exit(part.clone(), child));
+                tasks::spawn_in(children, wait_exit(part.clone(), child));
                 // New processes start one after another, so that `brick-1` becomes brick 1 of the cluster.
                 let is_new = !part.has_run();
-                starting.spawn(async move { (ready.await, part) });
+                tasks::spawn_in(&mut starting, async move { (ready.await, part) });
                 if is_new {
                     self.wait_ready(&mut starting, &mut started, until).await?;
                 }

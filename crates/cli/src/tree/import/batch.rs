@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use client::Client;
 use model::{Error, ErrorKind, NodeId, Oid};
-use tokio::task;
+use wire::tasks;
 
 use super::existing::{self, FileAction};
 use super::transaction::{self, Directory, NewContent, ObjectWrite, WriteTarget};
@@ -120,7 +120,7 @@ async fn read(mut changes: Vec<FileChange>, report: &mut BatchReport) -> model::
         (changes, unread)
     };
     let failed = |error| Error::new(ErrorKind::Internal, "reading files failed").with_source(error);
-    let (changes, unread) = task::spawn_blocking(read).await.map_err(failed)?;
+    let (changes, unread) = tasks::spawn_blocking(read).await.map_err(failed)?;
     report.failures.extend(unread);
     Ok(changes)
 }

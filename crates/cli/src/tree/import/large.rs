@@ -4,7 +4,7 @@ use std::io;
 
 use client::StagedContent;
 use model::{NodeId, Oid};
-use tokio::task;
+use wire::tasks;
 
 use super::batch::place;
 use super::existing::{self, FileAction};
@@ -129,7 +129,7 @@ async fn upload(
     for _ in 0..source::ATTEMPTS {
         let path = entry.path.clone();
         let open = move || Source::open(&path).and_then(|source| Ok((source.head(content_type::SNIFF_BYTES)?, source)));
-        let opened = task::spawn_blocking(open).await;
+        let opened = tasks::spawn_blocking(open).await;
         let (head, source) = opened.map_err(io::Error::other).and_then(|opened| opened).map_err(broken)?;
         let mut sent = 0;
         match stage(job, node, source, &mut sent).await {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use model::{Error, ErrorKind};
+use wire::tasks;
 
 use crate::Prefix;
 
@@ -216,7 +217,7 @@ pub fn hash_password(password: &str) -> Result<String> {
 async fn hash(given: Option<&str>) -> Result<Option<String>> {
     let Some(given) = given.map(str::to_owned) else { return Ok(None) };
     password::check_password(&given)?;
-    let hashed = tokio::task::spawn_blocking(move || password::hash(&given)).await;
+    let hashed = tasks::spawn_blocking(move || password::hash(&given)).await;
     let ending = |_| Error::new(ErrorKind::Unavailable, "the process ends while a password is being hashed");
     hashed.map_err(ending)?.map(Some)
 }

@@ -14,6 +14,7 @@ use wire::link::Answer;
 use wire::proto::moves;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 
 use super::{NodeTask, Nodes, ServedNode};
 use crate::blocking;
@@ -126,7 +127,7 @@ impl Nodes {
             });
         }
         let nodes = self.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let finished = nodes.run_job(node, work).await;
             nodes.inbox.add(NodeTask::JobEnded { job, finished });
         });

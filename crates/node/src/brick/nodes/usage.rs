@@ -13,6 +13,7 @@ use wire::link::Answer;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::proto::usage::{GetNodeUsages, NodeUsage as NodeUsageMessage, NodeUsages};
+use wire::tasks;
 
 use super::Nodes;
 use crate::brick::node_usage::NodeUsage;
@@ -93,7 +94,7 @@ impl Nodes {
         for (brick, nodes) in by_brick.into_iter().filter(|(brick, _)| *brick != self.id) {
             let nodes = nodes.into_iter().map(|node| node.0).collect();
             let this = self.clone();
-            asked.spawn(async move {
+            tasks::spawn_in(&mut asked, async move {
                 let answer = this.brick_links.call(brick, Request::GetNodeUsages(GetNodeUsages { nodes }));
                 match time::timeout(ANSWER_TIMEOUT, answer).await {
                     Ok(Ok(Answer { response: Response::NodeUsages(usages), .. })) => usages.nodes,

@@ -13,6 +13,7 @@ use wire::cluster::{IndexRange, LookUp, LookedUp, Scan, ScanPosition, Scanned};
 use wire::frame::Raw;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 
 use crate::peer::shard::PeerShard;
 
@@ -73,7 +74,7 @@ pub(super) async fn search(shard: &Arc<PeerShard>, space: &Space, index: &Index)
                 is_bound = next_is_bound(&mut looking).await?;
             }
             let entry = unique_entry(space.id, &nodes, index.id.0, &key)?;
-            looking.spawn(is_bound_to(shard.clone(), entry, oid));
+            tasks::spawn_in(&mut looking, is_bound_to(shard.clone(), entry, oid));
         }
         last = Some((key, oid));
     }

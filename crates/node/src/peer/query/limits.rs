@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use model::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wire::tasks;
 
 use crate::node_placement::BrickId;
 
@@ -104,7 +105,7 @@ impl UserShare {
         if let Ok(place) = scanning.clone().try_acquire_owned() {
             return scan(ScanPlace { _of_user: Some(place), _own: Some(own) });
         }
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             // Places are never closed.
             if let Ok(place) = scanning.acquire_owned().await {
                 scan(ScanPlace { _of_user: Some(place), _own: Some(own) });
