@@ -11,9 +11,10 @@
 //!   (but if the read was at exactly the version of that copy, it rises with it from then on).
 //! - **P4.** The reply to a commit puts own writes into the vcache under their [`TxnId`], but only over the copy that was
 //!   held at the commit, and only if no message has named the object since, except messages of changes that the transaction has read: its
-//!   write came after them. The chained message of that transaction ends the entry.
+//!   write came after them. If the page was being fetched at the commit, the copy must be older than the commit, by its timestamp; else these
+//!   objects become invalid. The chained message of that transaction ends the entry.
 //! - **D3.** During a fetch, messages for the page are kept, and those above the version of the reply are applied to
-//!   its page. A reply to any other fetch is dropped.
+//!   its page. A reply to any other fetch is dropped. What the client's own transactions have written meanwhile comes with their messages.
 //!
 //! ```text
 //!   copy v4   a=1 b=1 c=1          message 5→6 names b, with b=9: out of order
@@ -175,14 +176,35 @@ pub(crate) fn message_bytes<T: MemorySize>(contents: Option<&SlotStates<T>>) -> 
 /// The writes of a committing transaction to one page.
 #[derive(Clone, Debug)]
 struct CommittingWrites<T> {
-    copy: u64,
+    /// The copy that was held at the commit. None if the page was being fetched.
+    copy: Option<u64>,
+    /// When it committed, if that is known, and the page is being fetched still.
+    committed: Option<HlcTimestamp>,
     /// Without slots that a later change has named.
     writes: SlotStates<T>,
     /// Which states of these slots the transaction has read, as far as it has.
     reads: BTreeMap<u16, ReadVersion>,
 }
 
-impl<T> CommittingWrites<T> {
+impl<T: Clone> CommittingWrites<T> {
+    /// Puts what has committed into a copy of the page, unless it may be in there already (P4).
+    fn install(&mut self, copy: &mut CachedPage<T>, txn: TxnId, timestamp: HlcTimestamp) {
+        let is_older = match self.copy {
+            // In another copy it could replace a newer state.
+            Some(held) if held != copy.number && !planted(Bug::OwnWriteBlind) => return,
+            Some(_) => true,
+            // The timestamp of a page is the largest of its changes.
+            None => copy.timestamp < timestamp || planted(Bug::OwnWriteInFetched),
+        };
+        for (slot, content) in std::mem::take(&mut self.writes) {
+            match is_older {
+                true => copy.put(slot, content, VcacheEntry { seen: ReadVersion::Written(txn), timestamp }),
+                // The copy may have the state before, and the message about the change is still to come.
+                false => copy.slots.set(slot, None),
+            }
+        }
+    }
+
     /// Drops the writes of slots that a message names, unless the transaction has read what the message tells: if it commits, it has
     /// replaced that.
     fn handle_message(&mut self, message: &Invalidation) {
@@ -330,6 +352,22 @@ impl<T: Clone + MemorySize> PageCache<T> {
         self.running.get(txn).and_then(|running| running.doomed)
     }
 
+    /// Pages that a transaction writes to, and that are neither cached nor being fetched.
+    #[must_use]
+    pub fn missing_written_pages(&self, txn: TxnId) -> Vec<PageId> {
+        let mut pages: Vec<PageId> = Vec::new();
+        let written = self.running.get(txn).into_iter().flat_map(|running| running.writes.keys());
+        for page in written.map(|oid| oid.page()) {
+            // Objects of one page and class follow one another.
+            if pages.last() != Some(&page) && !self.copies.contains_key(&page) && self.fetches.get(page).is_none() {
+                pages.push(page);
+            }
+        }
+        pages.sort_unstable();
+        pages.dedup();
+        pages
+    }
+
     /// Forgets a transaction.
     pub fn abort(&mut self, txn: TxnId) {
         self.running.remove(txn);
@@ -352,13 +390,18 @@ impl<T: Clone + MemorySize> PageCache<T> {
         }
         let mut committing: BTreeMap<PageId, CommittingWrites<T>> = BTreeMap::new();
         for (oid, content) in &running.writes {
-            let Some(copy) = self.copies.get(&oid.page()) else { continue };
+            let copy = self.copies.get(&oid.page());
+            if copy.is_none() && self.fetches.get(oid.page()).is_none() {
+                continue;
+            }
             // Deleting an absent object changes nothing: the copy is correct, and the brick may send no message.
-            if matches!((content, copy.lookup(oid.slot())), (ObjectState::Absent, Lookup::Absent)) {
+            let before = copy.map(|copy| copy.lookup(oid.slot()));
+            if matches!((content, before), (ObjectState::Absent, Some(Lookup::Absent))) {
                 continue;
             }
             let page = committing.entry(oid.page()).or_insert_with(|| CommittingWrites {
-                copy: copy.number,
+                copy: copy.map(|copy| copy.number),
+                committed: None,
                 writes: BTreeMap::new(),
                 reads: BTreeMap::new(),
             });
@@ -379,15 +422,36 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     /// The outcome of a transaction has come: when it committed, if it did (P4).
     pub fn handle_outcome(&mut self, txn: TxnId, committed: Option<HlcTimestamp>) {
-        let (Some(pages), Some(timestamp)) = (self.committing.remove(&txn), committed) else { return };
-        for (page, CommittingWrites { copy: number, writes, .. }) in pages {
-            // In another copy it could replace a newer state.
-            let same = |copy: &&mut CachedPage<T>| copy.number == number || planted(Bug::OwnWriteBlind);
-            let Some(copy) = self.copies.get_mut(&page).filter(same) else { continue };
-            for (slot, content) in writes {
-                copy.put(slot, content, VcacheEntry { seen: ReadVersion::Written(txn), timestamp });
+        let (Some(mut pages), Some(timestamp)) = (self.committing.remove(&txn), committed) else { return };
+        pages.retain(|page, own| {
+            if own.copy.is_none() && self.fetches.get(*page).is_some() && !planted(Bug::OwnOutcomeForgotten) {
+                own.committed = Some(timestamp);
+                return true;
             }
+            if let Some(copy) = self.copies.get_mut(page) {
+                own.install(copy, txn, timestamp);
+            }
+            false
+        });
+        if !pages.is_empty() {
+            self.committing.insert(txn, pages);
         }
+    }
+
+    /// Removes and returns what committed transactions have written to a page that is not being fetched any more, in the order of commits.
+    fn take_committed(&mut self, page: PageId) -> Vec<(TxnId, HlcTimestamp, CommittingWrites<T>)> {
+        let mut taken = Vec::new();
+        self.committing.retain(|txn, pages| {
+            if let Some(timestamp) = pages.get(&page).and_then(|own| own.committed)
+                && let Some(own) = pages.remove(&page)
+            {
+                taken.push((*txn, timestamp, own));
+                return !pages.is_empty();
+            }
+            true
+        });
+        taken.sort_by_key(|(_, timestamp, _)| *timestamp);
+        taken
     }
 
     /// Ends a read-only transaction as a group snapshot at a time not before `last`, if possible (G2). The transaction
@@ -481,6 +545,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
             return false;
         }
         let Some(fetch) = self.fetches.remove(page) else { return false };
+        let committed = self.take_committed(page);
         let aside = self.suspended.remove(&page);
         if fetch.bytes > MESSAGES_LIMIT_BYTES {
             return true;
@@ -499,6 +564,11 @@ impl<T: Clone + MemorySize> PageCache<T> {
         let before = self.copies.insert(page, copy);
         for (message, contents) in fetch.messages {
             self.apply_message(&message, contents.as_ref());
+        }
+        if let Some(copy) = self.copies.get_mut(&page) {
+            for (txn, timestamp, mut own) in committed {
+                own.install(copy, txn, timestamp);
+            }
         }
         if let (Some(before), Some(version)) = (before, self.version(page)) {
             self.carry_over(page, before.number, number, version);
@@ -528,6 +598,11 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// are dropped.
     pub fn suspend(&mut self, node: NodeId) {
         self.fetches.remove_node(node);
+        self.committing.retain(|_, pages| {
+            let before = pages.len();
+            pages.retain(|page, own| page.node != node || own.committed.is_none());
+            before == pages.len() || !pages.is_empty()
+        });
         if planted(Bug::SessionNotReset) {
             return;
         }
@@ -553,6 +628,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// Handles a change of a page. `contents` are the new states, if they were sent (R2). Returns the version to
     /// acknowledge: nothing older is left here. Behind a gap it is less than the version of the message.
     pub fn invalidate(&mut self, message: Invalidation, contents: Option<SlotStates<T>>) -> Version {
+        let contents = contents.or_else(|| self.own_update(&message));
         self.apply_message(&message, contents.as_ref());
         let heard = self.version(message.page).unwrap_or(message.version);
         if let Some(fetch) = self.fetches.get_mut(message.page).filter(|_| !planted(Bug::NoCrossingLog)) {
@@ -565,12 +641,16 @@ impl<T: Clone + MemorySize> PageCache<T> {
         heard
     }
 
+    /// What the client's own transaction has written to a page, if this is the message about it: the update, if none was sent.
+    fn own_update(&self, message: &Invalidation) -> Option<SlotStates<T>> {
+        let mistaken = || self.committing.values().find(|pages| pages.contains_key(&message.page));
+        let own = self.committing.get(&message.txn);
+        let pages = own.or_else(|| mistaken().filter(|_| planted(Bug::OwnUpdateMistaken)))?;
+        pages.get(&message.page).map(|own| own.writes.clone())
+    }
+
     fn apply_message(&mut self, message: &Invalidation, contents: Option<&SlotStates<T>>) {
         self.doom_readers(message);
-        // If no update was sent, the client's own writes are the update.
-        let own = || self.committing.get(&message.txn)?.get(&message.page).map(|own| own.writes.clone());
-        let own = if contents.is_none() { own() } else { None };
-        let contents = contents.or(own.as_ref());
         for committing in self.committing.values_mut().filter_map(|pages| pages.get_mut(&message.page)) {
             committing.handle_message(message);
         }

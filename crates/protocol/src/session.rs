@@ -21,6 +21,7 @@
 mod calls;
 mod fetch_queue;
 mod heard;
+mod read_back;
 mod upstreams;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,7 @@ use calls::CallKey;
 pub use fetch_queue::FetchLimits;
 use fetch_queue::FetchQueue;
 use heard::HeardOutcomes;
+use read_back::ReadBack;
 
 /// How long the client waits for an answer before it repeats a call, besides the time in which the call is sent, in milliseconds.
 const REPEAT_MS: u64 = 1_000;
@@ -173,6 +175,7 @@ pub struct Session<T> {
     /// How many fetches are under way at most, and the pages that wait for that.
     fetch_limits: FetchLimits,
     unfetched: FetchQueue,
+    read_back: ReadBack,
     pram: Pram<T>,
     /// When to retry a refused write.
     retry: Option<Ms>,
@@ -210,6 +213,7 @@ impl<T: Clone + MemorySize> Session<T> {
             fetch_ids: BTreeMap::new(),
             fetch_limits: FetchLimits::default(),
             unfetched: FetchQueue::default(),
+            read_back: ReadBack::default(),
             pram: Pram::default(),
             retry: None,
             next_keepalive: 0,
@@ -229,6 +233,13 @@ impl<T: Clone + MemorySize> Session<T> {
     #[must_use]
     pub const fn with_fetch_limits(mut self, limits: FetchLimits) -> Self {
         self.fetch_limits = limits;
+        self
+    }
+
+    /// Fetches from the beginning what it writes to without a copy, as a client does that has read back what it had written.
+    #[must_use]
+    pub fn fetching_written(mut self) -> Self {
+        self.read_back = ReadBack::shown();
         self
     }
 
@@ -288,7 +299,7 @@ impl<T: Clone + MemorySize> Session<T> {
                     return Lookup::Miss;
                 }
                 if matches!(self.cache.read(txn, oid), Lookup::Miss) {
-                    self.fetch(oid.page());
+                    self.fetch_missing(oid.page());
                     return Lookup::Miss;
                 }
                 self.cache.read(txn, oid)
@@ -435,11 +446,14 @@ impl<T: Clone + MemorySize> Session<T> {
         let Some(running) = self.running.get(&txn) else { return };
         match running.level {
             Level::Snapshot => self.snapshot(txn),
-            Level::Optimistic => match self.cache.finish(txn) {
-                Ok(finished) => self.finish(txn, finished, now),
-                Err(Some(object)) => self.finish_txn(txn, TxnOutcome::Doomed(object)),
-                Err(None) => {}
-            },
+            Level::Optimistic => {
+                self.fetch_written(txn, now);
+                match self.cache.finish(txn) {
+                    Ok(finished) => self.finish(txn, finished, now),
+                    Err(Some(object)) => self.finish_txn(txn, TxnOutcome::Doomed(object)),
+                    Err(None) => {}
+                }
+            }
             Level::Locks { .. } => {
                 let seen = |locked: &LockedObject<T>| Read { oid: locked.oid, seen: ReadVersion::At(locked.version) };
                 // An object that is only touched is not read: others may touch it, too.
@@ -582,7 +596,7 @@ impl<T: Clone + MemorySize> Session<T> {
         if matches!(self.peek(oid, now), Lookup::Miss) {
             let node = oid.page().node;
             if self.is_valid(node, now) {
-                self.fetch(oid.page());
+                self.fetch_missing(oid.page());
             } else {
                 self.open(node, now);
             }

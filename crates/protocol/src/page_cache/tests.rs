@@ -1,3 +1,4 @@
+use model::planted_bug::is_noticed;
 use model::{ClassId, NodeId, SpaceId};
 use proptest::prelude::*;
 
@@ -234,6 +235,107 @@ fn message_about_an_own_transaction_proves_its_commit() {
     assert_eq!((cache.version(PAGE), cache.lookup(oid(1))), (Some(at(5)), Lookup::Value(&77)));
     cache.handle_outcome(ME, Some(HlcTimestamp::at(9)));
     assert_eq!(cache.complete_page(PAGE), Some(page(5, &[(1, 77), (2, 4), (3, 4)])));
+}
+
+/// A client that commits new objects 1 and 2, of value 77, while it fetches their page, and the fetch.
+fn creating() -> (PageCache<u64>, FetchId) {
+    let mut cache = PageCache::default();
+    let (id, _) = cache.fetch(PAGE).unwrap();
+    cache.begin(ME);
+    for slot in [1, 2] {
+        cache.write(ME, oid(slot), ObjectState::Value(77));
+    }
+    cache.finish(ME).unwrap();
+    (cache, id)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arrival {
+    /// The answer to the fetch, with the page as it was before the commit.
+    Page,
+    /// The message about the commit.
+    Message,
+    /// The outcome of the commit.
+    Outcome,
+}
+
+fn created_objects_are_at_hand_whatever_arrives_first() {
+    use Arrival::{Message, Outcome, Page};
+    let orders = [
+        [Page, Message, Outcome],
+        [Page, Outcome, Message],
+        [Message, Page, Outcome],
+        [Message, Outcome, Page],
+        [Outcome, Page, Message],
+        [Outcome, Message, Page],
+    ];
+    for order in orders {
+        let (mut cache, id) = creating();
+        for (count, arrival) in (1..).zip(order) {
+            match arrival {
+                Page => assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(page(0, &[])))),
+                Message => {
+                    let own = Invalidation { txn: ME, ..message(0, 5, &[1, 2]) };
+                    assert_eq!(cache.invalidate(own, None), at(5));
+                }
+                Outcome => cache.handle_outcome(ME, Some(HlcTimestamp::at(5))),
+            }
+            let is_known = order[..count].contains(&Message) || order[..count].contains(&Outcome);
+            if is_known && order[..count].contains(&Page) {
+                assert_eq!(cache.lookup(oid(1)), Lookup::Value(&77), "{order:?}, {count}");
+            }
+        }
+        assert_eq!(cache.complete_page(PAGE), Some(page(5, &[(1, 77), (2, 77)])), "{order:?}");
+        assert!(cache.committing.is_empty());
+    }
+}
+
+fn newer_state_is_not_replaced_by_what_a_client_has_created() {
+    // The page was read after the commit, and after a change by another client; the outcome is known before that, or later.
+    for is_told_first in [true, false] {
+        let (mut cache, id) = creating();
+        let newer = FetchReply::Page(page(6, &[(1, 6), (2, 77)]));
+        if is_told_first {
+            cache.handle_outcome(ME, Some(HlcTimestamp::at(5)));
+            assert!(cache.handle_fetched(PAGE, id, newer));
+        } else {
+            assert!(cache.handle_fetched(PAGE, id, newer));
+            cache.handle_outcome(ME, Some(HlcTimestamp::at(5)));
+        }
+        assert_eq!(
+            cache.lookup(oid(1)),
+            Lookup::Miss,
+            "it may be older than the commit: a later timestamp proves nothing"
+        );
+    }
+    // Another client's change of an object of this number comes first: it is not the client's own.
+    let (mut cache, id) = creating();
+    assert_eq!(cache.invalidate(message(0, 4, &[1]), None), at(4));
+    assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(page(0, &[]))));
+    assert_eq!(cache.lookup(oid(1)), Lookup::Miss);
+}
+
+#[test]
+fn objects_that_a_client_creates_are_its_own_copies() {
+    created_objects_are_at_hand_whatever_arrives_first();
+    newer_state_is_not_replaced_by_what_a_client_has_created();
+    for bug in [Bug::OwnUpdateMistaken, Bug::OwnWriteInFetched] {
+        assert!(is_noticed(bug, newer_state_is_not_replaced_by_what_a_client_has_created), "{bug:?}");
+    }
+    assert!(is_noticed(Bug::OwnOutcomeForgotten, created_objects_are_at_hand_whatever_arrives_first));
+}
+
+/// A client whose session ends does not wait for the page any more.
+#[test]
+fn created_objects_are_forgotten_with_the_fetch_of_their_page() {
+    let (mut cache, id) = creating();
+    cache.handle_outcome(ME, Some(HlcTimestamp::at(5)));
+    cache.suspend(PAGE.node);
+    assert!(cache.committing.is_empty() && !cache.handle_fetched(PAGE, id, FetchReply::Page(page(0, &[]))));
+    let (mut cache, id) = creating();
+    cache.handle_outcome(ME, None);
+    assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(page(0, &[]))));
+    assert_eq!((cache.lookup(oid(1)), cache.committing.len()), (Lookup::Absent, 0), "it was refused");
 }
 
 /// A change of a page: its slots, whether its message contains the new values, and the delay of the message.

@@ -68,6 +68,33 @@ fn peek_returns_cached_objects_and_fetches_nothing() {
     assert_eq!(session.peek_versioned(oid(1), 1_002).0, Lookup::Value(&11));
 }
 
+/// A client that has read back what it had created fetches the next new pages when it commits.
+#[test]
+fn new_pages_are_fetched_at_the_commit_once_one_was_read_back() {
+    let mut session = session();
+    let new = |number: u64| Oid::new(ClassId::NONE, PageId { number, ..PAGE }, 0);
+    let create = |session: &mut Session<u64>, number: u64| {
+        let txn = session.begin(Level::Optimistic, 1_000 + number);
+        session.write(txn, new(number), ObjectState::Value(1)).unwrap();
+        session.commit(txn, 1_000 + number);
+        let fetched = outputs(session).into_iter().filter_map(|output| match output {
+            Output::Up(_, _, Up::Fetch { page, .. }) => Some(page.number),
+            _ => None,
+        });
+        fetched.collect::<Vec<_>>()
+    };
+    assert_eq!(create(&mut session, 20), []);
+    assert_eq!(create(&mut session, 21), []);
+    assert_eq!(session.get(new(20), 1_030), Lookup::Miss);
+    session.outputs().for_each(drop);
+    assert_eq!(create(&mut session, 22), [22]);
+    assert_eq!(create(&mut session, 22), [], "it is being fetched");
+    let txn = session.begin(Level::Optimistic, 1_031);
+    session.write(txn, new(23), ObjectState::Value(1)).unwrap();
+    session.abort(txn);
+    assert_eq!(outputs(&mut session), [], "nothing was created");
+}
+
 #[test]
 fn impossible_writes_return_errors() {
     let mut session = session();

@@ -38,6 +38,24 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
+    /// Fetches a page that is read and missing.
+    pub(super) fn fetch_missing(&mut self, page: PageId) {
+        self.read_back.on_missing(page);
+        self.fetch(page);
+    }
+
+    /// Fetches the pages that a transaction has written to without a copy, if this client reads what it has written.
+    pub(super) fn fetch_written(&mut self, txn: TxnId, now: Ms) {
+        if self.cache.conflicting_object(txn).is_some() {
+            return;
+        }
+        for page in self.cache.missing_written_pages(txn) {
+            if self.is_valid(page.node, now) && self.read_back.on_written(page) {
+                self.fetch(page);
+            }
+        }
+    }
+
     /// Fetches pages that have waited, as many as there is room for. At a node whose session has ended, what is still wanted is asked for again
     /// in the next one.
     fn fetch_waiting(&mut self, now: Ms) {

@@ -134,6 +134,9 @@ impl ClientProcess {
         if member.is_multiple_of(FEW_FETCHES_PERIOD) {
             session = session.with_fetch_limits(FEW_FETCHES);
         }
+        if member.is_multiple_of(2) {
+            session = session.fetching_written();
+        }
         let gateway = is_direct.then(|| Gateway::new(SKEW_MS).with_limit(GATEWAY_LIMIT_BYTES));
         let driver = ClientDriver::new(session, TIMEOUT, CACHE_BYTES);
         let known_lists = BTreeSet::new();
@@ -531,6 +534,7 @@ impl World {
                     && current.steps.iter().filter(|other| other.uses_list_of(&step)).count() == 1;
                 // Nor does a transaction with locks change what it has not locked.
                 let is_blind = is_patching && current.record.number % 4 == 0 && isolation == IsolationLevel::Optimistic;
+                let writes_unread = current.record.number % 4 == 1 && isolation == IsolationLevel::Optimistic;
                 let (contents, known_lists) = (&current.contents, &mut client.known_lists);
                 let blind_appends = &mut current.blind_appends;
                 let mut reader = Reader {
@@ -544,6 +548,7 @@ impl World {
                     contents,
                     is_patching,
                     is_blind,
+                    writes_unread,
                     known_lists,
                     blind_appends,
                 };

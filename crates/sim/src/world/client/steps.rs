@@ -58,6 +58,8 @@ pub(super) struct Reader<'a> {
     pub(super) is_patching: bool,
     /// Whether it does so without reading those that it knows.
     pub(super) is_blind: bool,
+    /// Whether it writes and creates objects without reading them.
+    pub(super) writes_unread: bool,
     pub(super) known_lists: &'a mut BTreeSet<Key>,
     /// What it appends so.
     pub(super) blind_appends: &'a mut Vec<(Key, i64)>,
@@ -183,7 +185,7 @@ fn try_step(
             let member = guard.member(record.number);
             if let Some(object) = reader.member.clone() {
                 let oid = Oid::new(object.class, member.page(), member.slot);
-                if reader.read_object(oid, LockMode::Exclusive)?.is_none() {
+                if !reader.writes_unread && reader.read_object(oid, LockMode::Exclusive)?.is_none() {
                     return Ok(StepProgress::Waits);
                 }
                 reader.own_writes.insert(oid, Some(object.clone()));
@@ -194,7 +196,7 @@ fn try_step(
             }
             let touched = reader.driver.touch(reader.txn, guard.oid(), reader.shown);
             let touched = touched.map_err(|error| Stop::Rejected(error.kind()))?;
-            if !touched || reader.read(member, LockMode::Exclusive)?.is_none() {
+            if !touched || !reader.writes_unread && reader.read(member, LockMode::Exclusive)?.is_none() {
                 return Ok(StepProgress::Waits);
             }
             reader.write(member, Content::Number(element));
@@ -206,7 +208,9 @@ fn try_step(
         Step::Note(_) | Step::Sift(_) | Step::Renew(_) | Step::Replace(_) | Step::Reuse(_) => {}
         Step::Claim(..) | Step::Bind(..) | Step::List(_) => {}
         Step::Write(key, value) => {
-            let Some(_) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
+            if !reader.writes_unread && reader.read(key, LockMode::Exclusive)?.is_none() {
+                return Ok(StepProgress::Waits);
+            }
             reader.write(key, Content::Number(value));
             steps.push(history::Step::write(key.to_string(), value));
         }
