@@ -17,6 +17,7 @@ pub mod following;
 pub mod keyed_objects;
 pub mod node_process;
 mod spawn;
+pub mod stopped_store;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

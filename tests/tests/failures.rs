@@ -4,7 +4,6 @@
 
 use std::fmt::Debug;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,9 +13,10 @@ use client::{
 };
 use model::{ClassId, NodeId, Object};
 use mortar_tests::cluster::Cluster;
+use mortar_tests::stopped_store::open_store;
 use mortar_tests::{TEST_TIMEOUT, small_file};
 use rustix::process::Signal;
-use store::{Options, RowChanges, Store};
+use store::RowChanges;
 use tokio::time;
 
 /// Time limit of requests that are refused at once: long enough for the slowest machine, and far shorter than the clients' timeout.
@@ -410,16 +410,7 @@ fn exercise_reports_what_it_waits_for_and_pauses_meanwhile() {
 
 /// Replaces the horizon of a logical node, without which a brick does not serve it. Returns the former one.
 fn replace_horizon(brick: &Path, node: NodeId, horizon: Option<Bytes>) -> Option<Bytes> {
-    let until = Instant::now() + TEST_TIMEOUT;
-    // A process that another test has just forked has a copy of the lock until it executes its program.
-    let store = loop {
-        match Store::open(brick, Options::default()) {
-            Err(error) if error.kind() == ErrorKind::Unavailable && Instant::now() < until => {
-                thread::sleep(Duration::from_millis(20));
-            }
-            store => break store.unwrap(),
-        }
-    };
+    let store = open_store(brick);
     let key = [&b"H"[..], &node.0.to_be_bytes()].concat();
     let before = store.row(&key).unwrap();
     let mut changes = RowChanges::new();
