@@ -25,6 +25,7 @@ model::planted_bugs! {
         OutcomeNotKept "drops an outcome that no call waits for yet"
         ClassIgnored "takes an object of another class for the one that is read"
         NothingEvicted "keeps all pages, however large the cache gets"
+        GrowthNotCounted "does not count in the limit of the cache what changes add to its pages"
         DerivedValuesFree "does not count decoded structs in the limit of the cache"
         OldMappingTaken "takes a struct that was decoded before its class has changed"
         UnknownFieldsDropped "writes an object without the fields that its struct does not know"

@@ -11,8 +11,8 @@
 //!   (but if the read was at exactly the version of that copy, it rises with it from then on).
 //! - **P4.** The reply to a commit puts own writes into the vcache under their [`TxnId`], but only over the copy that was
 //!   held at the commit, and only if no message has named the object since, except messages of changes that the transaction has read: its
-//!   write came after them. If the page was being fetched at the commit, the copy must be older than the commit, by its timestamp; else these
-//!   objects become invalid. The chained message of that transaction ends the entry.
+//!   write came after them. If the page was being fetched at the commit, the copy must be older than the commit, by its timestamp; if it may be
+//!   newer, these objects become invalid. The chained message of that transaction ends the entry.
 //! - **D3.** During a fetch, messages for the page are kept, and those above the version of the reply are applied to
 //!   its page. A reply to any other fetch is dropped. What the client's own transactions have written meanwhile comes with their messages.
 //!
@@ -187,20 +187,24 @@ struct CommittingWrites<T> {
 }
 
 impl<T: Clone> CommittingWrites<T> {
-    /// Puts what has committed into a copy of the page, unless it may be in there already (P4).
-    fn install(&mut self, copy: &mut CachedPage<T>, txn: TxnId, timestamp: HlcTimestamp) {
+    /// Puts what has committed into a copy of the page, if the copy is older (P4).
+    fn install(&self, copy: &mut CachedPage<T>, txn: TxnId, timestamp: HlcTimestamp) {
         let is_older = match self.copy {
             // In another copy it could replace a newer state.
             Some(held) if held != copy.number && !planted(Bug::OwnWriteBlind) => return,
             Some(_) => true,
-            // The timestamp of a page is the largest of its changes.
+            // The timestamp of a page is the largest of its changes, so a copy below that of the commit does not contain it.
             None => copy.timestamp < timestamp || planted(Bug::OwnWriteInFetched),
         };
-        for (slot, content) in std::mem::take(&mut self.writes) {
-            match is_older {
-                true => copy.put(slot, content, VcacheEntry { seen: ReadVersion::Written(txn), timestamp }),
+        for (slot, content) in &self.writes {
+            match (content, copy.lookup(*slot)) {
+                // The brick may have sent no message about a deletion of nothing, which would end the entry.
+                (ObjectState::Absent, Lookup::Absent) => {}
+                _ if is_older => {
+                    copy.put(*slot, content.clone(), VcacheEntry { seen: ReadVersion::Written(txn), timestamp });
+                }
                 // The copy may have the state before, and the message about the change is still to come.
-                false => copy.slots.set(slot, None),
+                _ => copy.slots.set(*slot, None),
             }
         }
     }
@@ -352,19 +356,15 @@ impl<T: Clone + MemorySize> PageCache<T> {
         self.running.get(txn).and_then(|running| running.doomed)
     }
 
-    /// Pages that a transaction writes to, and that are neither cached nor being fetched.
+    /// Pages in which a transaction writes whole objects, and that are neither cached nor being fetched.
     #[must_use]
     pub fn missing_written_pages(&self, txn: TxnId) -> Vec<PageId> {
-        let mut pages: Vec<PageId> = Vec::new();
-        let written = self.running.get(txn).into_iter().flat_map(|running| running.writes.keys());
-        for page in written.map(|oid| oid.page()) {
-            // Objects of one page and class follow one another.
-            if pages.last() != Some(&page) && !self.copies.contains_key(&page) && self.fetches.get(page).is_none() {
-                pages.push(page);
-            }
-        }
+        let written = self.running.get(txn).into_iter().flat_map(|running| &running.writes);
+        let whole = written.filter(|(_, content)| matches!(content, ObjectState::Value(_)));
+        let mut pages: Vec<PageId> = whole.map(|(oid, _)| oid.page()).collect();
         pages.sort_unstable();
         pages.dedup();
+        pages.retain(|page| !self.copies.contains_key(page) && self.fetches.get(*page).is_none());
         pages
     }
 
@@ -424,14 +424,11 @@ impl<T: Clone + MemorySize> PageCache<T> {
     pub fn handle_outcome(&mut self, txn: TxnId, committed: Option<HlcTimestamp>) {
         let (Some(mut pages), Some(timestamp)) = (self.committing.remove(&txn), committed) else { return };
         pages.retain(|page, own| {
-            if own.copy.is_none() && self.fetches.get(*page).is_some() && !planted(Bug::OwnOutcomeForgotten) {
-                own.committed = Some(timestamp);
-                return true;
-            }
             if let Some(copy) = self.copies.get_mut(page) {
                 own.install(copy, txn, timestamp);
             }
-            false
+            own.committed = Some(timestamp);
+            own.copy.is_none() && self.fetches.get(*page).is_some() && !planted(Bug::OwnOutcomeForgotten)
         });
         if !pages.is_empty() {
             self.committing.insert(txn, pages);
@@ -442,13 +439,9 @@ impl<T: Clone + MemorySize> PageCache<T> {
     fn take_committed(&mut self, page: PageId) -> Vec<(TxnId, HlcTimestamp, CommittingWrites<T>)> {
         let mut taken = Vec::new();
         self.committing.retain(|txn, pages| {
-            if let Some(timestamp) = pages.get(&page).and_then(|own| own.committed)
-                && let Some(own) = pages.remove(&page)
-            {
-                taken.push((*txn, timestamp, own));
-                return !pages.is_empty();
-            }
-            true
+            let Some(timestamp) = pages.get(&page).and_then(|own| own.committed) else { return true };
+            taken.extend(pages.remove(&page).map(|own| (*txn, timestamp, own)));
+            !pages.is_empty()
         });
         taken.sort_by_key(|(_, timestamp, _)| *timestamp);
         taken
@@ -566,7 +559,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
             self.apply_message(&message, contents.as_ref());
         }
         if let Some(copy) = self.copies.get_mut(&page) {
-            for (txn, timestamp, mut own) in committed {
+            for (txn, timestamp, own) in committed {
                 own.install(copy, txn, timestamp);
             }
         }

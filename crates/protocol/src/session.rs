@@ -239,7 +239,7 @@ impl<T: Clone + MemorySize> Session<T> {
     /// Fetches from the beginning what it writes to without a copy, as a client does that has read back what it had written.
     #[must_use]
     pub fn fetching_written(mut self) -> Self {
-        self.read_back = ReadBack::shown();
+        self.read_back = ReadBack::eager();
         self
     }
 

@@ -148,13 +148,17 @@ impl<T: DriverObject> ClientDriver<T> {
         self.session.handle_down(node, holder, message, now);
         self.drain();
         if let Some(page) = fetched {
-            self.handle_fetched(page, now);
+            self.count_copy(page, now);
             if let Some(damage) = damage.filter(|_| !planted(Bug::DamagedPageFetchedAgain)) {
                 for id in self.calls.waiting_for(WaitKey::Page(page)) {
                     self.finish(id, Err(Error::new(ErrorKind::Corrupt, &*damage)));
                 }
             }
             self.attempt_page(page, now);
+        }
+        let is_cached = |page: &PageId| self.session.cache().version(*page).is_some();
+        if let Some(page) = changed.filter(is_cached).filter(|_| !planted(Bug::GrowthNotCounted)) {
+            self.count_copy(page, now);
         }
         if let Some(page) = changed.filter(|_| !planted(Bug::ChangeNotNoticed)) {
             self.attempt_all(self.watches_of(page), now);
@@ -273,8 +277,8 @@ impl<T: DriverObject> ClientDriver<T> {
         ids
     }
 
-    /// A page has arrived. Evicts others if the cache is full.
-    fn handle_fetched(&mut self, page: PageId, now: Ms) {
+    /// A page has arrived, or a change of it, which may have brought objects. Evicts others if the cache is full.
+    fn count_copy(&mut self, page: PageId, now: Ms) {
         let objects = self.session.cache().valid_objects(page).map(|(_, object, _)| OVERHEAD + object.memory_size());
         let bytes = OVERHEAD + objects.sum::<usize>();
         // A copy that has been validated again has kept its derived values.

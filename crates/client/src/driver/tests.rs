@@ -64,6 +64,27 @@ fn doomed_transaction_ends() {
     assert_eq!(harness.read(txn, 2).unwrap_err().kind(), ErrorKind::Conflict);
 }
 
+/// A new page is empty when it is fetched; the message about the commit that fills it brings its objects.
+fn objects_that_a_change_adds_to_a_copy_count() {
+    const BYTES: usize = 10_000;
+    let mut harness = Harness::new();
+    harness.start(ClientCall::Get(oid(1)));
+    let before = harness.driver.cached_bytes();
+    let added = Object::blob(vec![7; BYTES].into());
+    let message = Invalidation {
+        page: page(7),
+        slots: [3].into(),
+        previous: version(4),
+        version: version(5),
+        timestamp: HlcTimestamp::at(5),
+        txn: TxnId { start: HlcTimestamp::at(5), client: ClientId(2) },
+        digest: None,
+    };
+    let contents = Some([(3, ObjectState::Value(added))].into());
+    harness.down(NODE, HolderId(100), Down::Invalidate { message, contents });
+    assert!(harness.driver.cached_bytes() >= before + BYTES, "{} and {before}", harness.driver.cached_bytes());
+}
+
 /// Another client changes the first object.
 fn change_first(harness: &mut Harness, content: &'static str, position: u64) {
     harness.objects.insert(1, blob(content));
@@ -482,6 +503,7 @@ duties! {
     outcome_is_kept_for_who_asks_later notices OutcomeNotKept
     object_of_another_class_is_not_the_one_that_is_read notices ClassIgnored
     cache_stays_within_its_bound notices NothingEvicted
+    objects_that_a_change_adds_to_a_copy_count notices GrowthNotCounted
     status_of_the_space_is_asked_of_each_peer_server notices StatusNotWatched
     closed_client_releases_its_locks_and_ends_its_calls notices LocksKeptAtClose
     read_goes_on_when_its_session_opens notices LeaseNewsIgnored

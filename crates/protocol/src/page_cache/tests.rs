@@ -325,6 +325,52 @@ fn objects_that_a_client_creates_are_its_own_copies() {
     assert!(is_noticed(Bug::OwnOutcomeForgotten, created_objects_are_at_hand_whatever_arrives_first));
 }
 
+/// While the page is fetched once more, because another object in it is invalid, the copy at hand has what was committed.
+#[test]
+fn created_objects_are_in_the_copy_at_hand_during_another_fetch() {
+    let (mut cache, id) = creating();
+    assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(page(2, &[(9, 2)]))));
+    let _ = cache.invalidate(message(2, 3, &[9]), None);
+    let (again, _) = cache.fetch(PAGE).unwrap();
+    cache.handle_outcome(ME, Some(HlcTimestamp::at(5)));
+    assert_eq!((cache.lookup(oid(1)), cache.lookup(oid(9))), (Lookup::Value(&77), Lookup::Miss));
+    let mut stale = cache.clone();
+    assert!(stale.handle_fetched(PAGE, again, FetchReply::Stale));
+    assert!(cache.handle_fetched(PAGE, again, FetchReply::Page(page(3, &[(9, 3)]))));
+    for cache in [cache, stale] {
+        assert_eq!((cache.lookup(oid(1)), cache.committing.len()), (Lookup::Value(&77), 0));
+    }
+}
+
+/// The brick may send no message about such a deletion, which would end an entry of the vcache.
+#[test]
+fn deletion_of_nothing_in_a_page_that_is_fetched_leaves_no_entry() {
+    let mut cache = PageCache::default();
+    let (id, _) = cache.fetch(PAGE).unwrap();
+    cache.begin(ME);
+    cache.write(ME, oid(1), ObjectState::Absent);
+    cache.finish(ME).unwrap();
+    cache.handle_outcome(ME, Some(HlcTimestamp::at(5)));
+    assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(page(0, &[]))));
+    assert_eq!(cache.complete_page(PAGE), Some(page(0, &[])));
+}
+
+#[test]
+fn only_pages_of_whole_objects_are_to_be_fetched() {
+    let mut cache = cache();
+    let at = |number: u64| Oid::new(ClassId::NONE, PageId { number, ..PAGE }, 1);
+    cache.begin(ME);
+    let states = [ObjectState::Value(1), ObjectState::Absent, ObjectState::Changed(1), ObjectState::Value(1)];
+    for (number, state) in [10, 11, 12, PAGE.number].into_iter().zip(states) {
+        cache.write(ME, at(number), state);
+    }
+    let of_second_class = Oid::new(ClassId(5), PageId { number: 10, ..PAGE }, 2);
+    cache.write(ME, of_second_class, ObjectState::Value(1));
+    assert_eq!(cache.missing_written_pages(ME), [PageId { number: 10, ..PAGE }]);
+    cache.fetch(PageId { number: 10, ..PAGE }).unwrap();
+    assert_eq!(cache.missing_written_pages(ME), []);
+}
+
 /// A client whose session ends does not wait for the page any more.
 #[test]
 fn created_objects_are_forgotten_with_the_fetch_of_their_page() {

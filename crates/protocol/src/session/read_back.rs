@@ -3,7 +3,7 @@
 //! A transaction that writes to a page which the client has no copy of, as all do that create objects in a new page, leaves no copy behind. A
 //! client that then reads these objects fetches the page first, which takes a round trip. So once a client has done that, it fetches such
 //! pages when it commits. The page is empty or old then, but the message about the commit makes the copy current ([`PageCache::invalidate`]).
-//! A client that only writes, such as one that loads data, fetches and keeps nothing.
+//! A client that has not read back what it wrote, such as one that loads data, fetches nothing.
 //!
 //! [`PageCache::invalidate`]: crate::page_cache::PageCache::invalidate
 
@@ -25,8 +25,8 @@ pub(super) struct ReadBack {
 }
 
 impl ReadBack {
-    /// Of a client that has read back what it had written.
-    pub(super) fn shown() -> Self {
+    /// As of a client that has just read back what it had written.
+    pub(super) fn eager() -> Self {
         Self { left: FETCHES, ..Self::default() }
     }
 
