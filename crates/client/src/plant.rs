@@ -45,6 +45,7 @@ model::planted_bugs! {
         ChangeNotNoticed "does not look at watched objects when a change of their page arrives"
         DamagedNodeAwaited "waits for a logical node that cannot be served because its rows are damaged"
         DamagedPageFetchedAgain "fetches a damaged page again until the call has waited too long"
+        EvictedPageNotFetched "does not fetch a page that a read waits for, if its copy was evicted before its turn came"
         EvictedPageNotWatched "forgets watched objects whose page it evicts"
         OwnEntriesNotFound "does not look entries of collections up among the changes of the transaction"
         OwnEntriesNotListed "does not list entries of collections that the transaction changes"

@@ -161,7 +161,7 @@ impl<T: DriverObject> ClientDriver<T> {
             self.count_copy(page, now);
         }
         if let Some(page) = changed.filter(|_| !planted(Bug::ChangeNotNoticed)) {
-            self.attempt_all(self.watches_of(page), now);
+            self.attempt_all(self.watches_and_reads_of(page).0, now);
         }
         if is_session_news && !planted(Bug::LeaseNewsIgnored) {
             self.attempt_all(self.calls.waiting_for_pages(Some(node)), now);
@@ -270,11 +270,10 @@ impl<T: DriverObject> ClientDriver<T> {
         }
     }
 
-    /// The calls that wait for changes of objects of a page.
-    fn watches_of(&self, page: PageId) -> Vec<CallId> {
-        let mut ids = self.calls.waiting_for(WaitKey::Page(page));
-        ids.retain(|id| matches!(self.calls.get(*id), Some(PendingCall::Change(..))));
-        ids
+    /// The calls that wait for changes of objects of a page, and those that read them.
+    fn watches_and_reads_of(&self, page: PageId) -> (Vec<CallId>, Vec<CallId>) {
+        let ids = self.calls.waiting_for(WaitKey::Page(page));
+        ids.into_iter().partition(|id| matches!(self.calls.get(*id), Some(PendingCall::Change(..))))
     }
 
     /// A page has arrived, or a change of it, which may have brought objects. Evicts others if the cache is full.
@@ -296,9 +295,14 @@ impl<T: DriverObject> ClientDriver<T> {
             }
             self.derived.set(evicted, 0);
             self.session.evict(evicted);
+            let (watches, reads) = self.watches_and_reads_of(evicted);
             // Without a copy the client hears of no change of the page.
             if !planted(Bug::EvictedPageNotWatched) {
-                self.watches_of(evicted).into_iter().for_each(|id| self.calls.wake_at(id, now + WATCH_RETRY_MS));
+                watches.into_iter().for_each(|id| self.calls.wake_at(id, now + WATCH_RETRY_MS));
+            }
+            // Its fetch may have waited for its turn, because an object in the copy was invalid.
+            if !planted(Bug::EvictedPageNotFetched) {
+                self.attempt_all(reads, now);
             }
         }
     }

@@ -11,6 +11,7 @@ use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, Version};
 use protocol::locks::LockMode;
 use protocol::page_cache::{DerivedValue, FetchId, FetchReply, Invalidation, PageImage};
+use protocol::session::FetchLimits;
 use protocol::tree::Down;
 use protocol::validate::ReadVersion;
 use wire::cluster::BrickStatus;
@@ -64,15 +65,10 @@ fn doomed_transaction_ends() {
     assert_eq!(harness.read(txn, 2).unwrap_err().kind(), ErrorKind::Conflict);
 }
 
-/// A new page is empty when it is fetched; the message about the commit that fills it brings its objects.
-fn objects_that_a_change_adds_to_a_copy_count() {
-    const BYTES: usize = 10_000;
-    let mut harness = Harness::new();
-    harness.start(ClientCall::Get(oid(1)));
-    let before = harness.driver.cached_bytes();
-    let added = Object::blob(vec![7; BYTES].into());
+/// A change of a page that creates an object of this many bytes.
+fn add_object(harness: &mut Harness, page: PageId, bytes: usize) {
     let message = Invalidation {
-        page: page(7),
+        page,
         slots: [3].into(),
         previous: version(4),
         version: version(5),
@@ -80,9 +76,42 @@ fn objects_that_a_change_adds_to_a_copy_count() {
         txn: TxnId { start: HlcTimestamp::at(5), client: ClientId(2) },
         digest: None,
     };
-    let contents = Some([(3, ObjectState::Value(added))].into());
+    let contents = Some([(3, ObjectState::Value(Object::blob(vec![7; bytes].into())))].into());
     harness.down(NODE, HolderId(100), Down::Invalidate { message, contents });
+    harness.pump();
+}
+
+/// A new page is empty when it is fetched; the message about the commit that fills it brings its objects.
+fn objects_that_a_change_adds_to_a_copy_count() {
+    const BYTES: usize = 10_000;
+    let mut harness = Harness::new();
+    harness.start(ClientCall::Get(oid(1)));
+    let before = harness.driver.cached_bytes();
+    add_object(&mut harness, page(7), BYTES);
     assert!(harness.driver.cached_bytes() >= before + BYTES, "{} and {before}", harness.driver.cached_bytes());
+}
+
+/// A read waits for the fetch of a page, which waits for another fetch, when the copy of the page, without the object, is evicted.
+fn read_whose_page_is_evicted_before_it_is_fetched_goes_on() {
+    const BYTES: usize = 10_000;
+    let limits = FetchLimits { node: 1, total: 1, least: 0 };
+    let mut harness = Harness::with_limits(BYTES, limits);
+    let in_page = |number: u64| Oid::new(ClassId::NONE, page(number), 1);
+    for number in [7, 9] {
+        harness.start(ClientCall::Get(in_page(number)));
+    }
+    change_first(&mut harness, "new", 5);
+    harness.serves = false;
+    harness.start(ClientCall::Get(in_page(8)));
+    let waits = harness.start(ClientCall::Get(oid(1)));
+    add_object(&mut harness, page(9), BYTES);
+    assert_eq!(harness.driver.session().cache().version(page(7)), None, "it was evicted");
+    harness.serves = true;
+    let (holder, page, fetch) = harness.fetched.take().unwrap();
+    let image = PageImage { version: version(4), timestamp: HlcTimestamp::at(4), objects: harness.objects.clone() };
+    harness.down(NODE, holder, Down::Fetched { page, fetch, reply: FetchReply::Page(image) });
+    harness.pump();
+    assert!(matches!(harness.finished.get(&waits), Some(Ok(CallResult::Object(Some(_))))), "{:?}", harness.finished);
 }
 
 /// Another client changes the first object.
@@ -504,6 +533,7 @@ duties! {
     object_of_another_class_is_not_the_one_that_is_read notices ClassIgnored
     cache_stays_within_its_bound notices NothingEvicted
     objects_that_a_change_adds_to_a_copy_count notices GrowthNotCounted
+    read_whose_page_is_evicted_before_it_is_fetched_goes_on notices EvictedPageNotFetched
     status_of_the_space_is_asked_of_each_peer_server notices StatusNotWatched
     closed_client_releases_its_locks_and_ends_its_calls notices LocksKeptAtClose
     read_goes_on_when_its_session_opens notices LeaseNewsIgnored

@@ -24,7 +24,11 @@ pub(super) struct Harness {
 
 impl Harness {
     pub(super) fn with_cache(cache_bytes: usize) -> Self {
-        let session = Session::new(ClientId(1), HolderId(100), 50);
+        Self::with_limits(cache_bytes, FetchLimits::default())
+    }
+
+    pub(super) fn with_limits(cache_bytes: usize, limits: FetchLimits) -> Self {
+        let session = Session::new(ClientId(1), HolderId(100), 50).with_fetch_limits(limits);
         let driver = ClientDriver::new(session, Duration::from_millis(TIMEOUT_MS), cache_bytes);
         let objects = [(1, blob("one")), (2, blob("two"))].into();
         let mut harness = Self {
