@@ -188,7 +188,7 @@ struct CommittingWrites<T> {
 
 impl<T: Clone> CommittingWrites<T> {
     /// Puts what has committed into a copy of the page, if the copy is older (P4).
-    fn install(&self, copy: &mut CachedPage<T>, txn: TxnId, timestamp: HlcTimestamp) {
+    fn install(self, copy: &mut CachedPage<T>, txn: TxnId, timestamp: HlcTimestamp) {
         let is_older = match self.copy {
             // In another copy it could replace a newer state.
             Some(held) if held != copy.number && !planted(Bug::OwnWriteBlind) => return,
@@ -196,15 +196,13 @@ impl<T: Clone> CommittingWrites<T> {
             // The timestamp of a page is the largest of its changes, so a copy below that of the commit does not contain it.
             None => copy.timestamp < timestamp || planted(Bug::OwnWriteInFetched),
         };
-        for (slot, content) in &self.writes {
-            match (content, copy.lookup(*slot)) {
+        for (slot, content) in self.writes {
+            match (&content, copy.lookup(slot)) {
                 // The brick may have sent no message about a deletion of nothing, which would end the entry.
                 (ObjectState::Absent, Lookup::Absent) => {}
-                _ if is_older => {
-                    copy.put(*slot, content.clone(), VcacheEntry { seen: ReadVersion::Written(txn), timestamp });
-                }
+                _ if is_older => copy.put(slot, content, VcacheEntry { seen: ReadVersion::Written(txn), timestamp }),
                 // The copy may have the state before, and the message about the change is still to come.
-                _ => copy.slots.set(*slot, None),
+                _ => copy.slots.set(slot, None),
             }
         }
     }
@@ -361,7 +359,13 @@ impl<T: Clone + MemorySize> PageCache<T> {
     pub fn missing_written_pages(&self, txn: TxnId) -> Vec<PageId> {
         let written = self.running.get(txn).into_iter().flat_map(|running| &running.writes);
         let whole = written.filter(|(_, content)| matches!(content, ObjectState::Value(_)));
-        let mut pages: Vec<PageId> = whole.map(|(oid, _)| oid.page()).collect();
+        let mut pages: Vec<PageId> = Vec::new();
+        for page in whole.map(|(oid, _)| oid.page()) {
+            // Objects of one page and class follow one another.
+            if pages.last() != Some(&page) {
+                pages.push(page);
+            }
+        }
         pages.sort_unstable();
         pages.dedup();
         pages.retain(|page| !self.copies.contains_key(page) && self.fetches.get(*page).is_none());
@@ -422,16 +426,19 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     /// The outcome of a transaction has come: when it committed, if it did (P4).
     pub fn handle_outcome(&mut self, txn: TxnId, committed: Option<HlcTimestamp>) {
-        let (Some(mut pages), Some(timestamp)) = (self.committing.remove(&txn), committed) else { return };
-        pages.retain(|page, own| {
-            if let Some(copy) = self.copies.get_mut(page) {
+        let (Some(pages), Some(timestamp)) = (self.committing.remove(&txn), committed) else { return };
+        let mut awaited = BTreeMap::new();
+        for (page, own) in pages {
+            let is_fetched = own.copy.is_none() && self.fetches.get(page).is_some();
+            if is_fetched && !planted(Bug::OwnOutcomeForgotten) {
+                awaited.insert(page, CommittingWrites { committed: Some(timestamp), ..own.clone() });
+            }
+            if let Some(copy) = self.copies.get_mut(&page) {
                 own.install(copy, txn, timestamp);
             }
-            own.committed = Some(timestamp);
-            own.copy.is_none() && self.fetches.get(*page).is_some() && !planted(Bug::OwnOutcomeForgotten)
-        });
-        if !pages.is_empty() {
-            self.committing.insert(txn, pages);
+        }
+        if !awaited.is_empty() {
+            self.committing.insert(txn, awaited);
         }
     }
 

@@ -57,25 +57,26 @@ fn doomed_transaction_ends() {
     harness.start(ClientCall::Get(oid(1)));
     let txn = harness.driver.begin(Level::Optimistic, harness.now);
     assert_eq!(harness.read(txn, 1).unwrap(), Some(Some(blob("one"))));
-    let other = TxnId { start: HlcTimestamp::at(5), client: ClientId(2) };
-    let (previous, version, timestamp) = (version(4), version(5), HlcTimestamp::at(5));
-    let message =
-        Invalidation { page: page(7), slots: [1].into(), previous, version, timestamp, txn: other, digest: None };
-    harness.down(NODE, HolderId(100), Down::Invalidate { message, contents: None });
+    harness.down(NODE, HolderId(100), Down::Invalidate { message: change(page(7), 1, 5), contents: None });
     assert_eq!(harness.read(txn, 2).unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+/// The message about a change by another client, to a page at version 4.
+fn change(page: PageId, slot: u16, position: u64) -> Invalidation {
+    Invalidation {
+        page,
+        slots: [slot].into(),
+        previous: version(4),
+        version: version(position),
+        timestamp: HlcTimestamp::at(position),
+        txn: TxnId { start: HlcTimestamp::at(position), client: ClientId(2) },
+        digest: None,
+    }
 }
 
 /// A change of a page that creates an object of this many bytes.
 fn add_object(harness: &mut Harness, page: PageId, bytes: usize) {
-    let message = Invalidation {
-        page,
-        slots: [3].into(),
-        previous: version(4),
-        version: version(5),
-        timestamp: HlcTimestamp::at(5),
-        txn: TxnId { start: HlcTimestamp::at(5), client: ClientId(2) },
-        digest: None,
-    };
+    let message = change(page, 3, 5);
     let contents = Some([(3, ObjectState::Value(Object::blob(vec![7; bytes].into())))].into());
     harness.down(NODE, HolderId(100), Down::Invalidate { message, contents });
     harness.pump();
@@ -117,17 +118,7 @@ fn read_whose_page_is_evicted_before_it_is_fetched_goes_on() {
 /// Another client changes the first object.
 fn change_first(harness: &mut Harness, content: &'static str, position: u64) {
     harness.objects.insert(1, blob(content));
-    let other = TxnId { start: HlcTimestamp::at(position), client: ClientId(2) };
-    let (previous, timestamp) = (version(4), HlcTimestamp::at(position));
-    let message = Invalidation {
-        page: page(7),
-        slots: [1].into(),
-        previous,
-        version: version(position),
-        timestamp,
-        txn: other,
-        digest: None,
-    };
+    let message = change(page(7), 1, position);
     harness.down(NODE, HolderId(100), Down::Invalidate { message, contents: None });
     harness.pump();
 }
