@@ -165,7 +165,7 @@ final class Identities {
         return found;
     }
 
-    /** Notes the identifier of a new object, which is likely to be read soon. */
+    /** Notes the identifier of a new object, which is likely to be read soon, and whose identity must be its own. */
     void remember(StoreSession session, MortarStateManager manager, Oid oid) {
         Object id = manager.getInternalObjectId();
         if (id instanceof DatastoreId || manager.getClassMetaData().getIdentityType() != IdentityType.APPLICATION) {
@@ -179,7 +179,12 @@ final class Identities {
             }
         }
         Map<Column, Object> values = values(session, manager.getExecutionContext(), root, id);
-        known.put(new Key(root.name(), new ArrayList<>(values.values())), oid);
+        Key key = new Key(root.name(), new ArrayList<>(values.values()));
+        if (!session.claim(key, oid)) {
+            String which = root.name() + ' ' + IdentityUtils.getPersistableIdentityForId(id) + ", in this transaction";
+            throw StoreErrors.exists(manager.getExecutionContext(), which, null);
+        }
+        known.put(key, oid);
     }
 
     /** The stored values of the members of an application identity. */

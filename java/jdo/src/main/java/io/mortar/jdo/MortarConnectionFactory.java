@@ -7,6 +7,7 @@ import javax.transaction.xa.XAException;
 import javax.transaction.xa.XAResource;
 import javax.transaction.xa.Xid;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.PropertyNames;
 import org.datanucleus.store.StoreManager;
 import org.datanucleus.store.connection.AbstractConnectionFactory;
 import org.datanucleus.store.connection.AbstractEmulatedXAResource;
@@ -88,8 +89,19 @@ public final class MortarConnectionFactory extends AbstractConnectionFactory {
             // none.
             if (!context.getTransaction().isCommitting()) {
                 session.flush();
+            } else if (session.isIdentityReused()) {
+                keepNewObjects();
             }
             super.transactionFlushed();
+        }
+
+        /**
+         * Before the commit, DataNucleus removes new objects that no persistent one refers to any more. It takes an
+         * object for deleted whose identity a deleted one has had, and would remove it with all that only it refers to.
+         * A transaction with such an object keeps all of its new objects: DataNucleus forgets which these are.
+         */
+        private void keepNewObjects() {
+            context.setProperty(PropertyNames.PROPERTY_PERSISTENCE_BY_REACHABILITY_AT_COMMIT, "true");
         }
 
         @Override

@@ -59,6 +59,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             mapping.visibility().initialize(manager.getExecutionContext(), builder);
             Record record = builder.build();
             session.create(oid, record);
+            session.noteCreated(manager.getInternalObjectId());
             store.identities().remember(session, state(manager), oid);
             remember(session, manager, mapping, record);
             RelatedContainers.ownersChanged(
@@ -76,10 +77,10 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             Record.Builder builder = before.toBuilder();
             int[] changed = AuditMembers.ofChanged(manager, positions);
             RecordWriter writer = RecordWriter.of(manager, mapping.members(), builder, before);
-            manager.provideFields(stored(mapping, changed), writer);
+            manager.provideFields(changeable(mapping, changed), writer);
             // An object that became persistent meanwhile may have changed the other side of a relation, which is in
             // this object.
-            manager.provideFields(stored(mapping, changedSince(manager, changed)), writer);
+            manager.provideFields(changeable(mapping, changedSince(manager, changed)), writer);
             Versions.advance(manager, mapping, manager.getTransactionalVersion(), builder);
             Record record = builder.build();
             state(manager).rememberBefore(before);
@@ -113,6 +114,16 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
                 session.afterCommit(real -> state(manager).replaceReference(column.number(), blob, real.apply(blob)));
             }
         });
+    }
+
+    /**
+     * The stored members that a change may replace. Those of the primary key stay, also if DataNucleus ends the
+     * reference of an object to the owner of a container that is a part of its key.
+     */
+    private static int[] changeable(ClassMapping mapping, int[] positions) {
+        return Arrays.stream(stored(mapping, positions))
+                .filter(position -> !mapping.members().at(position).member().isPrimaryKey())
+                .toArray();
     }
 
     private static int[] stored(ClassMapping mapping, int[] positions) {
@@ -215,14 +226,16 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
     }
 
     private static void load(DNStateManager manager, ClassMapping mapping, Record record, int[] positions) {
-        int[] stored = stored(mapping, positions);
+        // The members of the primary key that the object has from its identity are equal.
+        int[] stored = Arrays.stream(stored(mapping, positions))
+                .filter(position -> !mapping.members().at(position).member().isPrimaryKey()
+                        || !manager.isFieldLoaded(position))
+                .toArray();
         manager.replaceFields(
                 stored, RecordReader.of(manager.getExecutionContext(), manager, mapping.members(), record));
-        if (stored.length < positions.length) {
-            for (int position : positions) {
-                if (mapping.members().at(position) == null) {
-                    manager.replaceField(position, manager.provideField(position));
-                }
+        for (int position : positions) {
+            if (mapping.members().at(position) == null) {
+                manager.replaceField(position, manager.provideField(position));
             }
         }
         if (manager.getTransactionalVersion() == null) {

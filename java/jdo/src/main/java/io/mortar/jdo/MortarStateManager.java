@@ -378,6 +378,10 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
 
     @Override
     public void deletePersistent() {
+        if (cmd.getIdentityType() == IdentityType.APPLICATION && myEC.getTransaction().isActive()) {
+            Object identity = getInternalObjectId();
+            ((MortarStoreManager) getStoreManager()).useSession(myEC, session -> session.noteDeleted(identity));
+        }
         inTraversal(super::deletePersistent);
     }
 

@@ -60,13 +60,18 @@ final class StoreErrors {
             return lockTimeout(context, Oid.parse(lock.group(1)), error);
         }
         if (error instanceof AlreadyExistsException && isOfIdentity(context, error.getMessage())) {
-            String message = "an object with this identity exists already: " + error.getMessage();
-            return StoreSchema.isJakarta(context.getNucleusContext())
-                    ? JakartaErrors.exists(message, error)
-                    : new NucleusDataStoreException(message, error);
+            return exists(context, error.getMessage(), error);
         }
         String advice = error.isRetryable() ? " (the transaction can be run again)" : "";
         return new NucleusDataStoreException(error.getMessage() + advice, error);
+    }
+
+    /** The error of an object with an identity that another object has. */
+    static RuntimeException exists(ExecutionContext context, String which, MortarException cause) {
+        String message = "an object with this identity exists already: " + which;
+        return StoreSchema.isJakarta(context.getNucleusContext())
+                ? JakartaErrors.exists(message, cause)
+                : new NucleusDataStoreException(message, cause);
     }
 
     /** Whether the unique index that an error names is that of an application identity. */

@@ -19,6 +19,7 @@ import java.io.InputStream;
 import java.io.SequenceInputStream;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
@@ -77,6 +78,14 @@ final class StoreSession {
     private final Map<Oid, Write> pending = new LinkedHashMap<>();
     /** The objects that the transaction has deleted. */
     private final Set<Oid> deleted = new HashSet<>();
+    /** The objects that the transaction has created, by their application identities, and the other way round. */
+    private final Map<Object, Oid> created = new HashMap<>();
+
+    private final Map<Oid, Object> identities = new HashMap<>();
+    /** The application identities of the objects that the transaction has deleted. */
+    private final Set<Object> deletedIdentities = new HashSet<>();
+    /** Whether the transaction has created an object with the identity of one that it has deleted. */
+    private boolean isIdentityReused;
     /** The objects that the transaction has changed, with the records that it has read of them; not more than some. */
     private final Map<Oid, Basis> changed = new LinkedHashMap<>();
     /** The objects that the transaction has read, up to some more than {@link #MAX_READ}. */
@@ -325,6 +334,32 @@ final class StoreSession {
         afterCommit.add(action);
     }
 
+    /**
+     * Notes the application identity of an object that the transaction creates. The store compares it with those of
+     * stored objects, at the commit.
+     *
+     * @return whether no other object that the transaction has created has it
+     */
+    boolean claim(Object identity, Oid oid) {
+        Oid other = created.putIfAbsent(identity, oid);
+        identities.put(oid, identity);
+        return other == null || other.equals(oid);
+    }
+
+    /** Notes the identity of an object that the transaction deletes. */
+    void noteDeleted(Object identity) {
+        deletedIdentities.add(identity);
+    }
+
+    /** Notes the identity of an object that the transaction creates. */
+    void noteCreated(Object identity) {
+        isIdentityReused |= deletedIdentities.contains(identity);
+    }
+
+    boolean isIdentityReused() {
+        return isIdentityReused;
+    }
+
     void replace(Oid oid, Record record) {
         Write before = pending.get(oid);
         boolean isNew = before != null && before.isNew();
@@ -333,6 +368,7 @@ final class StoreSession {
     }
 
     void delete(Oid oid) {
+        created.remove(identities.remove(oid), oid);
         Write before = pending.get(oid);
         if (before != null && before.isNew()) {
             pending.remove(oid);
@@ -477,6 +513,10 @@ final class StoreSession {
         pending.clear();
         orphans.clear();
         deleted.clear();
+        created.clear();
+        identities.clear();
+        deletedIdentities.clear();
+        isIdentityReused = false;
         changed.clear();
         read.clear();
         afterCommit.clear();

@@ -12,22 +12,32 @@ import io.mortar.jdo.model.Animal;
 import io.mortar.jdo.model.BoxSeat;
 import io.mortar.jdo.model.Car;
 import io.mortar.jdo.model.Dog;
+import io.mortar.jdo.model.Fleet;
+import io.mortar.jdo.model.KeyedNode;
 import io.mortar.jdo.model.Node;
 import io.mortar.jdo.model.Person;
 import io.mortar.jdo.model.Place;
 import io.mortar.jdo.model.Puppy;
 import io.mortar.jdo.model.Seat;
+import io.mortar.jdo.model.Ship;
 import io.mortar.jdo.model.Truck;
 import io.mortar.jdo.model.Vehicle;
 import java.math.BigDecimal;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.stream.Collectors;
 import javax.jdo.JDODataStoreException;
 import javax.jdo.JDOException;
 import javax.jdo.JDOObjectNotFoundException;
 import javax.jdo.JDOUserException;
 import javax.jdo.PersistenceManager;
+import javax.jdo.Transaction;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** JDO 3.2, chapters 5 and 12: identities, uniqueness and inheritance. */
 class IdentityTest {
@@ -192,5 +202,85 @@ class IdentityTest {
                             .executeUnique()
                             .getName());
         });
+    }
+
+    @Test
+    void two_new_objects_of_a_transaction_cannot_have_the_same_identity() {
+        store.run(manager -> {
+            manager.makePersistentAll(new KeyedNode(1, null), new KeyedNode(2, null));
+            manager.flush();
+            manager.makePersistent(new KeyedNode(2, null));
+            JDODataStoreException error = assertThrows(JDODataStoreException.class, manager::flush);
+            assertTrue(error.getMessage().contains("exists already"), error.getMessage());
+            manager.currentTransaction().rollback();
+            manager.currentTransaction().begin();
+        });
+        store.run(manager -> {
+            manager.deletePersistent(manager.makePersistent(new KeyedNode(2, null)));
+            manager.flush();
+            manager.makePersistent(new KeyedNode(2, null));
+        });
+        store.run(manager ->
+                assertEquals(1, manager.newQuery(KeyedNode.class).executeList().size()));
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void an_element_whose_identity_contains_its_owner_keeps_it_when_the_owner_is_attached_again(boolean isOptimistic) {
+        try (Store store = Store.with(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+                PersistenceManager manager = store.manager()) {
+            Transaction transaction = manager.currentTransaction();
+            transaction.begin();
+            Fleet north = new Fleet("north");
+            north.getShips().add(new Ship(north, 1, "red"));
+            manager.makePersistent(north);
+            transaction.commit();
+            Object id = manager.getObjectId(north);
+            transaction.begin();
+            Fleet detached = manager.detachCopy((Fleet) manager.getObjectById(id));
+            transaction.commit();
+            for (int number = 2; number <= 3; number++) {
+                detached.getShips().add(new Ship(north, number, "blue"));
+                transaction.begin();
+                manager.makePersistent(detached);
+                transaction.commit();
+            }
+            transaction.begin();
+            List<Ship> ships = ((Fleet) manager.getObjectById(id)).getShips();
+            assertEquals(
+                    Set.of(1, 2, 3), ships.stream().map(Ship::getNumber).collect(Collectors.toSet()));
+            ships.forEach(ship -> assertSame(north, ship.getFleet()));
+            transaction.commit();
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"true, true", "true, false", "false, true", "false, false"})
+    void an_object_can_be_deleted_and_stored_anew_with_its_identity(boolean isOptimistic, boolean isStored) {
+        try (Store store = Store.with(Map.of("javax.jdo.option.Optimistic", isOptimistic))) {
+            for (boolean flushes : new boolean[] {true, false}) {
+                if (isStored) {
+                    store.run(manager -> manager.makePersistent(new KeyedNode(1, null)));
+                }
+                store.run(manager -> {
+                    KeyedNode first = isStored
+                            ? manager.getObjectById(KeyedNode.class, 1)
+                            : manager.makePersistent(new KeyedNode(1, null));
+                    if (flushes) {
+                        manager.flush();
+                    }
+                    manager.deletePersistent(first);
+                    if (flushes) {
+                        manager.flush();
+                    }
+                    manager.makePersistent(new KeyedNode(1, new KeyedNode(2, null)));
+                });
+                store.run(manager -> {
+                    KeyedNode node = manager.getObjectById(KeyedNode.class, 1);
+                    assertEquals(2, node.getNext().getNumber());
+                    manager.deletePersistentAll(node, node.getNext());
+                });
+            }
+        }
     }
 }

@@ -281,6 +281,44 @@ class InverseContainersTest {
                 manager -> assertEquals(List.of(), manager.newQuery(Book.class).executeList()));
     }
 
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void dependent_keys_in_the_values_of_a_map_are_deleted_with_their_entries(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+        Object id = store.call(manager -> {
+            Library library = new Library();
+            for (String title : List.of("Dubliners", "Emma", "Persuasion", "Ulysses")) {
+                library.getReplacements().put(new Book(title), new Book(title + " (copy)"));
+            }
+            return manager.getObjectId(manager.makePersistent(library));
+        });
+        store.run(manager -> {
+            Map<Book, Book> replacements = ((Library) manager.getObjectById(id)).getReplacements();
+            replacements.remove(book(manager, "Emma"));
+            // The copy of another book replaces that of this one, whose key is not in the map any more.
+            Book ulysses = replacements.remove(book(manager, "Ulysses"));
+            replacements.put(book(manager, "Persuasion"), ulysses);
+        });
+        store.run(manager -> {
+            Map<Book, Book> replacements = ((Library) manager.getObjectById(id)).getReplacements();
+            assertEquals(Set.of("Dubliners", "Persuasion"), titles(replacements.keySet()));
+            assertEquals(Set.of("Dubliners (copy)", "Ulysses (copy)"), titles(replacements.values()));
+            Set<String> left = titles(manager.newQuery(Book.class).executeList());
+            assertEquals(
+                    Set.of(
+                            "Dubliners",
+                            "Persuasion",
+                            "Dubliners (copy)",
+                            "Emma (copy)",
+                            "Persuasion (copy)",
+                            "Ulysses (copy)"),
+                    left);
+            assertNull(book(manager, "Emma (copy)").getOriginal());
+            assertSame(
+                    book(manager, "Persuasion"), book(manager, "Ulysses (copy)").getOriginal());
+        });
+    }
+
     @Test
     void an_owner_that_a_changed_element_makes_persistent_has_the_element() {
         Object first = library("Emma");

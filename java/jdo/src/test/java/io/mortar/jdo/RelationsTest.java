@@ -249,4 +249,33 @@ class RelationsTest {
         store.run(manager -> assertEquals(
                 2, ((Drawing) manager.getObjectById(id)).getPlaces().get(0).getNumber()));
     }
+
+    @Test
+    void objects_that_no_longer_exist_are_left_out_of_a_sorted_list() {
+        Object id = store.call(manager -> {
+            Drawing drawing = new Drawing();
+            drawing.getSorted().addAll(List.of(new Square(3), new Square(1), new Square(2)));
+            return manager.getObjectId(manager.makePersistent(drawing));
+        });
+        store.run(manager -> manager.newQuery(Square.class, "side == 2.0").deletePersistentAll());
+        store.run(manager -> {
+            List<Square> sorted = ((Drawing) manager.getObjectById(id)).getSorted();
+            assertEquals(List.of(1.0, 9.0), sorted.stream().map(Square::area).toList());
+        });
+    }
+
+    @Test
+    void an_object_of_a_class_that_the_metadata_does_not_permit_is_refused() {
+        Drawing drawing = new Drawing();
+        drawing.setMain(new Circle(1));
+        drawing.setAnything(new Tile(1));
+        ClassCastException error =
+                assertThrows(ClassCastException.class, () -> store.run(manager -> manager.makePersistent(drawing)));
+        assertTrue(error.getMessage().contains("anything cannot refer to"), error.getMessage());
+        assertTrue(error.getMessage().contains(Square.class.getName()), error.getMessage());
+        store.run(manager -> {
+            assertEquals(List.of(), manager.newQuery(Drawing.class).executeList());
+            assertEquals(List.of(), manager.newQuery(Tile.class).executeList());
+        });
+    }
 }

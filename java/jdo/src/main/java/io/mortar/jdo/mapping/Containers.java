@@ -19,6 +19,7 @@ import org.datanucleus.ExecutionContext;
 import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
+import org.datanucleus.exceptions.NucleusObjectNotFoundException;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
@@ -151,7 +152,10 @@ public final class Containers {
         return instantiate(SCOUtils.getContainerInstanceType(member.getType(), null));
     }
 
-    /** Sorts persistent objects as the metadata of a member says, if it gives an order by their members. */
+    /**
+     * Sorts persistent objects as the metadata of a member says, if it gives an order by their members. Objects that no
+     * longer exist are left out.
+     */
     static void sort(ExecutionContext context, AbstractMemberMetaData member, List<Object> elements) {
         OrderMetaData order = member.getOrderMetaData();
         if (order == null || order.isIndexedList() && order.getMappedBy() == null) {
@@ -166,6 +170,10 @@ public final class Containers {
                         member.hasArray()
                                 ? member.getArray().getElementClassMetaData(loaders)
                                 : member.getCollection().getElementClassMetaData(loaders));
+        if (keys.isEmpty()) {
+            return;
+        }
+        elements.removeIf(element -> !exists(context, element, keys.get(0).getFieldName()));
         elements.sort((left, right) -> {
             for (OrderMetaData.FieldOrder key : keys) {
                 Comparable<Object> first = (Comparable<Object>) value(context, left, key.getFieldName());
@@ -198,6 +206,16 @@ public final class Containers {
                 .mapToObj(type::getMetaDataForManagedMemberAtAbsolutePosition)
                 .map(key -> new OrderMetaData.FieldOrder(key.getName()))
                 .toList();
+    }
+
+    /** Whether a persistent object exists, one of whose members is needed. */
+    private static boolean exists(ExecutionContext context, Object element, String name) {
+        try {
+            value(context, element, name);
+            return true;
+        } catch (NucleusObjectNotFoundException missing) {
+            return false;
+        }
     }
 
     private static Object value(ExecutionContext context, Object element, String name) {

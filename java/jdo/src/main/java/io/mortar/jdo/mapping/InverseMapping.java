@@ -103,6 +103,7 @@ public final class InverseMapping extends MemberMapping {
     @Override
     void write(RecordWriter to, Object value) {
         List<Object> before = elementsBefore(to);
+        List<Object> partnersBefore = isPartnerDependent() ? partnersOf(to.context(), before) : List.of();
         List<Object> elements = new ArrayList<>();
         if (value instanceof Map<?, ?> map) {
             // A copy: an object that becomes persistent may change its hash code.
@@ -121,7 +122,44 @@ public final class InverseMapping extends MemberMapping {
         elements.removeIf(Objects::isNull);
         ((Owner) to.owner()).rememberElements(this, elements);
         to.references().written(to.owner(), member());
-        ContainerChange.of(before, elements).apply(to, member(), OwnerMember.of(to.context(), member()), isDependent());
+        ContainerChange change = ContainerChange.of(before, elements);
+        change.apply(to, member(), OwnerMember.of(to.context(), member()), isDependent());
+        if (!partnersBefore.isEmpty()) {
+            change.removed().forEach(element -> clearPartner(to.context(), element));
+            ContainerChange.of(partnersBefore, partnersOf(to.context(), elements))
+                    .apply(to, member(), null, true);
+        }
+    }
+
+    /** The objects that are the keys of elements, or their values. */
+    private List<Object> partnersOf(ExecutionContext context, List<Object> elements) {
+        return elements.stream()
+                .filter(element -> !OwnerMember.isDeleted(context, element))
+                .map(element -> partnerOf(context, element))
+                .filter(partner -> context.getApiAdapter().isPersistable(partner))
+                .toList();
+    }
+
+    /** Ends the reference of an element that has left the map to its key or value, which is deleted. */
+    private void clearPartner(ExecutionContext context, Object element) {
+        DNStateManager manager = context.findStateManager(element);
+        if (manager == null || OwnerMember.isDeleted(manager)) {
+            return;
+        }
+        int position = partnerPosition(manager.getClassMetaData());
+        boolean isKey = manager.getClassMetaData()
+                .getMetaDataForManagedMemberAtAbsolutePosition(position)
+                .isPrimaryKey();
+        if (!isKey && partnerOf(context, element) != null) {
+            OwnerMember.replace(manager, position, null);
+        }
+    }
+
+    /** Whether the keys of elements, or their values, are deleted when their entries are removed from the map. */
+    private boolean isPartnerDependent() {
+        return member().hasMap()
+                && Dependents.removed(member())
+                && (hasKeys ? Dependents.values(member()) : Dependents.keys(member()));
     }
 
     private boolean isDependent() {

@@ -13,6 +13,8 @@ public class Book {
     private Library stock;
     private Library window;
     private Library ranking;
+    private Library archive;
+    private Book original;
     private int rank;
 
     protected Book() {}
@@ -35,6 +37,10 @@ public class Book {
 
     public void setLibrary(Library library) {
         this.library = library;
+    }
+
+    public Book getOriginal() {
+        return original;
     }
 
     public Library getCatalogue() {

@@ -9,6 +9,7 @@ import javax.jdo.annotations.Element;
 import javax.jdo.annotations.Extension;
 import javax.jdo.annotations.IdentityType;
 import javax.jdo.annotations.Key;
+import javax.jdo.annotations.Order;
 import javax.jdo.annotations.PersistenceCapable;
 import javax.jdo.annotations.Persistent;
 import javax.jdo.annotations.Value;
@@ -50,6 +51,10 @@ public class Drawing {
     @Key(embedded = "true")
     private Map<Address, Square> squares = new HashMap<>();
 
+    @Persistent
+    @Order(extensions = @Extension(vendorName = "datanucleus", key = "list-ordering", value = "side ASC"))
+    private List<Square> sorted = new ArrayList<>();
+
     public Shape getMain() {
         return main;
     }
@@ -76,6 +81,10 @@ public class Drawing {
 
     public Map<String, Address> getPlacesByName() {
         return placesByName;
+    }
+
+    public List<Square> getSorted() {
+        return sorted;
     }
 
     public Map<Address, Square> getSquares() {

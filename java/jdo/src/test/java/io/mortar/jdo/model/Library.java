@@ -38,6 +38,11 @@ public class Library {
     @Value(dependent = "true")
     private Map<Book, Book> translations = new HashMap<>();
 
+    /** Copies of lost books, by the books. */
+    @Persistent(mappedBy = "archive")
+    @Key(mappedBy = "original", dependent = "true")
+    private Map<Book, Book> replacements = new HashMap<>();
+
     public Set<Book> getBooks() {
         return books;
     }
@@ -60,6 +65,10 @@ public class Library {
 
     public List<Book> getRanked() {
         return ranked;
+    }
+
+    public Map<Book, Book> getReplacements() {
+        return replacements;
     }
 
     public Map<Book, Book> getTranslations() {
