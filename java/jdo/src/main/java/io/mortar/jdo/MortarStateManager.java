@@ -23,6 +23,7 @@ import org.datanucleus.metadata.PropertyMetaData;
 import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.CallbackHandler;
 import org.datanucleus.state.DNStateManager;
+import org.datanucleus.state.LifeCycleState;
 import org.datanucleus.state.StateManagerImpl;
 import org.datanucleus.store.FieldValues;
 import org.datanucleus.store.connection.ManagedConnection;
@@ -30,6 +31,7 @@ import org.datanucleus.store.fieldmanager.FieldManager;
 import org.datanucleus.store.fieldmanager.ReachabilityFieldManager;
 import org.datanucleus.store.types.SCOContainer;
 import org.datanucleus.transaction.Transaction;
+import org.datanucleus.util.ClassUtils;
 
 /**
  * The state of a persistent object, with its identifier in Mortar and the record that its transaction has read or
@@ -45,6 +47,8 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
      * returns to it.
      */
     private Record recordBefore;
+    /** Whether the transaction has deleted the object in the store. */
+    private boolean isDeletedInStore;
 
     private boolean isRefreshing;
     /** What the inverse containers of the object contained when they were read or written; null if there are none. */
@@ -100,6 +104,7 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
 
     /** Notes what the transaction has written. */
     void remember(StoreSession session, Record current) {
+        isDeletedInStore = false;
         record = current;
         recordEpoch = session.epoch();
     }
@@ -147,6 +152,7 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     /** Notes that the transaction has deleted the object. */
     void forgetDeleted() {
         record = null;
+        isDeletedInStore = true;
     }
 
     /**
@@ -155,6 +161,7 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
      */
     @Override
     public void preRollback(Transaction transaction) {
+        isDeletedInStore = false;
         inverseElements = null;
         assigned.clear();
         changedByRelation.clear();
@@ -167,6 +174,7 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
 
     @Override
     public void postCommit(Transaction transaction) {
+        isDeletedInStore = false;
         recordBefore = null;
         assigned.clear();
         changedByRelation.clear();
@@ -373,7 +381,29 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
             super.makePersistent();
             return;
         }
+        boolean returns = myLC.isDeleted() && myEC.getApiAdapter().allowPersistOfDeletedObject();
         inTraversal(super::makePersistent);
+        // DataNucleus has stored it, and leaves it deleted; or it will not store it, though the store has deleted it.
+        boolean isMisjudged = myLC.isDeleted() || isDeletedInStore && myLC.stateType() == LifeCycleState.P_CLEAN;
+        if (returns && isMisjudged) {
+            myLC = myEC.getApiAdapter().getLifeCycleState(LifeCycleState.P_NEW);
+        }
+    }
+
+    /**
+     * DataNucleus takes a removed entity that is persisted again for one to be changed, even if nothing has changed: it
+     * was not deleted yet.
+     */
+    @Override
+    public void flush() {
+        if (dirty
+                && !isEmbedded()
+                && myLC.stateType() == LifeCycleState.P_CLEAN
+                && ClassUtils.getFlagsSetTo(dirtyFields, true) == null) {
+            dirty = false;
+            return;
+        }
+        super.flush();
     }
 
     @Override

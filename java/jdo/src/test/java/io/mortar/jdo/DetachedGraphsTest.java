@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.entities.Pen;
 import io.mortar.jdo.entities.Studio;
@@ -158,6 +159,38 @@ class DetachedGraphsTest {
                 manager.close();
                 assertEquals(3, session.getStudio().getBranches().size());
                 assertEquals("A", session.getStudio().getName());
+            }
+        });
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void a_removed_entity_that_is_persisted_again_is_managed(boolean isOptimistic) {
+        with(isOptimistic, factory -> {
+            for (boolean flushes : new boolean[] {true, false}) {
+                String label = flushes ? "blue" : "green";
+                Store.inTransaction(factory, manager -> {
+                    Pen pen = manager.find(Pen.class, 1L);
+                    manager.remove(pen);
+                    if (flushes) {
+                        manager.flush();
+                    }
+                    manager.persist(pen);
+                    assertTrue(manager.contains(pen));
+                });
+                Store.inTransaction(factory, manager -> {
+                    Pen pen = manager.find(Pen.class, 1L);
+                    manager.remove(pen);
+                    if (flushes) {
+                        manager.flush();
+                    }
+                    manager.persist(pen);
+                    pen.setLabel(label);
+                });
+                Store.inTransaction(
+                        factory,
+                        manager -> assertEquals(
+                                label, manager.find(Pen.class, 1L).getLabel()));
             }
         });
     }

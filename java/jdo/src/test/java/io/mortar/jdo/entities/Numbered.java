@@ -23,4 +23,8 @@ public abstract class Numbered {
     public String getLabel() {
         return label;
     }
+
+    public void setLabel(String label) {
+        this.label = label;
+    }
 }
