@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.model.Address;
+import io.mortar.jdo.model.Dog;
 import io.mortar.jdo.model.Person;
 import io.mortar.jdo.model.QPerson;
 import java.io.ByteArrayInputStream;
@@ -549,6 +550,71 @@ class QueryTest {
                             QPerson.candidate("q").age.max())
                     .eq(30));
             assertEquals("Bob", names(typed.executeList()));
+        });
+    }
+
+    @Test
+    void a_collection_of_candidates_may_have_duplicates_and_objects_of_other_classes() {
+        STORE.run(manager -> {
+            Person ann = manager.newQuery(Person.class, "name == 'Ann'")
+                    .executeList()
+                    .get(0);
+            Collection<Object> candidates = new ArrayList<>(Arrays.asList(ann, ann, null, "Ann", new Dog("Rex", 3)));
+            for (String expected : List.of(
+                    "this.name => [Ann, Ann]",
+                    "distinct this.name => [Ann]",
+                    "name, age => [[Ann, 50], [Ann, 50]]",
+                    "count(this) => 2",
+                    "count(distinct this) => 1")) {
+                String[] parts = expected.split(" => ");
+                Query<Person> query = manager.newQuery(Person.class);
+                query.setCandidates((Collection<Person>) (Collection<?>) candidates);
+                query.setResult(parts[0]);
+                assertEquals(parts[1], Queries.text(query.execute()), parts[0]);
+            }
+        });
+    }
+
+    @Test
+    void a_deleted_object_is_no_candidate() {
+        STORE.run(manager -> {
+            Person kept = new Person("Eva", 1);
+            Person deleted = new Person("Fay", 2);
+            manager.makePersistentAll(kept, deleted);
+            manager.flush();
+            manager.deletePersistent(deleted);
+            for (String filter : List.of("", "age < 3")) {
+                Query<Person> query = manager.newQuery(Person.class, filter);
+                query.setCandidates(List.of(kept, deleted));
+                assertEquals("Eva", names(query.executeList()));
+            }
+            manager.deletePersistent(kept);
+        });
+    }
+
+    @ParameterizedTest
+    @CsvSource(
+            delimiterString = "=>",
+            quoteCharacter = '"',
+            value = {
+                // The result does not have the variable: each candidate is there once, if some object satisfies the
+                // filter.
+                "select name from P where f.age > age variables P f order by name => [Bob, Cid, Dan]",
+                "select count(this) from P where f.friends.contains(this) variables P f => 3",
+                "select count(this) from P variables P f => 4",
+                "select count(f) from P where f.friends.contains(this) variables P f => 3",
+                "select count(f) from P variables P f => 16",
+                "select this, f from P where f == this && age > 40 variables P f => 1",
+                "select name, f.name from P where f != this && age > 40 variables P f order by f.name => [[Ann, Bob], [Ann, Cid], [Ann, Dan]]",
+                "select name, f.name, g.name from P where age > 40 && f.age == 20 && g.age == 20 variables P f; P g => [[Ann, Dan, Dan]]",
+                "select f.age, count(this) from P variables P f group by f.age order by f.age => [[20, 4], [30, 8], [50, 4]]",
+            })
+    void a_result_is_of_combinations_of_candidates_and_variables_that_it_has(String text, String expected) {
+        STORE.run(manager -> {
+            Query<?> query = manager.newQuery(text.replaceAll("\\bP\\b", "io.mortar.jdo.model.Person"));
+            Object found = query.execute();
+            assertEquals(
+                    expected, text.startsWith("select this") ? "" + ((List<?>) found).size() : Queries.text(found));
         });
     }
 

@@ -96,7 +96,7 @@ final class QueryExecution implements Evaluator.Source {
     private Object executeUnlocked(Collection<?> candidates, boolean onlyInMemory, Query.QueryType type) {
         if (candidates != null) {
             nativeQuery = new NativeQuery("", Map.of(), List.of("the candidates are a collection"));
-            return finish(inMemory(new ArrayList<>(candidates)), type);
+            return finish(inMemory(candidatesOf(candidates)), type);
         }
         List<ClassMapping> classes = candidateClasses();
         if (classes.size() == 1) {
@@ -106,6 +106,18 @@ final class QueryExecution implements Evaluator.Source {
         classes.forEach(each -> all.addAll(all(each)));
         nativeQuery = new NativeQuery("from " + classes, Map.of(), List.of("there are several candidate classes"));
         return finish(inMemory(all), type);
+    }
+
+    /**
+     * The candidates of a collection. JDO 3.2, section 14.6.2: elements of other classes are none. Nor are deleted
+     * objects.
+     */
+    private List<Object> candidatesOf(Collection<?> elements) {
+        Class<?> type = candidateClass();
+        List<Object> candidates = new ArrayList<>(elements);
+        candidates.removeIf(
+                each -> !type.isInstance(each) || context.getApiAdapter().isDeleted(each));
+        return candidates;
     }
 
     private Object object(Row row) {
@@ -119,8 +131,11 @@ final class QueryExecution implements Evaluator.Source {
     }
 
     private List<ClassMapping> candidateClasses() {
-        return classes(
-                compilation.getCandidateClass() != null ? compilation.getCandidateClass() : query.getCandidateClass());
+        return classes(candidateClass());
+    }
+
+    private Class<?> candidateClass() {
+        return compilation.getCandidateClass() != null ? compilation.getCandidateClass() : query.getCandidateClass();
     }
 
     /** The mapping of a class, or those of the classes that implement it if it is an interface. */
