@@ -101,7 +101,7 @@ class BulkChangesTest {
             Store.inTransaction(factory, manager -> manager.persist(new Reading("a")));
             Store.inTransaction(factory, manager -> {
                 manager.createQuery("UPDATE Reading r SET r.text = CONCAT(UPPER(r.text), :more), r.boxed = NULL,"
-                                + " r.large = CASE WHEN r.brief = 1 THEN 7 ELSE 8 END, r.exact = 2")
+                                + " r.large = CASE WHEN r.brief = 1 THEN 7 ELSE 8 END, r.exact = 123456789.12")
                         .setParameter("more", "!")
                         .executeUpdate();
                 assertEquals(0, loaded(manager));
@@ -112,7 +112,7 @@ class BulkChangesTest {
                                 .getSingleResult();
                 assertEquals("TEXT!", row[0]);
                 assertNull(row[1]);
-                assertEquals(List.of(7L, 2.0, 2), List.of(row[2], row[3], row[4]));
+                assertEquals(List.of(7L, 123456789.12, 2), List.of(row[2], row[3], row[4]));
             });
             RuntimeException error = assertThrows(
                     RuntimeException.class,

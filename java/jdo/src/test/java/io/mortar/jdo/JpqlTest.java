@@ -366,6 +366,24 @@ class JpqlTest {
     }
 
     @Test
+    void literals_and_absolute_values_have_the_types_of_java() {
+        Object[] row = (Object[]) manager.createQuery(
+                        "SELECT 1.5, 1.5f, COALESCE(NULLIF(1, 1), 0.25), ABS(a.year), ABS(-2.5), -(2.5f), 123456789.125 FROM Album a WHERE a.year = 1959"
+                                + " AND 123456789.12 < 123456789.125 AND '1.5' <> '1.5d'")
+                .setMaxResults(1)
+                .getSingleResult();
+        assertEquals(List.of(1.5, 1.5f, 0.25, 1959, 2.5, -2.5f, 123456789.125), List.of(row));
+    }
+
+    @Test
+    void the_type_of_an_entity_is_its_class() {
+        assertEquals(
+                List.of(Tape.class, Tape.class, Vinyl.class),
+                manager.createQuery("SELECT TYPE(m) FROM Medium m ORDER BY m.code")
+                        .getResultList());
+    }
+
+    @Test
     void the_side_of_a_relation_that_is_stored_decides_about_joins() {
         manager.getTransaction().begin();
         try {

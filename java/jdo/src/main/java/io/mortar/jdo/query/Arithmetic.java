@@ -16,15 +16,30 @@ final class Arithmetic {
 
     /** The value with the other sign. */
     static Object negative(Object value, Expression expression) {
+        if (value instanceof WrittenNumber literal) {
+            return literal.negative();
+        }
         return value instanceof Number number && Values.isFloating(number)
                 ? (Object) (-number.doubleValue())
                 : calculate(0L, Expression.OP_SUB, value, expression);
     }
 
-    /** The value without its sign. */
+    /** The value without its sign, as {@link Math#abs}: an int for a smaller type, else of the type of the value. */
     static Object absolute(Object value, Expression expression) {
+        if (value instanceof WrittenNumber literal) {
+            return literal.signum() < 0 ? literal.negative() : literal;
+        }
+        if (value instanceof Float number) {
+            return Math.abs(number);
+        }
         boolean isNegative = Values.number(value) instanceof Number number && Values.order(number, 0L) < 0;
-        return calculate(0L, isNegative ? Expression.OP_SUB : Expression.OP_ADD, value, expression);
+        Object absolute = calculate(0L, isNegative ? Expression.OP_SUB : Expression.OP_ADD, value, expression);
+        return absolute instanceof Long integer && !(value instanceof Long) ? narrowed(integer) : absolute;
+    }
+
+    /** An integer as an int, or as a long if it is larger: -2^31 has no absolute value that is an int. */
+    static Number narrowed(long integer) {
+        return integer == (int) integer ? (Number) (int) integer : (Number) integer;
     }
 
     /** The complement of two: -x - 1. */

@@ -187,7 +187,8 @@ final class BulkExecution {
     }
 
     /** A value as one of the type of a member. */
-    private static Object converted(Object value, AbstractMemberMetaData member) {
+    private static Object converted(Object assigned, AbstractMemberMetaData member) {
+        Object value = WrittenNumber.plain(assigned);
         if (value == null && member.getType().isPrimitive()) {
             throw new NucleusUserException(
                     "null is assigned to " + member.getFullFieldName() + ", whose type is " + member.getType());

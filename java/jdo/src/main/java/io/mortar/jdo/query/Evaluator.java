@@ -154,7 +154,7 @@ final class Evaluator {
 
     /** The value of an expression of the result. */
     Object result(Expression expression, Row row) {
-        return ResultCopy.of(value(expression, row), context);
+        return ResultCopy.of(WrittenNumber.toJava(value(expression, row)), context);
     }
 
     // ------------------------------------------------------------------------------------------- conditions
@@ -385,7 +385,7 @@ final class Evaluator {
             return primary(primary, row);
         }
         if (expression instanceof Literal literal) {
-            return Operands.written(DateLiteral.read(literal.getLiteral()), literal);
+            return WrittenNumber.read(DateLiteral.read(literal.getLiteral()));
         }
         if (expression instanceof CreatorExpression creator) {
             Object[] arguments = creator.getArguments().stream()

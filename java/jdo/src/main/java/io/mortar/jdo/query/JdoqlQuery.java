@@ -43,9 +43,27 @@ public final class JdoqlQuery extends AbstractJDOQLQuery {
             // It fails for an unknown class, before the members of that are looked for.
             resolveClassDeclaration(candidateClassName);
         }
+        if (compilation == null) {
+            repair();
+        }
         super.compileGeneric(parameterValues);
         QueryCheck.check(this, compilation);
         QueryCheck.checkNames(this, compilation);
+    }
+
+    /** Writes the clauses as DataNucleus reads them correctly. */
+    private void repair() {
+        filter = WrittenNumber.withSuffixes(filter, false);
+        result = WrittenNumber.withSuffixes(result, false);
+        grouping = WrittenNumber.withSuffixes(grouping, false);
+        having = WrittenNumber.withSuffixes(having, false);
+        ordering = WrittenNumber.withSuffixes(ordering, false);
+        update = WrittenNumber.withSuffixes(update, false);
+        if (subqueries != null) {
+            ((Map<String, SubqueryDefinition>) subqueries)
+                    .values()
+                    .forEach(each -> ((JdoqlQuery) each.getQuery()).repair());
+        }
     }
 
     @Override

@@ -87,7 +87,7 @@ final class JpqlText {
                 from++;
             }
         }
-        return text == null ? null : new JpqlText(text).withoutDoubledQuotes();
+        return text == null ? null : WrittenNumber.withSuffixes(new JpqlText(text).withoutDoubledQuotes(), true);
     }
 
     private void refuseConcatenation() {

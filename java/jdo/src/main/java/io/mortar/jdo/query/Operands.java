@@ -45,6 +45,21 @@ final class Operands {
     private static final ValueCodec LONG =
             new ValueCodec(FieldType.INT64, true, number -> ((Number) number).longValue(), number -> number, null);
 
+    /** An absolute value of the type int, which is a long if it is larger. */
+    private static final ValueCodec INT = new ValueCodec(
+            FieldType.INT64,
+            true,
+            number -> ((Number) number).longValue(),
+            number -> Arithmetic.narrowed(((Number) number).longValue()),
+            null);
+
+    private static final ValueCodec FLOAT = new ValueCodec(
+            FieldType.FLOAT64,
+            true,
+            number -> ((Number) number).doubleValue(),
+            number -> ((Number) number).floatValue(),
+            null);
+
     private static final ValueCodec BIG_INTEGER = new ValueCodec(
             FieldType.DECIMAL,
             true,
@@ -84,7 +99,7 @@ final class Operands {
             return primary(primary);
         }
         if (expression instanceof Literal literal) {
-            return new Term.Constant(written(DateLiteral.read(literal.getLiteral()), literal));
+            return new Term.Constant(WrittenNumber.read(DateLiteral.read(literal.getLiteral())));
         }
         if (expression instanceof ParameterExpression<?> parameter) {
             return new Term.Constant(values.apply(parameter));
@@ -137,13 +152,6 @@ final class Operands {
         return found.isEmpty() ? null : found.get(0);
     }
 
-    /** The value of an expression, a literal as it was written: DataNucleus reads {@code 1.7} as a float. */
-    static Object written(Object value, Expression expression) {
-        return expression instanceof Literal && value instanceof Float number && Float.isFinite(number)
-                ? new BigDecimal(number.toString())
-                : value;
-    }
-
     private Term variable(VariableExpression variable) {
         Term defined = scope.named(variable.getId());
         if (defined != null) {
@@ -188,6 +196,9 @@ final class Operands {
         Expression.Operator operator = expression.getOperator();
         if (operator == Expression.OP_NEG) {
             Term operand = term(expression.getLeft());
+            if (operand.constant() instanceof Number number) {
+                return new Term.Constant(Arithmetic.negative(number, expression));
+            }
             return Term.Value.computed("-(" + number(operand) + ')', codecOf(operand), operand);
         }
         if (operator == Expression.OP_CAST) {
@@ -219,6 +230,15 @@ final class Operands {
         return codec;
     }
 
+    /** The codec of an absolute value, whose type is that of {@link Arithmetic#absolute}. */
+    private static ValueCodec absoluteCodecOf(Term operand) {
+        Object example = operand.codec() == null ? null : operand.codec().decode(0L);
+        if (example instanceof Float) {
+            return FLOAT;
+        }
+        return Values.isInteger(example) && !(example instanceof Long) ? INT : codecOf(operand);
+    }
+
     private static boolean isInteger(Term term) {
         return term.isConstant()
                 ? Values.isInteger(term.constant())
@@ -245,7 +265,10 @@ final class Operands {
             boolean isAbs = name.equalsIgnoreCase("abs") || name.equals("Math.abs");
             if (isAbs && arguments.size() == 1) {
                 Term operand = term(arguments.get(0));
-                return Term.Value.computed("abs(" + number(operand) + ')', codecOf(operand), operand);
+                if (operand.constant() instanceof Number number) {
+                    return new Term.Constant(Arithmetic.absolute(number, invoke));
+                }
+                return Term.Value.computed("abs(" + number(operand) + ')', absoluteCodecOf(operand), operand);
             }
             throw new Untranslatable("the function " + name + " has no counterpart");
         }

@@ -173,7 +173,7 @@ final class Parameters {
 
     private static Object number(Number number) {
         if (number instanceof BigDecimal) {
-            return number;
+            return WrittenNumber.plain(number);
         }
         if (number instanceof BigInteger big) {
             return new BigDecimal(big);

@@ -37,7 +37,7 @@ final class ResultColumns {
         }
         Term term = operands.term(expression);
         if (term.isConstant()) {
-            Object constant = term.constant();
+            Object constant = WrittenNumber.toJava(term.constant());
             return new ResultColumn(null, stored -> constant);
         }
         if (term instanceof Term.Reference) {
