@@ -155,6 +155,44 @@ class QueryValuesTest {
         });
     }
 
+    /** Functions that only an evaluation in memory has. */
+    @ParameterizedTest
+    @CsvSource(
+            delimiterString = "=>",
+            quoteCharacter = '"',
+            value = {
+                "Math.sqrt(anInt - 1) => Double 8.0",
+                "Math.sqrt(aChar - 1) => Double 8.0",
+                "Math.exp(aByte) => Double 1.0",
+                "Math.cos(aShort) => Double 1.0",
+                "Math.sin(aFloat - aFloat) => Double 0.0",
+                "Math.ceil(aFloat) => Double 1.0",
+                "Math.floor(decimal) => Double 1.0",
+                "Math.log(integer - 64) => Double 0.0",
+                "Math.toDegrees(aLong) => Double 0.0",
+                "Math.atan2(aFloat - aFloat, anInt) => Double 0.0",
+                "Math.sqrt(boxedLong) => null",
+                "Math.abs(aChar) => Integer 65",
+                "(IF (anInt > 0) 1.5 ELSE 2.5) => Double 1.5",
+            })
+    void functions_of_numbers_of_all_types_have_the_types_of_java(String function, String expected) {
+        STORE.run(manager -> {
+            Query<AllTypes> query = manager.newQuery(AllTypes.class, "anInt == 65");
+            query.setResult(function);
+            assertEquals("[" + expected + "]", typed(query.execute()));
+        });
+    }
+
+    /** Parentheses of a regular expression are a group, as in Java. */
+    @ParameterizedTest
+    @CsvSource({"(a|x).*, AB", "(ab), A", "a(\\n|c)b, B", "(?i)A.*B, AB", "[^b]*b, AB", "a.?b, AB", "a[(]b[)], ''"})
+    void a_pattern_is_a_regular_expression_of_java(String pattern, String expected) {
+        STORE.run(manager -> {
+            Query<AllTypes> query = manager.newQuery(AllTypes.class, "text.matches('" + pattern + "')");
+            assertEquals(expected, letters(query.execute()));
+        });
+    }
+
     private static String typed(Object value) {
         return value instanceof List<?> rows
                 ? rows.stream().map(QueryValuesTest::typed).toList().toString()

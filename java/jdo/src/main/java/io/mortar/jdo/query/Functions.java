@@ -111,6 +111,9 @@ final class Functions {
         if (isJpql && ValueFunctions.has(invoke.getOperation(), arguments.size())) {
             return ValueFunctions.call(invoke.getOperation(), arguments);
         }
+        if (MathFunctions.has(invoke.getOperation(), arguments.size())) {
+            return MathFunctions.call(invoke.getOperation(), arguments);
+        }
         return switch (invoke.getOperation().toUpperCase(Locale.ROOT)) {
             case "COALESCE" ->
                 arguments.stream().filter(Objects::nonNull).findFirst().orElse(null);
@@ -123,8 +126,6 @@ final class Functions {
             case "JDOHELPER.GETVERSION", "JAVAX.JDO.JDOHELPER.GETVERSION" ->
                 arguments.get(0) == null ? null : context.getApiAdapter().getVersionForObject(arguments.get(0));
             case "SQL_FUNCTION" -> named(invoke, arguments);
-            case "SQRT", "MATH.SQRT" ->
-                arguments.get(0) instanceof Number number ? (Object) Math.sqrt(number.doubleValue()) : null;
             case "ABS", "MATH.ABS" -> arguments.get(0) == null ? null : Arithmetic.absolute(arguments.get(0), invoke);
             default -> ofDataNucleus(null, invoke, arguments);
         };
