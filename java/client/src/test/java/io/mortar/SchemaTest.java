@@ -161,6 +161,10 @@ class SchemaTest {
         return client.schema().fieldsOf(className).get(fieldName);
     }
 
+    private static String plan() {
+        return client.explain("from Town where size > :size", Map.of("size", 5)).text();
+    }
+
     @Test
     void indexesAreCreatedAndRemoved() throws Exception {
         client.define(ClassDefinition.builder("Town")
@@ -175,9 +179,11 @@ class SchemaTest {
         assertEquals(schema.classNumber("Town"), index.classNumber());
         assertFalse(index.unique());
         assertTrue(index.problem().isEmpty());
-        assertTrue(client.explain("from Town where size > :size", Map.of("size", 5))
-                .text()
-                .contains("by_size"));
+        // Peer servers learn a little later than the catalogue that the index is ready.
+        for (int tries = 0; tries < 3000 && !plan().contains("by_size"); tries++) {
+            Thread.sleep(10);
+        }
+        assertTrue(plan().contains("by_size"), plan());
         assertThrows(MortarException.class, () -> client.removeClass("Town"));
         client.removeIndex("by_size");
         assertTrue(client.schema().indexNamed("by_size").isEmpty());
