@@ -86,6 +86,7 @@ public final class MortarStoreManager extends AbstractStoreManager
             StoreManager.OPTION_TXN_ISOLATION_REPEATABLE_READ,
             StoreManager.OPTION_TXN_ISOLATION_SERIALIZABLE,
             StoreManager.OPTION_DATASTORE_TIME_STORES_NANOSECS,
+            StoreManager.OPTION_DATASTORE_TIMEOUT,
             StoreManager.OPTION_QUERY_JDOQL_BULK_DELETE,
             StoreManager.OPTION_QUERY_JDOQL_BULK_UPDATE,
             StoreManager.OPTION_QUERY_JPQL_BULK_DELETE,
@@ -155,12 +156,8 @@ public final class MortarStoreManager extends AbstractStoreManager
         if (text(CACHE_BYTES) != null) {
             options.cacheBytes(number(CACHE_BYTES, 1, Long.MAX_VALUE));
         }
-        // One limit is for all calls.
-        long limit = Math.max(
-                milliseconds(PropertyNames.PROPERTY_DATASTORE_READ_TIMEOUT),
-                milliseconds(PropertyNames.PROPERTY_DATASTORE_WRITE_TIMEOUT));
-        if (limit > 0) {
-            options.timeout(Duration.ofMillis(limit));
+        if (callLimitMs() > 0) {
+            options.timeout(Duration.ofMillis(callLimitMs()));
         }
         if (text(CA_FILE) != null) {
             options.trustedCertificates(Path.of(text(CA_FILE)));
@@ -195,6 +192,13 @@ public final class MortarStoreManager extends AbstractStoreManager
         }
         throw new NucleusUserException("the property " + property + " is " + text + ", which is not a number from "
                 + least + " to " + greatest);
+    }
+
+    /** The limit of all calls of the client, in milliseconds; 0 if the properties of the factory set none. */
+    long callLimitMs() {
+        return Math.max(
+                milliseconds(PropertyNames.PROPERTY_DATASTORE_READ_TIMEOUT),
+                milliseconds(PropertyNames.PROPERTY_DATASTORE_WRITE_TIMEOUT));
     }
 
     private long milliseconds(String property) {

@@ -134,6 +134,12 @@ final class StoreErrors {
         return lockTimeout(context, message, null);
     }
 
+    /** The error of a read or a write that has taken longer than a context permits. */
+    static RuntimeException tooLong(ExecutionContext context, String what, long limitMs) {
+        String consequence = context.getTransaction().isActive() ? "; this transaction was rolled back" : "";
+        return new NucleusDataStoreException(what + " has taken longer than " + limitMs + " ms" + consequence);
+    }
+
     /** The error of a lock that was not obtained within the time limit of calls. */
     private static RuntimeException lockTimeout(ExecutionContext context, Oid oid, MortarException error) {
         if (context.getTransaction().isActive()) {

@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
+import java.util.function.Supplier;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.FetchPlan;
 import org.datanucleus.store.query.QueryTimeoutException;
@@ -34,6 +35,21 @@ public final class StoreQueries {
     public void limit(long milliseconds) {
         limitMs = milliseconds;
         deadline = System.nanoTime() + milliseconds * 1_000_000;
+    }
+
+    /** Makes changes, each of whose writes may take a number of milliseconds; null if the context says how long. */
+    public <T> T limitingWrites(Integer milliseconds, Supplier<T> changes) {
+        if (milliseconds == null || milliseconds <= 0 && TimeLimit.ofWrites(context) < 0) {
+            return changes.get();
+        }
+        return store.withSession(context, session -> {
+            session.limitWrites(milliseconds);
+            try {
+                return changes.get();
+            } finally {
+                session.limitWrites(null);
+            }
+        });
     }
 
     /** Makes the transaction one with locks, before a query whose objects are going to be locked. */

@@ -73,6 +73,9 @@ final class StoreSession {
     /** Whether objects that depend on a deleted one are deleted, too. */
     private boolean isCascading = true;
 
+    /** The limit of writes of a query; null if the limit is that of the context. */
+    private Integer writeLimitMs;
+
     private long epoch = EPOCHS.incrementAndGet();
     /** What has been written and not been sent; a deleted object has no record. */
     private final Map<Oid, Write> pending = new LinkedHashMap<>();
@@ -234,31 +237,74 @@ final class StoreSession {
         }
         return call(() -> {
             if (isImplicit && transaction == null) {
-                return client.get(oid).map(StoredObject::record).orElse(null);
+                return reading(oid, () -> client.get(oid).map(StoredObject::record))
+                        .orElse(null);
             }
             noteRead(List.of(oid));
             Optional<StoredObject> object = forUpdate
                     ? locked(oid, () -> transaction().getForUpdate(oid))
-                    : transaction().get(oid);
+                    : reading(oid, () -> transaction().get(oid));
             return object.map(StoredObject::record).orElse(null);
         });
     }
 
-    /** Runs a call that may wait for the lock of an object. A transaction that does not get it in time is aborted. */
+    /** Runs a call that may wait for the exclusive lock of an object. */
     private <T> T locked(Oid oid, Supplier<T> call) {
         long limitMs = isLocking() ? TimeLimit.ofLocks(context) : -1;
+        if (limitMs >= 0) {
+            return limitedOr(() -> StoreErrors.lockTimeout(context, oid, limitMs), limitMs, call);
+        }
+        // It reads for the sake of a write, unless the application has only asked for the lock.
+        long writeMs = writeLimitMs();
+        return writeMs < 0 ? reading(oid, call) : limited(writeMs, () -> "the lock of " + describe(oid), call);
+    }
+
+    private <T> T reading(Oid oid, Supplier<T> call) {
+        return limited(TimeLimit.ofReads(context), () -> "the read of " + describe(oid), call);
+    }
+
+    private <T> T limited(long limitMs, Supplier<String> what, Supplier<T> call) {
+        return limitedOr(() -> StoreErrors.tooLong(context, what.get(), limitMs), limitMs, call);
+    }
+
+    /**
+     * Runs a call that may take long, with a limit in milliseconds unless that is negative. A transaction that does not
+     * get its answer in time is aborted.
+     */
+    private <T> T limitedOr(Supplier<RuntimeException> tooLong, long limitMs, Supplier<T> call) {
         if (limitMs < 0) {
             return call.get();
         }
-        // Begun by this thread, so that it is aborted if the time is over.
-        transaction();
+        if (!isImplicit) {
+            // Begun by this thread, so that it is aborted if the time is over.
+            transaction();
+        }
         try {
             return TimeLimit.run(call, limitMs);
         } catch (TimeoutException late) {
-            context.getTransaction().setRollbackOnly();
+            RuntimeException error = tooLong.get();
+            if (context.getTransaction().isActive()) {
+                context.getTransaction().setRollbackOnly();
+            }
             end();
-            throw StoreErrors.lockTimeout(context, oid, limitMs);
+            throw error;
         }
+    }
+
+    /** Limits the time of writes until the limit is null again, whatever the context says; 0 is for no limit. */
+    void limitWrites(Integer milliseconds) {
+        writeLimitMs = milliseconds;
+    }
+
+    private long writeLimitMs() {
+        if (writeLimitMs == null) {
+            return TimeLimit.ofWrites(context);
+        }
+        return writeLimitMs > 0 ? writeLimitMs : -1;
+    }
+
+    private String describe(Oid oid) {
+        return ((MortarStoreManager) context.getStoreManager()).describe(oid);
     }
 
     private void noteRead(List<Oid> oids) {
@@ -275,7 +321,7 @@ final class StoreSession {
                 ? Map.of()
                 : call(() -> forUpdate
                         ? locked(missing.get(0), () -> transaction().getAllForUpdate(missing))
-                        : transaction().getAll(missing));
+                        : reading(missing.get(0), () -> transaction().getAll(missing)));
         noteRead(missing);
         List<Record> records = new ArrayList<>(oids.size());
         for (Oid oid : oids) {
@@ -396,10 +442,10 @@ final class StoreSession {
             return;
         }
         List<Change> changes = pending.values().stream().map(Write::change).toList();
-        call(() -> {
+        call(() -> limited(writeLimitMs(), () -> "a write", () -> {
             transaction().write(changes);
             return null;
-        });
+        }));
         pending.clear();
     }
 
@@ -418,7 +464,15 @@ final class StoreSession {
 
     /** Runs a query that only finds identifiers. A group snapshot has no queries, so the query runs outside of it. */
     Rows lookUp(String text, Map<String, ?> parameters) {
-        return isSnapshot() ? call(() -> client.query(text, parameters)) : run(text, parameters);
+        if (!isSnapshot()) {
+            flush();
+        }
+        return limited(TimeLimit.ofReads(context), () -> "a read by an identity", () -> {
+            Rows rows = isSnapshot() ? call(() -> client.query(text, parameters)) : run(text, parameters);
+            // The query runs when its rows are asked for.
+            call(rows::hasNext);
+            return rows;
+        });
     }
 
     boolean isSnapshot() {

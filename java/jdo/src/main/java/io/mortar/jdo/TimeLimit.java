@@ -8,6 +8,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Supplier;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.PropertyNames;
 
 /**
  * Limits the time of one call of Mortar. The client has one limit for all calls, so another thread makes the call, and
@@ -33,6 +34,23 @@ final class TimeLimit {
             value = context.getNucleusContext().getConfiguration().getProperty(LOCK_TIMEOUT);
         }
         return value == null ? -1 : MortarStoreManager.number(LOCK_TIMEOUT, value.toString(), -1, Integer.MAX_VALUE);
+    }
+
+    /** The limit of a read, in milliseconds; negative if there is none but that of the client. */
+    static long ofReads(ExecutionContext context) {
+        return ofCalls(context, PropertyNames.PROPERTY_DATASTORE_READ_TIMEOUT);
+    }
+
+    /** The limit of a write, in milliseconds; negative if there is none but that of the client. */
+    static long ofWrites(ExecutionContext context) {
+        return ofCalls(context, PropertyNames.PROPERTY_DATASTORE_WRITE_TIMEOUT);
+    }
+
+    private static long ofCalls(ExecutionContext context, String property) {
+        Integer limitMs = context.getIntProperty(property);
+        long ofClientMs = ((MortarStoreManager) context.getStoreManager()).callLimitMs();
+        boolean isShorter = limitMs != null && limitMs > 0 && (ofClientMs == 0 || limitMs < ofClientMs);
+        return isShorter ? limitMs : -1;
     }
 
     /** Runs a call. It fails with a {@link TimeoutException} if the call takes longer than a number of milliseconds. */

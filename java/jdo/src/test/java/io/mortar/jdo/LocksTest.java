@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.entities.Artist;
+import io.mortar.jdo.model.Account;
 import io.mortar.jdo.model.Person;
 import jakarta.persistence.EntityManager;
 import jakarta.persistence.EntityManagerFactory;
@@ -15,12 +16,15 @@ import jakarta.persistence.Persistence;
 import jakarta.persistence.PersistenceException;
 import jakarta.persistence.PessimisticLockException;
 import jakarta.persistence.QueryTimeoutException;
+import java.math.BigDecimal;
 import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BiConsumer;
+import javax.jdo.JDODataStoreException;
 import javax.jdo.PersistenceManager;
+import javax.jdo.Query;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -202,6 +206,77 @@ class LocksTest {
         first.close();
         second.getTransaction().rollback();
         second.close();
+    }
+
+    /** What waits, in a datastore transaction of JDO, for the lock of an account. */
+    enum Wait {
+        READ((manager, id) -> {
+            manager.setDatastoreReadTimeoutMillis(200);
+            manager.getObjectById(id);
+        }),
+        WRITE((manager, id) -> {
+            manager.setDatastoreWriteTimeoutMillis(200);
+            ((Account) manager.getObjectById(id)).setBalance(BigDecimal.TEN);
+            manager.flush();
+        }),
+        DELETION_BY_QUERY((manager, id) -> {
+            Query<Account> query = manager.newQuery(Account.class);
+            query.setDatastoreWriteTimeoutMillis(200);
+            query.deletePersistentAll();
+            manager.flush();
+        });
+
+        private final BiConsumer<PersistenceManager, Object> use;
+
+        Wait(BiConsumer<PersistenceManager, Object> use) {
+            this.use = use;
+        }
+    }
+
+    /** JDO 3.2, section 12.6.9. */
+    @ParameterizedTest
+    @EnumSource(Wait.class)
+    void a_persistence_manager_and_a_query_limit_their_waits(Wait wait) {
+        try (Store store = Store.with(Map.of("javax.jdo.option.Optimistic", "false"))) {
+            assertTrue(store.factory().supportedOptions().contains("javax.jdo.option.DatastoreTimeout"));
+            Object id = store.call(manager -> manager.getObjectId(
+                    manager.makePersistent(new Account(7, "DE7", BigDecimal.ONE, new Person("Ann", 50)))));
+            try (PersistenceManager first = store.manager();
+                    PersistenceManager second = store.manager()) {
+                first.currentTransaction().begin();
+                Account account = (Account) first.getObjectById(id);
+                if (wait == Wait.READ) {
+                    account.setBalance(BigDecimal.ZERO);
+                    first.flush();
+                }
+                second.currentTransaction().begin();
+                assertThrows(JDODataStoreException.class, () -> wait.use.accept(second, id));
+                second.currentTransaction().rollback();
+                first.currentTransaction().commit();
+                second.currentTransaction().begin();
+                wait.use.accept(second, id);
+                second.currentTransaction().commit();
+            }
+        }
+    }
+
+    @Test
+    void a_read_by_identity_has_the_limit_of_the_persistence_manager() {
+        try (Store store = Store.with(Map.of("javax.jdo.option.Optimistic", "false"))) {
+            Object id = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 50))));
+            try (PersistenceManager first = store.manager();
+                    PersistenceManager second = store.manager()) {
+                first.currentTransaction().begin();
+                ((Person) first.getObjectById(id)).setAge(51);
+                first.flush();
+                second.currentTransaction().begin();
+                second.setDatastoreReadTimeoutMillis(200);
+                assertThrows(JDODataStoreException.class, () -> second.getObjectById(id));
+                assertTrue(second.currentTransaction().getRollbackOnly());
+                second.currentTransaction().rollback();
+                first.currentTransaction().commit();
+            }
+        }
     }
 
     @Test

@@ -460,7 +460,9 @@ final class QueryExecution implements Evaluator.Source {
         if (isBulk(type)) {
             BulkExecution bulk = new BulkExecution(compiled, evaluator(), queries);
             List<Object> found = drained(result);
-            return type == Query.QueryType.BULK_DELETE ? bulk.delete(found) : bulk.update(found);
+            return queries.limitingWrites(
+                    query.getDatastoreWriteTimeoutMillis(),
+                    () -> type == Query.QueryType.BULK_DELETE ? bulk.delete(found) : bulk.update(found));
         }
         if (result instanceof StreamedResult<?> streamed) {
             boolean outlivesContext = isJakarta() && !context.getTransaction().isActive();
