@@ -28,6 +28,8 @@ final class BatchedFlush extends FlushOrdered {
             Collection<DNStateManager> secondary,
             OperationQueue operations) {
         ManagedConnection connection = store.getConnectionManager().getConnection(context);
+        StoreSession session = ((MortarConnectionFactory.Connection) connection).session();
+        Orphans orphans = session.orphans();
         try {
             List<DNStateManager> changed = new ArrayList<>();
             addChanged(primary, changed);
@@ -35,8 +37,6 @@ final class BatchedFlush extends FlushOrdered {
             if (changed.size() > 1) {
                 ((MortarPersistenceHandler) store.getPersistenceHandler()).readForUpdate(context, changed);
             }
-            Orphans orphans =
-                    ((MortarConnectionFactory.Connection) connection).session().orphans();
             List<NucleusOptimisticException> conflicts =
                     orphans.duringFlush(() -> super.execute(context, primary, secondary, operations));
             boolean isComplete = context.isDelayDatastoreOperationsEnabled()
@@ -50,6 +50,9 @@ final class BatchedFlush extends FlushOrdered {
             }
             return null;
         } finally {
+            if (!orphans.isFlushing() && !context.isManagingRelations()) {
+                session.flushed();
+            }
             connection.release();
         }
     }

@@ -10,12 +10,14 @@ import java.util.List;
 import java.util.Map;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.FetchPlan;
+import org.datanucleus.PropertyNames;
 import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.identity.DatastoreId;
+import org.datanucleus.identity.IdentityUtils;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.IdentityType;
@@ -24,6 +26,7 @@ import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.CallbackHandler;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.state.LifeCycleState;
+import org.datanucleus.state.RelationshipManager;
 import org.datanucleus.state.StateManagerImpl;
 import org.datanucleus.store.FieldValues;
 import org.datanucleus.store.connection.ManagedConnection;
@@ -57,6 +60,17 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     private final BitSet assigned = new BitSet();
     /** The containers that have changed with the other side of their relation since the object was written. */
     private final BitSet changedByRelation = new BitSet();
+    /** The references that flushes have changed because a container of their owner has this object; null for none. */
+    private Map<Integer, Given> given;
+
+    /**
+     * When a reference was changed because of a container.
+     *
+     * @param flush the number of the flush
+     * @param unmanaged the changes of this object whose other sides were still to be changed, if those of the owner
+     *     were; or null. DataNucleus replaces it when it has changed the other sides.
+     */
+    private record Given(long flush, RelationshipManager unmanaged) {}
 
     public MortarStateManager(ExecutionContext context, AbstractClassMetaData metadata) {
         super(context, metadata);
@@ -450,7 +464,19 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         RelationType relation = member.getRelationType(myEC.getClassLoaderResolver());
         boolean refersToOwner = relation == RelationType.MANY_TO_ONE_BI || relation == RelationType.ONE_TO_ONE_BI;
         Object before = refersToOwner && isFieldLoaded(position) ? provideField(position) : null;
+        if (relation == RelationType.MANY_TO_ONE_BI && value != null && myEC.isManagingRelations()) {
+            if (Boolean.FALSE.equals(containedIn(value, position))) {
+                // It was added to the container of this owner, and removed again.
+                return;
+            }
+            if (before != null && before != value) {
+                requireOneOwner(position, value);
+            }
+        }
         super.replaceFieldValue(position, value);
+        if (relation == RelationType.MANY_TO_ONE_BI) {
+            noteGiven(position, value);
+        }
         if (value != null) {
             assigned.clear(position);
         }
@@ -464,6 +490,67 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         } else if (related != null && related.getMappedBy() != null) {
             forget(myEC.findStateManager(before), related.getAbsoluteFieldNumber());
         }
+    }
+
+    private void noteGiven(int position, Object owner) {
+        if (owner != null && (myEC.isManagingRelations() || myEC.isFlushing())) {
+            given = given == null ? new HashMap<>() : given;
+            given.put(position, new Given(flushNumber(), unmanaged(position, owner)));
+        } else if (given != null) {
+            given.remove(position);
+        }
+    }
+
+    private RelationshipManager unmanaged(int position, Object owner) {
+        AbstractMemberMetaData container = containerOf(owner, position);
+        DNStateManager manager = myEC.findStateManager(owner);
+        boolean isUnmanaged = myEC.getManageRelations()
+                && container != null
+                && manager != null
+                && myEC.getRelationshipManager(manager).managesField(container.getAbsoluteFieldNumber());
+        return isUnmanaged ? myEC.getRelationshipManager(this) : null;
+    }
+
+    /** Whether both sides of relations are compared when the application flushes, and when it commits. */
+    static boolean checksRelations(ExecutionContext context) {
+        return context.getManageRelations()
+                && Boolean.TRUE.equals(context.getBooleanProperty(PropertyNames.PROPERTY_MANAGE_RELATIONSHIPS_CHECKS));
+    }
+
+    private long flushNumber() {
+        return ((MortarStoreManager) getStoreManager()).withSession(myEC, StoreSession::flushNumber);
+    }
+
+    @Override
+    public void requireOneOwner(int position, Object other) {
+        Given last = given == null || !checksRelations(myEC) ? null : given.get(position);
+        boolean isOfThisFlush =
+                last != null && (last.flush == flushNumber() || last.unmanaged == myEC.getRelationshipManager(this));
+        if (!isOfThisFlush) {
+            return;
+        }
+        Object owner = provideField(position);
+        if (Boolean.TRUE.equals(containedIn(owner, position)) && Boolean.TRUE.equals(containedIn(other, position))) {
+            AbstractMemberMetaData member = cmd.getMetaDataForManagedMemberAtAbsolutePosition(position);
+            throw new NucleusUserException("the object " + name(myPC) + " was added to containers of two objects, "
+                    + name(owner) + " and " + name(other) + ", but " + member.getFullFieldName()
+                    + " can only refer to one of them");
+        }
+    }
+
+    private String name(Object persistent) {
+        return IdentityUtils.getPersistableIdentityForId(myEC.getApiAdapter().getIdForObject(persistent));
+    }
+
+    /** Whether the container of an owner, to whom a member refers, has this object; null if it is not loaded. */
+    private Boolean containedIn(Object owner, int position) {
+        AbstractMemberMetaData container = containerOf(owner, position);
+        return container == null ? null : RelatedContainers.contains(this, owner, container);
+    }
+
+    private AbstractMemberMetaData containerOf(Object owner, int position) {
+        return cmd.getMetaDataForManagedMemberAtAbsolutePosition(position)
+                .getRelatedMemberMetaDataForObject(myEC.getClassLoaderResolver(), myPC, owner);
     }
 
     /** Ends the reference of another object to this one, which is not stored with that object. */

@@ -33,6 +33,7 @@ import org.datanucleus.flush.UpdateMemberOperation;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.IdentityType;
 import org.datanucleus.metadata.OrderMetaData;
+import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.DNStateManager;
 
 /** The references of the objects of a persistence context. */
@@ -159,6 +160,14 @@ final class ObjectReferences implements References {
     @Override
     public Object restored(Object deleted, AbstractMemberMetaData member) {
         if (!context.getApiAdapter().allowPersistOfDeletedObject() || !member.isCascadePersist()) {
+            boolean isRefusedLater = context.findStateManager(deleted).isDeleting()
+                    && MortarStateManager.checksRelations(context)
+                    && member.hasCollection()
+                    && RelationType.isBidirectional(member.getRelationType(context.getClassLoaderResolver()));
+            if (isRefusedLater) {
+                // The deletion has caused this flush. The application's own flush, or the commit, checks relations.
+                return deleted;
+            }
             throw new NucleusUserException(
                     "an object that the transaction has deleted was added to " + member.getFullFieldName());
         }

@@ -65,6 +65,10 @@ final class Orphans {
         written.add(new Container(owner, member));
     }
 
+    boolean isFlushing() {
+        return flushes > 0;
+    }
+
     /** Runs a flush, which may be a part of another one. */
     <T> T duringFlush(Supplier<T> flush) {
         flushes++;

@@ -111,6 +111,17 @@ final class RelatedContainers {
         }
     }
 
+    /** Whether a loaded collection of an owner contains an object; null if the owner has no such collection. */
+    static Boolean contains(DNStateManager element, Object owner, AbstractMemberMetaData container) {
+        DNStateManager manager = element.getExecutionContext().findStateManager(owner);
+        int position = container.getAbsoluteFieldNumber();
+        return manager != null
+                        && manager.isFieldLoaded(position)
+                        && manager.provideField(position) instanceof Collection<?> collection
+                ? (Boolean) collection.contains(element.getObject())
+                : null;
+    }
+
     /**
      * The state of an object with a loaded member; null if it is deleted, or if the member neither is stored nor was
      * loaded.

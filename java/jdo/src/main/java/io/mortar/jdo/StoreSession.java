@@ -49,6 +49,7 @@ import org.datanucleus.util.NucleusLogger;
  */
 final class StoreSession {
     private static final AtomicLong EPOCHS = new AtomicLong();
+    private static final AtomicLong FLUSHES = new AtomicLong();
     private static final int TYPICAL_BYTES = 200;
     /** Bytes of a blob that are stored with the other objects of the transaction. */
     private static final int FEW_BYTES = 64 << 10;
@@ -69,6 +70,8 @@ final class StoreSession {
     private boolean hasQueried;
     /** Whether a lock that the application asked for has made an optimistic transaction one with locks. */
     private boolean isUpgraded;
+
+    private long flush = FLUSHES.incrementAndGet();
 
     /** Whether objects that depend on a deleted one are deleted, too. */
     private boolean isCascading = true;
@@ -115,6 +118,16 @@ final class StoreSession {
     /** A number of the current transaction; no two transactions have the same. */
     long epoch() {
         return epoch;
+    }
+
+    /** A number of the flush that is in progress, or that is next; no two flushes have the same. */
+    long flushNumber() {
+        return flush;
+    }
+
+    /** Notes the end of a flush that is not a part of another one. */
+    void flushed() {
+        flush = FLUSHES.incrementAndGet();
     }
 
     /** The objects that were removed from containers since the last flush. */

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.model.Book;
 import io.mortar.jdo.model.Department;
@@ -24,6 +25,7 @@ import org.junit.jupiter.api.Named;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -413,6 +415,98 @@ class InverseContainersTest {
                     ann.setLeads(null);
                     manager.flush();
                 }));
+    }
+
+    /** JDO 3.2, section 15.3: an element with one owner cannot be in the containers of two. */
+    @ParameterizedTest
+    @CsvSource({"false, false", "false, true", "true, false", "true, true"})
+    void an_element_that_two_containers_get_is_refused(boolean isOptimistic, boolean isStored) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+        Object first = library("Emma");
+        Object second = library();
+        Object third = library();
+        JDOUserException error = assertThrows(
+                JDOUserException.class,
+                () -> store.run(manager -> {
+                    Book book = isStored ? book(manager, "Emma") : manager.makePersistent(new Book("Ulysses"));
+                    ((Library) manager.getObjectById(second)).getBooks().add(book);
+                    ((Library) manager.getObjectById(third)).getBooks().add(book);
+                    manager.flush();
+                }));
+        assertTrue(error.getMessage().contains("containers of two objects"), error.getMessage());
+        store.run(manager -> {
+            assertEquals(Set.of("Emma"), titles(((Library) manager.getObjectById(first)).getBooks()));
+            assertEquals(Set.of(), titles(((Library) manager.getObjectById(second)).getBooks()));
+            assertEquals(Set.of(), titles(((Library) manager.getObjectById(third)).getBooks()));
+        });
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void an_element_may_go_to_one_owner_after_the_other(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+        Object first = library("Emma");
+        Object second = library();
+        Object third = library();
+        for (int i = 0; i < 10; i++) {
+            store.run(manager -> {
+                Book emma = book(manager, "Emma");
+                Set<Book> ofFirst = ((Library) manager.getObjectById(first)).getBooks();
+                Set<Book> ofSecond = ((Library) manager.getObjectById(second)).getBooks();
+                Set<Book> ofThird = ((Library) manager.getObjectById(third)).getBooks();
+                ofSecond.add(emma);
+                manager.flush();
+                ofThird.add(emma);
+                manager.flush();
+                assertEquals(Set.of(), titles(ofSecond));
+                ofSecond.add(emma);
+                ofSecond.remove(emma);
+                ofFirst.add(emma);
+            });
+            store.run(manager -> {
+                Library library = (Library) manager.getObjectById(first);
+                assertSame(library, book(manager, "Emma").getLibrary());
+                assertEquals(Set.of("Emma"), titles(library.getBooks()));
+            });
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void an_element_may_go_to_another_owner_in_the_next_transaction(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic, "javax.jdo.option.RetainValues", "true"));
+        List<Object> ids = List.of(library("Emma"), library(), library());
+        try (PersistenceManager manager = store.manager()) {
+            for (int i = 1; i < 7; i++) {
+                manager.currentTransaction().begin();
+                Library owner = (Library) manager.getObjectById(ids.get(i % ids.size()));
+                Book emma = book(manager, "Emma");
+                owner.getBooks().add(emma);
+                manager.currentTransaction().commit();
+                assertSame(owner, emma.getLibrary());
+            }
+        }
+    }
+
+    /** JDO 3.2, section 15.3: the flush checks relations, not the deletion. */
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void a_flush_refuses_an_element_that_was_added_and_deleted(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+        Object first = library("Emma");
+        Object second = library();
+        store.run(manager -> {
+            Book emma = book(manager, "Emma");
+            ((Library) manager.getObjectById(second)).getBooks().add(emma);
+            manager.deletePersistent(emma);
+            assertThrows(JDOUserException.class, manager::flush);
+            manager.currentTransaction().rollback();
+            manager.currentTransaction().begin();
+        });
+        store.run(manager -> {
+            assertEquals(Set.of("Emma"), titles(((Library) manager.getObjectById(first)).getBooks()));
+            assertEquals(Set.of(), titles(((Library) manager.getObjectById(second)).getBooks()));
+        });
     }
 
     @Test

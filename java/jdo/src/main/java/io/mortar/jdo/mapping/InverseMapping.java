@@ -33,6 +33,12 @@ public final class InverseMapping extends MemberMapping {
 
         /** Whether the application has assigned a member in this transaction. */
         boolean isAssigned(int position);
+
+        /**
+         * Fails if this flush has made the member refer to an object because of its container, while the container of
+         * another object has this one, too.
+         */
+        void requireOneOwner(int position, Object other);
     }
 
     InverseMapping(AbstractMemberMetaData member, AbstractClassMetaData elementClass) {

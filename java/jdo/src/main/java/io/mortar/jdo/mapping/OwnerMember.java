@@ -53,6 +53,9 @@ public final class OwnerMember {
             }
             return;
         }
+        if (current != null && current != owner.getObject()) {
+            ((InverseMapping.Owner) holder).requireOneOwner(position, owner.getObject());
+        }
         boolean isAssigned = holder.getDirtyFields()[position];
         // All members of a new object are dirty until it was inserted, perhaps for the sake of this container.
         boolean isNew = holder.getLifecycleState().isNew();
