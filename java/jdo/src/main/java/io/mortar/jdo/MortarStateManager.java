@@ -6,8 +6,10 @@ import io.mortar.jdo.mapping.InverseMapping;
 import io.mortar.jdo.mapping.OwnerMember;
 import java.util.BitSet;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.FetchPlan;
 import org.datanucleus.PropertyNames;
@@ -60,6 +62,8 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     private final BitSet assigned = new BitSet();
     /** The containers that have changed with the other side of their relation since the object was written. */
     private final BitSet changedByRelation = new BitSet();
+    /** The deleted objects that the transaction has left out of containers; null if it has written none. */
+    private Map<AbstractMemberMetaData, Set<Object>> leftOut;
     /** The references that flushes have changed because a container of their owner has this object; null for none. */
     private Map<Integer, Given> given;
 
@@ -179,6 +183,7 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         inverseElements = null;
         assigned.clear();
         changedByRelation.clear();
+        leftOut = null;
         if (recordBefore != null) {
             record = recordBefore;
             recordBefore = null;
@@ -192,6 +197,7 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         recordBefore = null;
         assigned.clear();
         changedByRelation.clear();
+        leftOut = null;
         super.postCommit(transaction);
     }
 
@@ -236,6 +242,12 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
             inverseElements = new HashMap<>();
         }
         inverseElements.put(container, elements);
+    }
+
+    @Override
+    public Set<Object> leftOut(AbstractMemberMetaData container) {
+        leftOut = leftOut == null ? new HashMap<>() : leftOut;
+        return leftOut.computeIfAbsent(container, each -> new HashSet<>());
     }
 
     /** A container of the object changes. */
@@ -422,7 +434,8 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
 
     @Override
     public void deletePersistent() {
-        if (cmd.getIdentityType() == IdentityType.APPLICATION && myEC.getTransaction().isActive()) {
+        if (cmd.getIdentityType() == IdentityType.APPLICATION
+                && myEC.getTransaction().isActive()) {
             Object identity = getInternalObjectId();
             ((MortarStoreManager) getStoreManager()).useSession(myEC, session -> session.noteDeleted(identity));
         }

@@ -141,6 +141,40 @@ class RelationsTest {
     }
 
     @Test
+    void many_objects_of_a_relation_of_many_to_many_are_deleted_together() {
+        try (Store other = Store.inMemory()) {
+            other.run(manager -> {
+                for (int i = 0; i < 6; i++) {
+                    manager.makePersistent(new Project("P" + i));
+                    manager.makePersistent(new Employee("E" + i, i));
+                }
+            });
+            other.run(manager -> {
+                List<Project> projects = manager.newQuery(Project.class).executeList();
+                manager.newQuery(Employee.class)
+                        .executeList()
+                        .forEach(each -> each.getProjects().addAll(projects));
+            });
+            other.run(manager -> {
+                List<Project> ended =
+                        manager.newQuery(Project.class, "name != 'P0'").executeList();
+                ended.forEach(each -> assertEquals(6, each.getMembers().size()));
+                manager.deletePersistentAll(ended);
+                // The query flushes.
+                List<Employee> employees = manager.newQuery(Employee.class).executeList();
+                employees.forEach(each -> assertEquals(
+                        List.of("P0"),
+                        each.getProjects().stream().map(Project::getName).toList()));
+                manager.deletePersistentAll(employees);
+            });
+            other.run(manager -> {
+                assertEquals(0, manager.newQuery(Employee.class).executeList().size());
+                assertEquals(1, manager.newQuery(Project.class).executeList().size());
+            });
+        }
+    }
+
+    @Test
     void a_reference_may_be_of_an_interface_or_of_any_object() {
         Object id = store.call(manager -> {
             Drawing drawing = new Drawing();

@@ -224,9 +224,16 @@ public final class ContainerMapping extends ColumnMapping {
         for (Object each : Containers.elements(value)) {
             if (!element.isReference() || !OwnerMember.isDeleted(to.context(), each)) {
                 stored.add(encode(to, element, each, written));
-            } else if (!before.contains(to.references().identifier(each))) {
+                continue;
+            }
+            Object oid = to.references().identifier(each);
+            Set<Object> leftOut = ((InverseMapping.Owner) to.owner()).leftOut(member());
+            if (!before.contains(oid) && !leftOut.contains(oid)) {
                 stored.add(identifier(to, to.references().restored(each, member()), written));
-            } else if (mayHaveNull()) {
+                continue;
+            }
+            leftOut.add(oid);
+            if (mayHaveNull()) {
                 stored.add(null);
             }
         }

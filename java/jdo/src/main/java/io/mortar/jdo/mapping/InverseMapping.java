@@ -39,6 +39,12 @@ public final class InverseMapping extends MemberMapping {
          * another object has this one, too.
          */
         void requireOneOwner(int position, Object other);
+
+        /**
+         * The identifiers of deleted objects that this transaction has left out when it wrote a container, which may be
+         * written again before it loses them.
+         */
+        Set<Object> leftOut(AbstractMemberMetaData container);
     }
 
     InverseMapping(AbstractMemberMetaData member, AbstractClassMetaData elementClass) {
