@@ -228,8 +228,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
     private static void load(DNStateManager manager, ClassMapping mapping, Record record, int[] positions) {
         // The members of the primary key that the object has from its identity are equal.
         int[] stored = Arrays.stream(stored(mapping, positions))
-                .filter(position -> !mapping.members().at(position).member().isPrimaryKey()
-                        || !manager.isFieldLoaded(position))
+                .filter(position ->
+                        !mapping.members().at(position).member().isPrimaryKey() || !manager.isFieldLoaded(position))
                 .toArray();
         manager.replaceFields(
                 stored, RecordReader.of(manager.getExecutionContext(), manager, mapping.members(), record));

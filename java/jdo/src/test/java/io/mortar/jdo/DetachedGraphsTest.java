@@ -189,8 +189,8 @@ class DetachedGraphsTest {
                 });
                 Store.inTransaction(
                         factory,
-                        manager -> assertEquals(
-                                label, manager.find(Pen.class, 1L).getLabel()));
+                        manager ->
+                                assertEquals(label, manager.find(Pen.class, 1L).getLabel()));
             }
         });
     }

@@ -247,8 +247,7 @@ class IdentityTest {
             }
             transaction.begin();
             List<Ship> ships = ((Fleet) manager.getObjectById(id)).getShips();
-            assertEquals(
-                    Set.of(1, 2, 3), ships.stream().map(Ship::getNumber).collect(Collectors.toSet()));
+            assertEquals(Set.of(1, 2, 3), ships.stream().map(Ship::getNumber).collect(Collectors.toSet()));
             ships.forEach(ship -> assertSame(north, ship.getFleet()));
             transaction.commit();
         }
