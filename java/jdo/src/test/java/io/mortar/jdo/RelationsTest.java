@@ -312,4 +312,36 @@ class RelationsTest {
             assertEquals(List.of(), manager.newQuery(Tile.class).executeList());
         });
     }
+
+    @Test
+    void a_deleted_object_leaves_the_containers_of_others_that_were_not_read() {
+        for (boolean isOptimistic : new boolean[] {true, false}) {
+            try (Store other = Store.with(Map.of("javax.jdo.option.Optimistic", isOptimistic))) {
+                other.run(manager -> {
+                    List<Project> projects = List.of(new Project("P0"), new Project("P1"), new Project("P2"));
+                    for (Employee each : List.of(new Employee("Ann", 5), new Employee("Bob", 4))) {
+                        each.getProjects().addAll(projects);
+                        manager.makePersistent(each);
+                    }
+                });
+                other.run(manager -> manager.deletePersistent(
+                        manager.newQuery(Project.class, "name == 'P2'").executeUnique()));
+                other.run(manager -> {
+                    for (Employee each : manager.newQuery(Employee.class).executeList()) {
+                        assertEquals(2, each.getProjects().size());
+                    }
+                    manager.newQuery(Project.class, "name == 'P1'").deletePersistentAll();
+                });
+                other.run(manager -> {
+                    for (Employee each : manager.newQuery(Employee.class).executeList()) {
+                        assertEquals(
+                                List.of("P0"),
+                                each.getProjects().stream()
+                                        .map(Project::getName)
+                                        .toList());
+                    }
+                });
+            }
+        }
+    }
 }

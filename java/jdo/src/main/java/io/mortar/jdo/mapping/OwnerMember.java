@@ -107,11 +107,19 @@ public final class OwnerMember {
 
     /** Ends the reference of an element to an owner. */
     public void clear(DNStateManager owner, Object element) {
-        if (!isSet(owner, element)) {
+        DNStateManager holder = holder(element);
+        if (holder == null) {
             return;
         }
-        DNStateManager holder = holder(element);
         int position = position(holder);
+        if (!isSet(owner, element)) {
+            // A container that is read while the owner is deleted does not have it, but its record does.
+            if (isDeleted(owner) && isMany(holder, position)) {
+                holder.makeDirty(position);
+                flush(holder);
+            }
+            return;
+        }
         if (holder.provideField(position) instanceof Collection<?> owners) {
             owners.remove(owner.getObject());
         } else {
@@ -177,6 +185,10 @@ public final class OwnerMember {
 
     static void replace(DNStateManager holder, int position, Object value) {
         holder.replaceFieldValue(position, value);
+        flush(holder);
+    }
+
+    private static void flush(DNStateManager holder) {
         if (!isUnsaved(holder) && !holder.isEmbedded()) {
             holder.flush();
         }
