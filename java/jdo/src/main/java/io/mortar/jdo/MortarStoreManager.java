@@ -120,13 +120,7 @@ public final class MortarStoreManager extends AbstractStoreManager
         } catch (MortarException error) {
             throw new NucleusDataStoreException(getConnectionURL() + ": " + error.getMessage(), error);
         }
-        schema = new StoreSchema(
-                client,
-                nucleus,
-                new StoreSchema.Permissions(
-                        mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_TABLES),
-                        mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_COLUMNS),
-                        mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_CONSTRAINTS)));
+        schema = new StoreSchema(client, nucleus, permissions(configuration));
         persistenceHandler = new MortarPersistenceHandler(this);
         flushProcess = new BatchedFlush(this);
         logConfiguration();
@@ -134,6 +128,13 @@ public final class MortarStoreManager extends AbstractStoreManager
 
     private static boolean isSet(Configuration configuration, String property) {
         return configuration.getPersistenceProperties().containsKey(property.toLowerCase(Locale.ROOT));
+    }
+
+    private static StoreSchema.Permissions permissions(Configuration configuration) {
+        return new StoreSchema.Permissions(
+                mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_TABLES),
+                mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_COLUMNS),
+                mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_CONSTRAINTS));
     }
 
     /** What is missing is created unless a property says no. */
@@ -532,6 +533,17 @@ public final class MortarStoreManager extends AbstractStoreManager
     }
 
     // ------------------------------------------------------------------------------------------- schema tools
+
+    /** Permits the creation of what is missing, while {@code schema-generation.database.action} is carried out. */
+    @Override
+    public void enableSchemaGeneration() {
+        schema.permit(new StoreSchema.Permissions(true, true, true));
+    }
+
+    @Override
+    public void resetSchemaGeneration() {
+        schema.permit(permissions(nucleusContext.getConfiguration()));
+    }
 
     @Override
     public void createDatabase(String catalog, String schemaName, Properties properties) {

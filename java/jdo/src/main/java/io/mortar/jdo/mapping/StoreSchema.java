@@ -60,7 +60,7 @@ public final class StoreSchema {
 
     private final Client client;
     private final PersistenceNucleusContext nucleus;
-    private final Permissions permissions;
+    private volatile Permissions permissions;
     private final Map<String, ClassMapping> mappings = new ConcurrentHashMap<>();
     private final Map<Integer, ClassMapping> byNumber = new ConcurrentHashMap<>();
     /** The names of the unique indexes of application identities. */
@@ -125,6 +125,11 @@ public final class StoreSchema {
         Map<Integer, String> names = new HashMap<>();
         schema.classes().forEach(each -> names.put(each.number(), each.name()));
         classNames = names;
+    }
+
+    /** Sets what may be created from now on. */
+    public void permit(Permissions permitted) {
+        permissions = permitted;
     }
 
     /** Adds classes, and creates what the space lacks for them. */

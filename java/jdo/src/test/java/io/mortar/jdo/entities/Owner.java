@@ -98,4 +98,32 @@ public class Owner {
             return owner;
         }
     }
+
+    /** An entity that has the embedded key of a note. */
+    @Entity
+    public static class Attachment {
+        @EmbeddedId
+        private Note.Key key;
+
+        @MapsId
+        @OneToOne
+        private Note note;
+
+        private String file;
+
+        protected Attachment() {}
+
+        public Attachment(Note note, String file) {
+            this.note = note;
+            this.file = file;
+        }
+
+        public Note getNote() {
+            return note;
+        }
+
+        public String getFile() {
+            return file;
+        }
+    }
 }
