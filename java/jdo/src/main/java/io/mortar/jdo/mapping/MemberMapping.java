@@ -7,6 +7,7 @@ import org.datanucleus.metadata.AbstractMemberMetaData;
 public abstract sealed class MemberMapping
         permits ColumnMapping, EmbeddedElementsMapping, EmbeddedMapping, InverseMapping, OptionalMapping {
     private final AbstractMemberMetaData member;
+    private volatile ColumnLimits limits;
 
     MemberMapping(AbstractMemberMetaData member) {
         this.member = member;
@@ -15,6 +16,16 @@ public abstract sealed class MemberMapping
     /** The metadata of the member. */
     public final AbstractMemberMetaData member() {
         return member;
+    }
+
+    /** Whether the member is stored with a new object, or with one that is changed. */
+    final boolean isWritten(boolean isNew) {
+        ColumnLimits known = limits;
+        if (known == null) {
+            known = ColumnLimits.of(member);
+            limits = known;
+        }
+        return isNew ? known.isInserted() : known.isUpdated();
     }
 
     /** The position of the member in its class. */

@@ -91,7 +91,7 @@ public final class RecordWriter extends AbstractFieldManager {
 
     private void write(int position, Object value) {
         MemberMapping mapping = members.at(position);
-        if (mapping != null) {
+        if (mapping != null && mapping.isWritten(isNew())) {
             if (value == null && (isKey || mapping.member().isPrimaryKey())) {
                 throw new NucleusUserException(mapping.member().getFullFieldName()
                         + " is null, and it is a part of the primary key: assign it before the object is stored, or"

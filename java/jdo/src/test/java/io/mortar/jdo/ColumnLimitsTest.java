@@ -1,0 +1,70 @@
+package io.mortar.jdo;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+
+import io.mortar.jdo.entities.Pen;
+import io.mortar.jdo.entities.Voucher;
+import jakarta.persistence.EntityManager;
+import jakarta.persistence.EntityManagerFactory;
+import jakarta.persistence.Persistence;
+import java.util.Map;
+import java.util.UUID;
+import java.util.function.Consumer;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** Jakarta Persistence 3.1, sections 11.1.9 and 11.1.25: columns that are not inserted or not updated. */
+class ColumnLimitsTest {
+    private final EntityManagerFactory factory = Persistence.createEntityManagerFactory(
+            "music", Map.of("jakarta.persistence.jdbc.url", "mortar:memory:" + UUID.randomUUID()));
+
+    @BeforeEach
+    void store() {
+        run(manager -> {
+            Pen pen = new Pen(1, "blue");
+            manager.persist(pen);
+            manager.persist(new Pen(2, "red"));
+            manager.persist(new Voucher(1, "Ann", "Bob", pen));
+        });
+    }
+
+    @AfterEach
+    void close() {
+        factory.close();
+    }
+
+    private void run(Consumer<EntityManager> body) {
+        Store.inTransaction(factory, body);
+    }
+
+    @Test
+    void what_is_not_insertable_is_not_stored_with_a_new_entity() {
+        run(manager -> {
+            Voucher voucher = manager.find(Voucher.class, 1L);
+            assertEquals("Ann", voucher.getIssuer());
+            assertNull(voucher.getCashier());
+            assertNull(voucher.getGenerated());
+            assertEquals("blue", voucher.getSignedWith().getLabel());
+        });
+    }
+
+    @Test
+    void what_is_not_updatable_keeps_its_first_value() {
+        run(manager -> manager.find(Voucher.class, 1L).change("Cid", "Dan", manager.find(Pen.class, 2L)));
+        run(manager -> {
+            Voucher voucher = manager.find(Voucher.class, 1L);
+            assertEquals("Ann", voucher.getIssuer());
+            assertEquals("Dan", voucher.getCashier());
+            assertNull(voucher.getGenerated());
+            assertEquals("blue", voucher.getSignedWith().getLabel());
+        });
+    }
+
+    @Test
+    void another_view_of_a_column_is_stored() {
+        run(manager -> assertNotNull(manager.find(Voucher.class, 1L).getBranchPen()));
+    }
+}
