@@ -22,12 +22,15 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.UUID;
 import java.util.function.Function;
+import java.util.function.UnaryOperator;
 import org.datanucleus.ClassLoaderResolver;
 import org.datanucleus.enhancement.Persistable;
+import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.ColumnMetaData;
 import org.datanucleus.metadata.FieldRole;
+import org.datanucleus.metadata.MetaData;
 import org.datanucleus.metadata.MetaDataUtils;
 import org.datanucleus.store.types.TypeManager;
 import org.datanucleus.store.types.converters.EnumConversionHelper;
@@ -154,21 +157,35 @@ final class ValueCodecs {
         return serialize(value);
     }
 
+    /** The converter that the metadata names for a role in a member, or the one that applies to the type. */
     private TypeConverter<?, ?> named(AbstractMemberMetaData member, FieldRole role, Class<?> type) {
-        if (role == FieldRole.ROLE_FIELD) {
-            if (member.getTypeConverterName() != null) {
-                TypeConverter<?, ?> named = types.getTypeConverterForName(member.getTypeConverterName());
+        MetaData declared = declared(member, role);
+        if (declared != null) {
+            String name = declared.getValueForExtension(MetaData.EXTENSION_MEMBER_TYPE_CONVERTER_NAME);
+            if (name != null) {
+                TypeConverter<?, ?> named = types.getTypeConverterForName(name);
                 if (named == null) {
-                    throw new NucleusUserException(member.getFullFieldName() + " has the converter "
-                            + member.getTypeConverterName() + ", which is not registered");
+                    throw new NucleusUserException(
+                            member.getFullFieldName() + " has the converter " + name + ", which is not registered");
                 }
                 return named;
             }
-            if (member.isTypeConversionDisabled()) {
+            if (declared.hasExtension(MetaData.EXTENSION_MEMBER_TYPE_CONVERTER_DISABLED)) {
                 return null;
             }
         }
         return types.getAutoApplyTypeConverterForType(type);
+    }
+
+    /** The metadata of what has a role in a member, or null. */
+    private static MetaData declared(AbstractMemberMetaData member, FieldRole role) {
+        return switch (role) {
+            case ROLE_FIELD -> member;
+            case ROLE_COLLECTION_ELEMENT, ROLE_ARRAY_ELEMENT -> member.getElementMetaData();
+            case ROLE_MAP_KEY -> member.getKeyMetaData();
+            case ROLE_MAP_VALUE -> member.getValueMetaData();
+            default -> null;
+        };
     }
 
     @SuppressWarnings("unchecked")
@@ -183,8 +200,22 @@ final class ValueCodecs {
         // A converter may not keep the order. Only equality is certain.
         return ValueCodec.unordered(
                 below.type(),
-                v -> below.encode(untyped.toDatastoreType(v)),
-                v -> untyped.toMemberType(below.decode(v)));
+                v -> below.encode(convert(type, untyped::toDatastoreType, v)),
+                v -> convert(type, untyped::toMemberType, below.decode(v)));
+    }
+
+    /**
+     * Calls a converter, which is code of the program and may fail. A value of another type is an error of the caller.
+     */
+    private static Object convert(Class<?> type, UnaryOperator<Object> direction, Object value) {
+        try {
+            return direction.apply(value);
+        } catch (NucleusException | ClassCastException error) {
+            throw error;
+        } catch (RuntimeException error) {
+            throw new NucleusUserException(
+                    "a converter of values of " + type.getName() + " has failed: " + error, error);
+        }
     }
 
     /** Values of a type with a static method {@code parse} for its texts. */
