@@ -4,6 +4,7 @@ import io.mortar.Oid;
 import io.mortar.Record;
 import io.mortar.jdo.mapping.InverseMapping;
 import io.mortar.jdo.mapping.OwnerMember;
+import io.mortar.jdo.mapping.StoreSchema;
 import java.util.BitSet;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -32,6 +33,7 @@ import org.datanucleus.state.RelationshipManager;
 import org.datanucleus.state.StateManagerImpl;
 import org.datanucleus.store.FieldValues;
 import org.datanucleus.store.connection.ManagedConnection;
+import org.datanucleus.store.fieldmanager.DeleteFieldManager;
 import org.datanucleus.store.fieldmanager.FieldManager;
 import org.datanucleus.store.fieldmanager.ReachabilityFieldManager;
 import org.datanucleus.store.types.SCOContainer;
@@ -451,11 +453,20 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
 
     @Override
     public void provideFields(int[] positions, FieldManager fields) {
+        boolean isRemoval = fields.getClass() == DeleteFieldManager.class && becomingDeleted() && !isFlushing();
+        if (isRemoval && StoreSchema.isJakarta(myEC.getNucleusContext()) && isCascading()) {
+            super.provideFields(positions, new RemovalCascade(this));
+        }
         if (fields instanceof ReachabilityFieldManager) {
             Traversal.run(myEC, () -> super.provideFields(positions, fields));
         } else {
             super.provideFields(positions, fields);
         }
+    }
+
+    /** Whether deletions cascade: those of a bulk delete do not. */
+    private boolean isCascading() {
+        return ((MortarStoreManager) getStoreManager()).withSession(myEC, StoreSession::isCascading);
     }
 
     /**

@@ -69,6 +69,11 @@ public final class Dependents {
         return properties;
     }
 
+    /** Whether the properties of a member were taken over: its class is known to the store. */
+    public static boolean areKnown(AbstractMemberMetaData member) {
+        return member.hasExtension(EXTENSION);
+    }
+
     /** Whether the elements of an array or a collection are deleted with their owner. */
     public static boolean elements(AbstractMemberMetaData member) {
         return has(member, ELEMENTS);

@@ -9,6 +9,8 @@ import java.util.Objects;
 import java.util.Set;
 import java.util.function.Consumer;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.api.ApiAdapter;
+import org.datanucleus.exceptions.ReachableObjectNotCascadedException;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.state.DNStateManager;
@@ -221,9 +223,16 @@ public final class InverseMapping extends MemberMapping {
 
     /** An element as an object of the context. It becomes persistent if the member says so. */
     private Object persistent(RecordWriter to, Object element) {
-        boolean isStored = element == null || to.context().getApiAdapter().isPersistent(element);
-        return isStored || !member().isCascadePersist()
-                ? element
-                : to.references().persistent(element, member());
+        ApiAdapter api = to.context().getApiAdapter();
+        if (element == null || api.isPersistent(element)) {
+            return element;
+        }
+        if (member().isCascadePersist()) {
+            return to.references().persistent(element, member());
+        }
+        if (!api.isDetached(element) && !api.isDeleted(element)) {
+            throw new ReachableObjectNotCascadedException(member().getFullFieldName(), element);
+        }
+        return element;
     }
 }

@@ -1,0 +1,57 @@
+package io.mortar.jdo;
+
+import io.mortar.jdo.mapping.Containers;
+import io.mortar.jdo.mapping.Dependents;
+import io.mortar.jdo.mapping.OwnerMember;
+import java.util.Collection;
+import java.util.Map;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.state.DNStateManager;
+import org.datanucleus.store.fieldmanager.DeleteFieldManager;
+
+/**
+ * Removes the entities to which {@code EntityManager.remove} cascades, at once: from then on {@code contains} is false
+ * for them. The flush deletes them, and ends the references of the others.
+ */
+final class RemovalCascade extends DeleteFieldManager {
+    private final DNStateManager removed;
+    private final ExecutionContext context;
+
+    RemovalCascade(DNStateManager removed) {
+        super(removed);
+        this.removed = removed;
+        this.context = removed.getExecutionContext();
+    }
+
+    @Override
+    public void storeObjectField(int position, Object value) {
+        AbstractMemberMetaData member =
+                removed.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position);
+        if (!Dependents.areKnown(member)) {
+            // No object of the class was stored yet: DataNucleus cascades by itself.
+            return;
+        }
+        if (value instanceof Map<?, ?> map) {
+            removeAll(map.keySet(), Dependents.keys(member));
+            removeAll(map.values(), Dependents.values(member));
+        } else if (Containers.isContainer(value)) {
+            removeAll(Containers.elements(value), Dependents.elements(member));
+        } else if (Dependents.object(member)) {
+            remove(value);
+        }
+    }
+
+    private void removeAll(Collection<?> objects, boolean isDependent) {
+        if (isDependent) {
+            Containers.elements(objects).forEach(this::remove);
+        }
+    }
+
+    private void remove(Object object) {
+        DNStateManager manager = object == null ? null : context.findStateManager(object);
+        if (manager != null && !manager.isEmbedded() && !OwnerMember.isDeleted(manager)) {
+            context.deleteObjectInternal(object);
+        }
+    }
+}
