@@ -1,6 +1,9 @@
 package io.mortar.jdo;
 
+import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
+import java.lang.reflect.Modifier;
+import java.util.Set;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.PersistableObjectType;
 import org.datanucleus.exceptions.NucleusUserException;
@@ -16,6 +19,9 @@ import org.datanucleus.util.ClassUtils;
  * persistent already, or the relation cascades.
  */
 final class DerivedKeys {
+    /** The members that the enhancer adds. */
+    private static final Set<String> ENHANCED = Set.of("dnStateManager", "dnFlags", "dnDetachedState");
+
     private DerivedKeys() {}
 
     /** Whether the key of a class, or a part of it, is derived. */
@@ -53,7 +59,7 @@ final class DerivedKeys {
         AbstractMemberMetaData member =
                 manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(positions[0]);
         if (identity == null) {
-            identity = ClassUtils.newInstance(member.getType(), null, null);
+            identity = created(member.getType());
             manager.replaceField(positions[0], identity);
         }
         Field field = ClassUtils.getFieldForClass(identity.getClass(), part);
@@ -92,12 +98,46 @@ final class DerivedKeys {
         if (positions == null || positions.length != 1) {
             throw unsupported(relation, "the identity of " + relation.getTypeName() + " has several members");
         }
-        if (ofOther.getClassMetaData()
-                .getMetaDataForManagedMemberAtAbsolutePosition(positions[0])
-                .isEmbedded()) {
-            throw unsupported(relation, "the identity of " + relation.getTypeName() + " is embedded");
+        Object key = ofOther.provideField(positions[0]);
+        return ofOther.getClassMetaData()
+                        .getMetaDataForManagedMemberAtAbsolutePosition(positions[0])
+                        .isEmbedded()
+                ? copyOf(key)
+                : key;
+    }
+
+    /** A copy of an embedded key: an embedded object has one owner. */
+    private static Object copyOf(Object embedded) {
+        Object copy = created(embedded.getClass());
+        for (Class<?> type = embedded.getClass(); type != Object.class; type = type.getSuperclass()) {
+            for (Field field : type.getDeclaredFields()) {
+                boolean isMember = !Modifier.isStatic(field.getModifiers()) && !ENHANCED.contains(field.getName());
+                if (isMember) {
+                    copy(field, embedded, copy);
+                }
+            }
         }
-        return ofOther.provideField(positions[0]);
+        return copy;
+    }
+
+    /** A new object, by the constructor without arguments, which need not be public. */
+    private static Object created(Class<?> type) {
+        try {
+            Constructor<?> constructor = type.getDeclaredConstructor();
+            constructor.setAccessible(true);
+            return constructor.newInstance();
+        } catch (ReflectiveOperationException error) {
+            throw new NucleusUserException("a " + type.getName() + " cannot be created: " + error, error);
+        }
+    }
+
+    private static void copy(Field field, Object from, Object to) {
+        try {
+            field.setAccessible(true);
+            field.set(to, field.get(from));
+        } catch (ReflectiveOperationException error) {
+            throw new NucleusUserException("the key " + from + " cannot be copied", error);
+        }
     }
 
     private static NucleusUserException unsupported(AbstractMemberMetaData relation, String reason) {
