@@ -154,7 +154,16 @@ final class Evaluator {
 
     /** The value of an expression of the result. */
     Object result(Expression expression, Row row) {
-        return ResultCopy.of(WrittenNumber.toJava(value(expression, row)), context);
+        Object value = value(expression, row);
+        Object converted = isJpql
+                ? NumericResult.conversion(expression, part -> type(part, row)).apply(value)
+                : value;
+        return ResultCopy.of(WrittenNumber.toJava(converted), context);
+    }
+
+    private Class<?> type(Expression expression, Row row) {
+        Object value = value(expression, row);
+        return value == null ? null : value.getClass();
     }
 
     // ------------------------------------------------------------------------------------------- conditions
@@ -312,7 +321,8 @@ final class Evaluator {
     private Boolean in(Expression left, Expression right, Row row) {
         Object value = evaluate(left, row);
         List<Object> candidates = candidates(right, row);
-        if (value == Paths.NOTHING || candidates == null || value == null && isJpql) {
+        boolean isUnknown = value == null && isJpql && candidates != null && !candidates.isEmpty();
+        if (value == Paths.NOTHING || candidates == null || isUnknown) {
             return null;
         }
         if (candidates.stream()
@@ -570,8 +580,10 @@ final class Evaluator {
             arguments.add(value == Paths.NOTHING ? null : value);
         }
         if (isJpql && invoke.getLeft() != null && name.startsWith("contains") && arguments.contains(null)) {
-            // It is not known whether null is an element.
-            return null;
+            // It is not known whether null is an element, unless there is none.
+            boolean isEmpty = Containers.isContainer(receiver)
+                    && Containers.elements(receiver).isEmpty();
+            return isEmpty ? (Object) false : null;
         }
         if (receiver == null) {
             return invoke.getLeft() == null ? functions.ofArguments(invoke, arguments) : ofNull(invoke);

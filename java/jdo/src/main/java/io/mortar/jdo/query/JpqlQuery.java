@@ -26,10 +26,14 @@ public final class JpqlQuery extends AbstractJPQLQuery {
     @Override
     public void compileGeneric(Map parameterValues) {
         ((MortarStoreManager) getStoreManager()).requireOpen();
-        if (compilation == null) {
+        boolean isNew = compilation == null;
+        if (isNew) {
             repair();
         }
         super.compileGeneric(parameterValues);
+        if (isNew) {
+            AliasCase.unify(compilation);
+        }
         QueryCheck.checkNames(this, compilation);
     }
 

@@ -26,28 +26,37 @@ final class Memberships {
         if (!(collection instanceof Term.Container container) || container.isMap()) {
             throw new Untranslatable("the size of the collection is not stored");
         }
-        String any = container.text() + ".any(e_ => " + Conditions.ALWAYS + ')';
-        return comparisons.joinedInner(container, negated ? any : '!' + any);
+        return comparisons.joinedInner(container, negated ? hasElements(container) : '!' + hasElements(container));
+    }
+
+    private static String hasElements(Term container) {
+        return container.text() + ".any(e_ => " + Conditions.ALWAYS + ')';
     }
 
     /** Whether a collection has an element. */
     String contains(Term collection, Term value, boolean negated) {
         if (isJpql && value.isNull()) {
-            // It is not known whether null is an element.
-            return Conditions.NEVER;
+            // It is not known whether null is an element, unless there is none.
+            return negated ? empty(collection, false) : Conditions.NEVER;
         }
         String test = collection instanceof Term.Inverse inverse ? isOwner(inverse, value) : isIn(value, collection);
         return membership(collection, value, test, negated);
     }
 
-    /** A test whether a collection has an element. In JPQL it is not known whether it has null. */
+    /** A test whether a collection has an element. In JPQL it is not known whether it has null, unless it is empty. */
     private String membership(Term collection, Term element, String test, boolean negated) {
         if (!negated) {
             return comparisons.joinedInner(collection, test);
         }
         boolean mayBeNull = isJpql && !element.isConstant() && !element.isCandidate();
+        String notIn = (mayBeNull ? element.text() + " != null && " : "") + "!(" + test + ')';
+        // Behind a reference that is null there is no value.
+        boolean isKnownIfEmpty = mayBeNull
+                && element.references().isEmpty()
+                && collection instanceof Term.Container container
+                && !container.isMap();
         return comparisons.joinedInner(
-                collection, (mayBeNull ? element.text() + " != null && " : "") + "!(" + test + ')');
+                collection, isKnownIfEmpty ? '(' + notIn + " || !" + hasElements(collection) + ')' : notIn);
     }
 
     /** A test whether a list or a set has a value. In JDOQL it may have null, unless its elements are objects. */

@@ -44,9 +44,28 @@ final class ResultColumns {
             return new ResultColumn(term.text(), stored -> queries.object((Oid) stored));
         }
         if (term instanceof Term.Value) {
-            return new ResultColumn(term.text(), toJava(term));
+            Function<Object, Object> toJava = toJava(term);
+            return new ResultColumn(
+                    term.text(), isJpql ? toJava.andThen(NumericResult.conversion(expression, this::type)) : toJava);
         }
         throw new Untranslatable("a result is a collection or an embedded object");
+    }
+
+    /** The type of the values of an expression, or null if it is not known. */
+    private Class<?> type(Expression expression) {
+        Term term = operands.term(expression);
+        Object example = term.isConstant() ? term.constant() : example(term.codec());
+        return example == null ? null : example.getClass();
+    }
+
+    /** A number as a codec reads it; null if it reads no numbers, or the numbers of a converter. */
+    private static Object example(ValueCodec codec) {
+        if (codec == null || !codec.keepsOrder()) {
+            return null;
+        }
+        return codec.type().equals(FieldType.INT64)
+                ? codec.decode(0L)
+                : codec.type().equals(FieldType.FLOAT64) ? codec.decode(0.0) : null;
     }
 
     private static Function<Object, Object> toJava(Term term) {
