@@ -126,6 +126,22 @@ class CriteriaTest {
                 builder.gt(other.<Integer>get("year"), album.<Integer>get("year")));
     }
 
+    private CriteriaQuery<String> withoutArtist(String alias) {
+        CriteriaQuery<String> query = builder.createQuery(String.class);
+        Root<Album> album = query.from(Album.class);
+        Join<Album, Artist> artist = album.join("artist", JoinType.LEFT);
+        if (alias != null) {
+            artist.alias(alias);
+        }
+        return query.select(album.get("title")).where(builder.isNull(artist.get("name")));
+    }
+
+    @Test
+    void an_outer_join_has_null_where_there_is_nothing() {
+        assertEquals(List.of("Unknown"), sorted(withoutArtist("who")));
+        assertEquals(List.of("Unknown"), sorted(withoutArtist(null)));
+    }
+
     @Test
     void joins_have_a_row_for_each_element() {
         CriteriaQuery<String> query = builder.createQuery(String.class);

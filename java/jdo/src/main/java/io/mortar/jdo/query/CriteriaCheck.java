@@ -1,7 +1,10 @@
 package io.mortar.jdo.query;
 
 import java.lang.reflect.Field;
+import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.store.query.compiler.QueryCompilation;
@@ -9,6 +12,8 @@ import org.datanucleus.store.query.expression.ClassExpression;
 import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.InvokeExpression;
+import org.datanucleus.store.query.expression.JoinExpression;
+import org.datanucleus.store.query.expression.PrimaryExpression;
 
 /**
  * Refuses queries of the criteria API that DataNucleus has compiled to something else than they say, and repairs
@@ -20,11 +25,16 @@ import org.datanucleus.store.query.expression.InvokeExpression;
  *   <li>{@code locate} and {@code substring}, whose positions begin with 1, are functions of Java, whose positions
  *       begin with 0.
  *   <li>It does not compile {@code type()}, of which null is left.
+ *   <li>A path of a member of an outer join without an alias begins with the root, so that it leaves out the rows in
+ *       which the join has nothing.
  * </ul>
  */
 final class CriteriaCheck {
     /** The alias of roots that the program has given none. */
     private static final String DEFAULT_ALIAS = "DN_THIS";
+
+    /** What the aliases of joins begin with that the program has given none. */
+    private static final String JOIN_ALIAS = "DN_JOIN_";
 
     private static final Field METHOD_NAME = methodName();
 
@@ -62,8 +72,10 @@ final class CriteriaCheck {
                         + " first of them, not " + alias + ": use a join, a subquery, or JPQL");
             }
         }
+        Map<List<String>, String> outerJoins = unnamedOuterJoins(query.getExprFrom());
         for (Expression[] clause : clauses(query)) {
             ExpressionTree.forEach(clause, CriteriaCheck::repair);
+            ExpressionTree.forEach(clause, each -> beginWithJoin(outerJoins, each));
         }
         boolean hasDefault = DEFAULT_ALIAS.equals(query.getCandidateAlias()) || aliases.contains(DEFAULT_ALIAS);
         // Without conditions a subquery has only its selection, which is of its own root.
@@ -78,6 +90,34 @@ final class CriteriaCheck {
         for (String name : subqueries == null ? new String[0] : subqueries) {
             check(query.getCompilationForSubquery(name), isTaken || hasDefault);
         }
+    }
+
+    /** The aliases that DataNucleus has given outer joins, by the paths of these. */
+    private static Map<List<String>, String> unnamedOuterJoins(Expression[] from) {
+        Map<List<String>, String> aliases = new HashMap<>();
+        ExpressionTree.forEach(from, each -> {
+            if (each instanceof JoinExpression join
+                    && QueryPlan.isOuter(join)
+                    && join.getAlias() != null
+                    && join.getAlias().startsWith(JOIN_ALIAS)
+                    && join.getJoinedExpression() instanceof PrimaryExpression path) {
+                aliases.put(List.copyOf(path.getTuples()), join.getAlias());
+            }
+        });
+        return aliases;
+    }
+
+    private static void beginWithJoin(Map<List<String>, String> joins, Expression expression) {
+        if (!(expression instanceof PrimaryExpression path) || path.getLeft() != null) {
+            return;
+        }
+        List<String> names = path.getTuples();
+        joins.forEach((join, alias) -> {
+            if (names.size() > join.size() && names.subList(0, join.size()).equals(join)) {
+                names.subList(1, join.size()).clear();
+                names.set(0, alias);
+            }
+        });
     }
 
     private static Expression[][] clauses(QueryCompilation query) {
