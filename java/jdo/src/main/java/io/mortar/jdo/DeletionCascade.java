@@ -4,7 +4,6 @@ import io.mortar.jdo.mapping.Containers;
 import io.mortar.jdo.mapping.Dependents;
 import io.mortar.jdo.mapping.OwnerMember;
 import java.util.Collection;
-import java.util.List;
 import java.util.Map;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.metadata.AbstractMemberMetaData;
@@ -39,25 +38,16 @@ final class DeletionCascade extends DeleteFieldManager {
         if (value == null || relation == RelationType.NONE) {
             return;
         }
+        Dependents.forEach(member, value, this::delete);
         if (value instanceof Map<?, ?> map) {
-            deleteAll(map.keySet(), Dependents.keys(member));
-            deleteAll(map.values(), Dependents.values(member));
             clearOwner(member, map.keySet());
             clearOwner(member, map.values());
         } else if (Containers.isContainer(value)) {
-            List<Object> elements = Containers.elements(value);
-            deleteAll(elements, Dependents.elements(member));
-            clearOwner(member, elements);
-        } else if (deletesDependents && Dependents.object(member)) {
-            delete(value);
-        } else if (!member.isEmbedded() && RelationType.isBidirectional(relation)) {
+            clearOwner(member, Containers.elements(value));
+        } else if (!(deletesDependents && Dependents.object(member))
+                && !member.isEmbedded()
+                && RelationType.isBidirectional(relation)) {
             endReference(member, relation, value);
-        }
-    }
-
-    private void deleteAll(Collection<?> objects, boolean isDependent) {
-        if (isDependent) {
-            Containers.elements(objects).forEach(this::delete);
         }
     }
 

@@ -1,10 +1,7 @@
 package io.mortar.jdo;
 
-import io.mortar.jdo.mapping.Containers;
 import io.mortar.jdo.mapping.Dependents;
 import io.mortar.jdo.mapping.OwnerMember;
-import java.util.Collection;
-import java.util.Map;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.state.DNStateManager;
@@ -28,23 +25,9 @@ final class RemovalCascade extends DeleteFieldManager {
     public void storeObjectField(int position, Object value) {
         AbstractMemberMetaData member =
                 removed.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position);
-        if (!Dependents.areKnown(member)) {
-            // No object of the class was stored yet: DataNucleus cascades by itself.
-            return;
-        }
-        if (value instanceof Map<?, ?> map) {
-            removeAll(map.keySet(), Dependents.keys(member));
-            removeAll(map.values(), Dependents.values(member));
-        } else if (Containers.isContainer(value)) {
-            removeAll(Containers.elements(value), Dependents.elements(member));
-        } else if (Dependents.object(member)) {
-            remove(value);
-        }
-    }
-
-    private void removeAll(Collection<?> objects, boolean isDependent) {
-        if (isDependent) {
-            Containers.elements(objects).forEach(this::remove);
+        // If no object of the class was stored yet, DataNucleus cascades by itself.
+        if (Dependents.areKnown(member)) {
+            Dependents.forEach(member, value, this::remove);
         }
     }
 

@@ -16,36 +16,18 @@ import io.mortar.jdo.entities.Shelf;
 import io.mortar.jdo.model.AllTypes;
 import io.mortar.jdo.model.Person;
 import jakarta.persistence.EntityExistsException;
-import jakarta.persistence.EntityManager;
-import jakarta.persistence.EntityManagerFactory;
-import jakarta.persistence.Persistence;
 import jakarta.persistence.RollbackException;
 import java.util.List;
 import java.util.Map;
-import java.util.UUID;
-import java.util.function.Consumer;
 import javax.jdo.JDOException;
 import javax.jdo.JDOUserException;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Mistakes of programs are reported with what is wrong, also if no object is concerned yet. */
-class ClearErrorsTest {
-    private final EntityManagerFactory factory = Persistence.createEntityManagerFactory(
-            "music", Map.of("jakarta.persistence.jdbc.url", "mortar:memory:" + UUID.randomUUID()));
-
-    @AfterEach
-    void close() {
-        factory.close();
-    }
-
-    private void run(Consumer<EntityManager> body) {
-        Store.inTransaction(factory, body);
-    }
-
+class ClearErrorsTest extends EntityTest {
     private static void assertSays(Throwable error, String... parts) {
         for (String part : parts) {
             assertTrue(String.valueOf(error.getMessage()).contains(part), error.toString());

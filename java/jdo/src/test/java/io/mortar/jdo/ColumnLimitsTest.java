@@ -6,21 +6,11 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 
 import io.mortar.jdo.entities.Pen;
 import io.mortar.jdo.entities.Voucher;
-import jakarta.persistence.EntityManager;
-import jakarta.persistence.EntityManagerFactory;
-import jakarta.persistence.Persistence;
-import java.util.Map;
-import java.util.UUID;
-import java.util.function.Consumer;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
 /** Jakarta Persistence 3.1, sections 11.1.9 and 11.1.25: columns that are not inserted or not updated. */
-class ColumnLimitsTest {
-    private final EntityManagerFactory factory = Persistence.createEntityManagerFactory(
-            "music", Map.of("jakarta.persistence.jdbc.url", "mortar:memory:" + UUID.randomUUID()));
-
+class ColumnLimitsTest extends EntityTest {
     @BeforeEach
     void store() {
         run(manager -> {
@@ -29,15 +19,6 @@ class ColumnLimitsTest {
             manager.persist(new Pen(2, "red"));
             manager.persist(new Voucher(1, "Ann", "Bob", pen));
         });
-    }
-
-    @AfterEach
-    void close() {
-        factory.close();
-    }
-
-    private void run(Consumer<EntityManager> body) {
-        Store.inTransaction(factory, body);
     }
 
     @Test

@@ -5,31 +5,13 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.entities.Voucher;
-import jakarta.persistence.EntityManager;
-import jakarta.persistence.EntityManagerFactory;
-import jakarta.persistence.Persistence;
 import jakarta.persistence.PersistenceException;
 import java.util.List;
 import java.util.Map;
-import java.util.UUID;
-import java.util.function.Consumer;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 /** Jakarta Persistence 3.1, section 3.9: converters of elements, and converters that fail. */
-class ConvertersTest {
-    private final EntityManagerFactory factory = Persistence.createEntityManagerFactory(
-            "music", Map.of("jakarta.persistence.jdbc.url", "mortar:memory:" + UUID.randomUUID()));
-
-    @AfterEach
-    void close() {
-        factory.close();
-    }
-
-    private void run(Consumer<EntityManager> body) {
-        Store.inTransaction(factory, body);
-    }
-
+class ConvertersTest extends EntityTest {
     @Test
     void a_converter_applies_to_the_elements_of_a_collection_and_to_the_values_of_a_map() {
         run(manager -> {

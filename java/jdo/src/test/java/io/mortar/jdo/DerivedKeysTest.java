@@ -4,29 +4,10 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertSame;
 
 import io.mortar.jdo.entities.Owner;
-import jakarta.persistence.EntityManager;
-import jakarta.persistence.EntityManagerFactory;
-import jakarta.persistence.Persistence;
-import java.util.Map;
-import java.util.UUID;
-import java.util.function.Consumer;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 /** Jakarta Persistence 3.1, section 2.4.1: keys that are derived from those of other entities. */
-class DerivedKeysTest {
-    private final EntityManagerFactory factory = Persistence.createEntityManagerFactory(
-            "music", Map.of("jakarta.persistence.jdbc.url", "mortar:memory:" + UUID.randomUUID()));
-
-    @AfterEach
-    void close() {
-        factory.close();
-    }
-
-    private void run(Consumer<EntityManager> body) {
-        Store.inTransaction(factory, body);
-    }
-
+class DerivedKeysTest extends EntityTest {
     @Test
     void an_entity_can_have_the_embedded_key_of_another_one() {
         Owner owner = new Owner();

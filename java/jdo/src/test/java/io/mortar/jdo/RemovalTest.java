@@ -9,31 +9,12 @@ import io.mortar.jdo.entities.Guest;
 import io.mortar.jdo.entities.Machine;
 import io.mortar.jdo.entities.Part;
 import io.mortar.jdo.entities.Room;
-import jakarta.persistence.EntityManager;
-import jakarta.persistence.EntityManagerFactory;
-import jakarta.persistence.Persistence;
-import java.util.Map;
-import java.util.UUID;
-import java.util.function.Consumer;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** Jakarta Persistence 3.1, sections 3.2.3 to 3.2.6: which entities an operation cascades to, and when. */
-class RemovalTest {
-    private final EntityManagerFactory factory = Persistence.createEntityManagerFactory(
-            "music", Map.of("jakarta.persistence.jdbc.url", "mortar:memory:" + UUID.randomUUID()));
-
-    @AfterEach
-    void close() {
-        factory.close();
-    }
-
-    private void run(Consumer<EntityManager> body) {
-        Store.inTransaction(factory, body);
-    }
-
+class RemovalTest extends EntityTest {
     private void storeMachine(Machine.Container container) {
         run(manager -> {
             Machine machine = new Machine("press");

@@ -2,6 +2,8 @@ package io.mortar.jdo.mapping;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.function.Consumer;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 
@@ -92,6 +94,20 @@ public final class Dependents {
     /** Whether the object that a member refers to is deleted with its owner. */
     public static boolean object(AbstractMemberMetaData member) {
         return has(member, OBJECT);
+    }
+
+    /** Runs an action for each object in the value of a member that is deleted with its owner. */
+    public static void forEach(AbstractMemberMetaData member, Object value, Consumer<Object> action) {
+        List<Object> dependents = new ArrayList<>();
+        if (value instanceof Map<?, ?> map) {
+            dependents.addAll(keys(member) ? map.keySet() : List.of());
+            dependents.addAll(values(member) ? map.values() : List.of());
+        } else if (Containers.isContainer(value)) {
+            dependents.addAll(elements(member) ? Containers.elements(value) : List.of());
+        } else if (value != null && object(member)) {
+            dependents.add(value);
+        }
+        dependents.forEach(action);
     }
 
     /** Whether objects that are deleted with their owner are also deleted when they are removed from it. */

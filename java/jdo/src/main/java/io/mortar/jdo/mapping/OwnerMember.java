@@ -112,18 +112,15 @@ public final class OwnerMember {
             return;
         }
         int position = position(holder);
-        if (!isSet(owner, element)) {
-            // A container that is read while the owner is deleted does not have it, but its record does.
-            if (isDeleted(owner) && isMany(holder, position)) {
-                holder.makeDirty(position);
-                flush(holder);
-            }
-            return;
-        }
-        if (holder.provideField(position) instanceof Collection<?> owners) {
-            owners.remove(owner.getObject());
-        } else {
+        Object current = holder.provideField(position);
+        if (current == owner.getObject()) {
             replace(holder, position, null);
+        } else if (current instanceof Collection<?> owners && owners.contains(owner.getObject())) {
+            owners.remove(owner.getObject());
+        } else if (isDeleted(owner) && isMany(holder, position)) {
+            // A container that is read while the owner is deleted does not have it, but its record does.
+            holder.makeDirty(position);
+            flush(holder);
         }
     }
 
