@@ -4,7 +4,6 @@
 //! objects. Every command ends with a `failure::Failure` or prints `output::Report`s; all output to the user goes
 //! through these.
 
-mod allocator;
 mod args;
 mod commands;
 mod connection;

@@ -29,30 +29,53 @@ use jni::objects::{JByteArray, JClass};
 use jni::sys::{jint, jlong};
 use model::{Error, ErrorKind, Result};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinError;
 
 use handles::{Handles, Resource};
 use message::{Reader, Writer};
 use operation::Operation;
 use replies::{Completed, encode_reply};
 
+/// A call makes and frees a few dozen small blocks.
+#[global_allocator]
+static ALLOCATOR: allocator::SwitchingAllocator = allocator::SwitchingAllocator;
+
 /// Everything that the Java half has.
 #[derive(Debug)]
 struct Native {
-    runtime: Runtime,
+    /// Has the connections of all clients. One thread: a second one would be woken with the first, and would find nothing to do.
+    connections: Runtime,
     handles: Handles,
     completed: Completed,
 }
 
 /// One for the process: the virtual machine does not unload the library.
 static NATIVE: LazyLock<std::io::Result<Native>> = LazyLock::new(|| {
-    let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("mortar-client").enable_all().build()?;
-    Ok(Native { runtime, handles: Handles::default(), completed: Completed::default() })
+    let connections = start_runtime("mortar-client", 1)?;
+    Ok(Native { connections, handles: Handles::default(), completed: Completed::default() })
 });
 
+/// Performs the operations of virtual threads. A program without any does not start it.
+static CALLS: LazyLock<std::io::Result<Runtime>> = LazyLock::new(|| start_runtime("mortar-calls", 2));
+
+fn start_runtime(name: &str, threads: usize) -> std::io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build()
+}
+
+fn threads_error(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("the client's threads cannot be started: {error}"))
+}
+
 fn native() -> Result<&'static Native> {
-    NATIVE
-        .as_ref()
-        .map_err(|error| Error::new(ErrorKind::Io, format!("the client's threads cannot be started: {error}")))
+    NATIVE.as_ref().map_err(threads_error)
+}
+
+/// The threads that perform an operation for a virtual thread. The tasks of a client's connection run where the client was made.
+fn runtime_of(native: &'static Native, operation: i32) -> Result<&'static Runtime> {
+    match Operation::from_code(operation) {
+        Ok(Operation::ClientLife(_)) => Ok(&native.connections),
+        _ => CALLS.as_ref().map_err(threads_error),
+    }
 }
 
 /// What a panic says.
@@ -61,6 +84,14 @@ fn panic_error(panic: &(dyn Any + Send)) -> Error {
     let text =
         text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message");
     Error::new(ErrorKind::Internal, format!("the native part of the client has failed: {text}"))
+}
+
+/// Why a task has ended without a result.
+fn ended_error(ended: JoinError) -> Error {
+    match ended.try_into_panic() {
+        Ok(panic) => panic_error(&*panic),
+        Err(_) => Error::new(ErrorKind::Internal, "the call was cancelled"),
+    }
 }
 
 /// Performs an operation. Returns the encoded reply.
@@ -76,7 +107,7 @@ async fn perform(handle: i64, operation: i32, request: Vec<u8>) -> Result<Vec<u8
 
 /// Performs an operation and waits for its end.
 fn perform_and_wait(handle: i64, operation: i32, request: Vec<u8>) -> Vec<u8> {
-    let wait = || blocking::wait(&native()?.runtime, perform(handle, operation, request));
+    let wait = || blocking::wait(&native()?.connections, perform(handle, operation, request));
     encode_reply(catch_unwind(AssertUnwindSafe(wait)).unwrap_or_else(|panic| Err(panic_error(&*panic))))
 }
 
@@ -84,7 +115,7 @@ fn perform_and_wait(handle: i64, operation: i32, request: Vec<u8>) -> Vec<u8> {
 fn release(handle: i64) {
     let Ok(native) = native() else { return };
     // Some resources tell servers of their end, by tasks of the runtime.
-    let _entered = native.runtime.enter();
+    let _entered = native.connections.enter();
     match native.handles.remove(handle as u64) {
         Some(Resource::Client(client)) => client.close(),
         Some(Resource::Transaction(transaction)) => transaction.abort(),
@@ -126,17 +157,18 @@ pub extern "system" fn Java_io_mortar_Native_start<'local>(
 ) {
     let outcome = env.with_env(|env| -> jni::errors::Result<()> {
         let request = env.convert_byte_array(&request)?;
-        // Without a runtime `completed` says why.
+        // Without threads for connections `completed` returns null.
         let Ok(native) = native() else { return Ok(()) };
-        let performed = native.runtime.spawn(perform(handle, operation, request));
-        native.runtime.spawn(async move {
-            let reply = match performed.await {
-                Ok(reply) => reply,
-                Err(ended) => Err(match ended.try_into_panic() {
-                    Ok(panic) => panic_error(&*panic),
-                    Err(_) => Error::new(ErrorKind::Internal, "the call was cancelled"),
-                }),
-            };
+        let runtime = match runtime_of(native, operation) {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                native.completed.push(call as u64, encode_reply(Err(error)));
+                return Ok(());
+            }
+        };
+        let performed = runtime.spawn(perform(handle, operation, request));
+        runtime.spawn(async move {
+            let reply = performed.await.unwrap_or_else(|ended| Err(ended_error(ended)));
             native.completed.push(call as u64, encode_reply(reply));
         });
         Ok(())

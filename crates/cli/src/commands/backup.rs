@@ -33,7 +33,6 @@ use self::directory::{FollowDirectory, JournalPosition, JournalSummary, RestoreI
 use self::encryption::{DecryptArgs, EncryptArgs, wrap_archive_output};
 use self::write_behind::WriteBehind;
 use super::dev::explain_open;
-use crate::allocator;
 use crate::connection::{CommandContext, DATA};
 use crate::failure::{Exit, Failure, Result};
 use crate::link_values::parse_duration;

@@ -23,7 +23,6 @@ use tracing::{info, warn};
 use wire::transport::Address;
 
 use super::node::open;
-use crate::allocator;
 use crate::connection::{DATA, LISTEN, SOCKET};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};

@@ -24,7 +24,6 @@ use wire::handshake;
 use wire::transport::Address;
 
 use super::dev::{explain_start, explain_start_on, open_for};
-use crate::allocator;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::{self, Signals};

@@ -15,8 +15,9 @@ use libmimalloc_sys::{
     mi_zalloc, mi_zalloc_aligned,
 };
 
-/// The allocator of the binary.
-pub(crate) struct SwitchingAllocator;
+/// The global allocator of the binary, and of the native library for Java.
+#[derive(Debug)]
+pub struct SwitchingAllocator;
 
 /// Bytes of the largest block that mimalloc makes from now on. Raised at most once, before there are threads.
 static MIMALLOC_MAX_BYTES: AtomicUsize = AtomicUsize::new(SMALL);
@@ -44,7 +45,7 @@ const MMAP_THRESHOLD_BYTES: i32 = 128 << 10;
 const TRIM_THRESHOLD_BYTES: i32 = 4 << 20;
 
 /// Configures the allocator for speed: for stores in memory and peer servers. Call it before there are threads.
-pub(crate) fn configure_for_memory() {
+pub fn configure_for_memory() {
     // The C library would raise its threshold to the largest mapping that was freed.
     #[cfg(target_env = "gnu")]
     if std::env::var_os("MALLOC_MMAP_THRESHOLD_").is_none() {
@@ -55,14 +56,14 @@ pub(crate) fn configure_for_memory() {
 }
 
 /// Configures the allocator for a command that passes much memory from thread to thread and then ends: what is free is kept.
-pub(crate) fn configure_for_batches() {
+pub fn configure_for_batches() {
     configure_for_memory();
     // SAFETY: it sets a number that mimalloc reads when it has freed memory.
     unsafe { mi_option_set(PURGE_DELAY, NEVER) };
 }
 
 /// Configures the allocator for a durable store: its memory stays close to what it uses. Call it before there are threads.
-pub(crate) fn configure_for_disk() {
+pub fn configure_for_disk() {
     // SAFETY: it sets a number that mimalloc reads when it has freed memory.
     unsafe { mi_option_set(PURGE_DELAY, 0) };
     // One block in use keeps a whole huge page.
