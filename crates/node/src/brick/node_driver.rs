@@ -268,8 +268,9 @@ impl<C: Clone> NodeDriver<C> {
             // Asking for the outcome makes sure that the transaction never commits (C2).
             request = Request::Ask { txn: *txn, round: 0 };
         }
-        // A lost acknowledgement is found out once more (C3), so its rows may go with others. A joint request has no rows of its own.
-        let is_awaited = !matches!(request, Request::Forget { .. } | Request::Joint { .. });
+        // What is forgotten of outcomes may be known again after a crash (C3), so these rows may go with others. A joint request has no rows of
+        // its own.
+        let is_awaited = !matches!(request, Request::Forget { .. } | Request::Heard { .. } | Request::Joint { .. });
         let looked_up = match self.look_up(&request) {
             Ok(looked_up) => looked_up,
             Err(error) => {

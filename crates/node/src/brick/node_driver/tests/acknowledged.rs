@@ -1,5 +1,6 @@
 //! What is written of outcomes that everybody has heard of.
 
+use protocol::commit::client_mark::ClientMark;
 use wire::cluster::decode_record;
 
 use super::*;
@@ -13,23 +14,42 @@ fn is_open(store: &Store, txn: TxnId) -> bool {
     }
 }
 
+/// A transaction that has ended here.
+fn ended(world: &mut World) -> TxnId {
+    let writes: Writes<Object> = [(oid(ClassId::NONE, 1), ObjectState::Value(Object::blob("x".into())))].into();
+    let txn = world.begin(Vec::new(), writes, false);
+    world.answer_all();
+    world.decide(true);
+    world.answer_all();
+    assert!(is_open(&world.store, txn));
+    txn
+}
+
+fn forget(world: &mut World, txn: TxnId) {
+    world.ask(Request::Forget { txn });
+    world.answer_all();
+}
+
+#[test]
+fn marks_go_to_the_store_with_what_somebody_waits_for() {
+    let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+    let first = ended(&mut world);
+    forget(&mut world, first);
+    ended(&mut world);
+    let mark = ClientMark::new(first.start.next(), Vec::new()).unwrap();
+    let keys = [rows::txn_key(NODE, first, 0).to_vec(), rows::mark_key(NODE, first.client).to_vec()];
+    let stored = |world: &World| keys.each_ref().map(|key| world.store.row(key).unwrap().is_some());
+
+    world.ask(Request::Heard { txn: first, mark });
+    world.answer_all();
+    assert_eq!(stored(&world), [true, false]);
+    ended(&mut world);
+    assert_eq!(stored(&world), [false, true]);
+}
+
 #[test]
 fn acknowledgements_go_to_the_store_with_what_somebody_waits_for_or_when_it_is_time() {
     let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
-    let ended = |world: &mut World| {
-        let writes: Writes<Object> = [(oid(ClassId::NONE, 1), ObjectState::Value(Object::blob("x".into())))].into();
-        let txn = world.begin(Vec::new(), writes, false);
-        world.answer_all();
-        world.decide(true);
-        world.answer_all();
-        assert!(is_open(&world.store, txn));
-        txn
-    };
-    let forget = |world: &mut World, txn| {
-        world.ask(Request::Forget { txn });
-        world.answer_all();
-    };
-
     let first = ended(&mut world);
     forget(&mut world, first);
     assert!(is_open(&world.store, first));
