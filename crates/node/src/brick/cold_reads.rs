@@ -6,7 +6,7 @@
 //!
 //! | event | reads before which the store is asked from then on |
 //! | --- | --- |
-//! | the brick starts | the next [`PROBES_AFTER_SLOW`] |
+//! | the brick starts | the next [`PROBES_AT_START`] |
 //! | rows are not in memory | the next [`PROBES_AFTER_COLD`] |
 //! | a read took longer than [`SLOW`] | the next [`PROBES_AFTER_SLOW`]: it waited for the disk or for a processor |
 //!
@@ -36,8 +36,10 @@ const MAX_WAITING: usize = if cfg!(test) { 4 } else { 16_384 };
 const MAX_WAITING_BYTES: usize = 64 << 20;
 /// Reads before which the store is asked, after rows were not in memory.
 const PROBES_AFTER_COLD: u32 = 1 << 16;
-/// Reads before which the store is asked, after a read took long, and first.
-const PROBES_AFTER_SLOW: u32 = 16;
+/// Reads before which the store is asked, when the brick has started.
+const PROBES_AT_START: u32 = 16;
+/// Reads before which the store is asked, after a read took long.
+const PROBES_AFTER_SLOW: u32 = 4;
 /// A read that takes longer than this may have waited for the disk.
 const SLOW: Duration = Duration::from_micros(50);
 
@@ -81,7 +83,7 @@ pub(crate) struct ClosingGuard(Arc<ColdReads>);
 
 impl ColdReads {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { probes_left: AtomicU32::new(PROBES_AFTER_SLOW), ..Self::default() })
+        Arc::new(Self { probes_left: AtomicU32::new(PROBES_AT_START), ..Self::default() })
     }
 
     /// Whether the store is to be asked before rows are read.
@@ -277,7 +279,7 @@ mod tests {
     fn store_is_asked_until_nothing_was_cold_for_long() {
         let reads = ColdReads::new();
         let ask = |is_resident| reads.would_wait(|| is_resident);
-        assert!((0..PROBES_AFTER_SLOW).all(|_| reads.is_probing() && !ask(true)));
+        assert!((0..PROBES_AT_START).all(|_| reads.is_probing() && !ask(true)));
         assert!(!reads.is_probing());
         assert!(!ask(false), "the store is not asked");
         reads.measure(|| thread::sleep(SLOW));
