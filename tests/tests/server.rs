@@ -148,6 +148,20 @@ fn health_and_metrics_are_served_by_http() {
     server.run_with_input(&["put", "-", "/a"], "x").ok();
     let metrics = ask("/metrics");
     assert!(metrics.contains("\nmortar_transactions_committed_total "), "{metrics}");
+    // Those of the brick of this process, too, and each metric once.
+    let value_of = |name: &str| {
+        let lines: Vec<&str> =
+            metrics.lines().filter_map(|line| line.strip_prefix(&format!("mortar_{name} "))).collect();
+        assert_eq!(lines.len(), 1, "{name} in {metrics}");
+        lines[0].parse::<u64>().unwrap()
+    };
+    assert!(value_of("store_forces_total") > 0);
+    assert_eq!(value_of("store_disk_full"), 0);
+    assert_eq!(value_of("cold_reads_waiting"), 0);
+    assert_eq!(value_of("scrub_damage"), 0);
+    for line in metrics.lines().filter(|line| line.starts_with("# TYPE ")) {
+        assert_eq!(metrics.matches(&format!("{line}\n")).count(), 1, "{line}");
+    }
     assert!(ask("/other").starts_with("HTTP/1.1 404"));
 }
 

@@ -51,7 +51,7 @@ use std::sync::atomic::Ordering;
 use meta::Revision;
 use meta::catalog::{Catalog, JobWorker};
 use model::{Result, SpaceId};
-use store::Store;
+use store::{Status as StoreStatus, Store};
 use tokio::sync::{Semaphore, watch};
 use wire::driving::{PeerHandle, PositionSource};
 use wire::handshake::{self, Terms};
@@ -67,7 +67,7 @@ use crate::server::{self, AdmittedConnection, Config, Metric, ServerCounters, Th
 use background_scrub::BackgroundScrub;
 pub use background_scrub::ScrubSettings;
 use cuts::Cuts;
-pub use health::BrickHealth;
+pub use health::LocalBrick;
 pub use node_driver::PageRead;
 pub(crate) use node_driver::{RESERVABLE, STAGING_LEASE_MS, recover_records, recover_transactions};
 use nodes::Nodes;
@@ -107,9 +107,9 @@ impl Brick {
 }
 
 impl Brick {
-    /// What is wrong with it, for the peer servers of its process.
-    pub(crate) fn health(&self) -> BrickHealth {
-        self.server.role().health()
+    /// It, as the peer servers of its process see it.
+    pub(crate) fn local_brick(&self) -> LocalBrick {
+        self.server.role().local_brick()
     }
 
     /// Works on the parts of this brick in jobs, until it is dropped.
@@ -144,8 +144,8 @@ impl BrickRole {
 }
 
 impl BrickRole {
-    fn health(&self) -> BrickHealth {
-        BrickHealth::new(self.nodes.clone(), self.scrub.clone())
+    fn local_brick(&self) -> LocalBrick {
+        LocalBrick::new(self.nodes.clone(), self.scrub.clone())
     }
 
     fn check_caller(&self, hello: &proto::Hello, who: &Principal) -> Result<()> {
@@ -233,39 +233,46 @@ impl server::ServerRole for BrickRole {
         let status = self.nodes.store.status();
         let mut metrics = vec![
             Metric::counter("store_version", status.version, "The newest durable position of the log."),
-            Metric::counter("store_commits_total", status.commits, "Transactions committed."),
-            Metric::counter("store_forces_total", status.forces, "Forces of the log."),
-            Metric::counter("store_logged_bytes_total", status.logged_bytes, "Bytes written to the log."),
-            Metric::counter(
-                "store_force_microseconds_total",
-                status.force_us,
-                "Time spent in writing and forcing the log.",
-            ),
-            Metric::counter("store_waits_total", status.waits, "Transactions that waited for room in the buffer."),
-            Metric::counter("store_installs_total", status.installs, "Batches installed in the B-tree."),
-            Metric::counter("store_installed_rows_total", status.installed_rows, "Rows installed in the B-tree."),
-            Metric::counter("store_install_microseconds_total", status.install_us, "Time spent in installing."),
-            Metric::gauge("store_buffer_bytes", status.mob_bytes, "Bytes of logged changes in memory."),
-            Metric::gauge("store_buffer_limit_bytes", status.mob_limit, "Bytes of changes that may be in memory."),
-            Metric::gauge("store_log_bytes", status.log_bytes, "Bytes of log segments."),
-            Metric::gauge("store_tree_bytes", status.tree_bytes, "Bytes of the B-tree."),
-            Metric::gauge("store_blob_bytes", status.blob_bytes, "Bytes of blob files, holes included."),
-            Metric::gauge("store_snapshots", status.snapshots, "Snapshots and reads under way."),
-            Metric::gauge("store_uploads", status.uploads, "Unfinished uploads."),
             Metric::counter("store_incarnation", status.incarnation, "How often the store was opened."),
-            Metric::gauge("store_disk_full", u64::from(status.disk_full), "Whether the disk was found full."),
-            Metric::gauge("store_in_memory", u64::from(status.in_memory), "Whether the store is in memory only."),
         ];
+        metrics.extend(store_metrics(&status));
         metrics.extend(self.nodes.metrics());
         metrics.extend(self.scrub.metrics());
         metrics
     }
 
     fn health_problem(&self) -> Option<String> {
-        self.health().problem()
+        self.local_brick().problem()
     }
 
     fn close(&self) -> Result<()> {
         self.nodes.store.clone().close()
     }
+}
+
+/// The metrics of a store of which a sum over bricks has a meaning.
+fn store_metrics(status: &StoreStatus) -> Vec<Metric> {
+    vec![
+        Metric::counter("store_commits_total", status.commits, "Transactions committed."),
+        Metric::counter("store_forces_total", status.forces, "Forces of the log."),
+        Metric::counter("store_logged_bytes_total", status.logged_bytes, "Bytes written to the log."),
+        Metric::counter(
+            "store_force_microseconds_total",
+            status.force_us,
+            "Time spent in writing and forcing the log.",
+        ),
+        Metric::counter("store_waits_total", status.waits, "Transactions that waited for room in the buffer."),
+        Metric::counter("store_installs_total", status.installs, "Batches installed in the B-tree."),
+        Metric::counter("store_installed_rows_total", status.installed_rows, "Rows installed in the B-tree."),
+        Metric::counter("store_install_microseconds_total", status.install_us, "Time spent in installing."),
+        Metric::gauge("store_buffer_bytes", status.mob_bytes, "Bytes of logged changes in memory."),
+        Metric::gauge("store_buffer_limit_bytes", status.mob_limit, "Bytes of changes that may be in memory."),
+        Metric::gauge("store_log_bytes", status.log_bytes, "Bytes of log segments."),
+        Metric::gauge("store_tree_bytes", status.tree_bytes, "Bytes of the B-tree."),
+        Metric::gauge("store_blob_bytes", status.blob_bytes, "Bytes of blob files, holes included."),
+        Metric::gauge("store_snapshots", status.snapshots, "Snapshots and reads under way."),
+        Metric::gauge("store_uploads", status.uploads, "Unfinished uploads."),
+        Metric::gauge("store_disk_full", u64::from(status.disk_full), "Whether the disk was found full."),
+        Metric::gauge("store_in_memory", u64::from(status.in_memory), "Whether the store is in memory only."),
+    ]
 }

@@ -67,7 +67,7 @@ pub mod drivers {
     }
 }
 
-pub use brick::{Brick, BrickHealth, ScrubSettings};
+pub use brick::{Brick, LocalBrick, ScrubSettings};
 pub use peer::PeerServer;
 pub use redirector::{Redirector, RedirectorSettings};
 pub use server::{Config, ConnectionLimits, IoRuntimes, IoThreads, OwnClients, check_addresses};

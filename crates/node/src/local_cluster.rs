@@ -19,7 +19,7 @@ use crate::cluster_view::ClusterView;
 use crate::meta::MetaServer;
 use crate::openings::WitnessTable;
 use crate::process::{BrickProcess, PeerProcess};
-use crate::{BrickHealth, Config, IoRuntimes, IoThreads};
+use crate::{Config, IoRuntimes, IoThreads, LocalBrick};
 
 pub(crate) use directories::{BRICKS_ROW, brick_directory_name, record_bricks};
 pub use directories::{BrickDirectories, brick_directories, data_directory_of};
@@ -80,7 +80,7 @@ impl LocalCluster {
             blocking::wait(move || record_bricks(&first, started)).await?;
         }
         create_main_space(&view, nodes).await?;
-        let local_bricks: Vec<BrickHealth> = self.bricks.iter().map(|brick| brick.server().health()).collect();
+        let local_bricks: Vec<LocalBrick> = self.bricks.iter().map(|brick| brick.server().local_brick()).collect();
         for config in peers {
             let config = Config { local_bricks: local_bricks.clone(), ..config };
             self.peers.push(PeerProcess::start(view.clone(), config, &[]).await?);

@@ -64,7 +64,7 @@ use wire::proto;
 use wire::proto::cluster::{AskWitness, Witnesses};
 
 use crate::auth::{Principal, permission_to_proto};
-use crate::brick::health::{self, BrickHealth};
+use crate::brick::health::{self, LocalBrick};
 use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, SpaceView};
 use crate::process_clock::ProcessClock;
@@ -110,7 +110,7 @@ pub(crate) struct PeerRole {
     /// One for each I/O thread, in the order of the threads.
     shards: Vec<Arc<PeerShard>>,
     /// The bricks of this process.
-    local_bricks: Vec<BrickHealth>,
+    local_bricks: Vec<LocalBrick>,
     groups: Arc<GroupRegistry>,
     page_pool: Arc<PagePool>,
     reserve_rates: ReserveRates,
@@ -332,7 +332,7 @@ impl ServerRole for PeerRole {
         if let Some(catalog) = self.cluster_view.catalog() {
             metrics.extend(crate::meta::catalog_metrics(&catalog));
         }
-        metrics.extend(health::scrub_metrics_of_all(&self.local_bricks));
+        metrics.extend(health::metrics_of_all(&self.local_bricks));
         metrics
     }
 

@@ -306,12 +306,22 @@ impl Nodes {
 
     /// The metrics of the brick.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
+        let mut metrics =
+            vec![Metric::gauge("brick_number", self.id.0.into(), "The number of the brick in the catalogue.")];
+        metrics.extend(self.additive_metrics());
+        if let Some(catalog) = self.cluster_view.catalog() {
+            metrics.extend(crate::meta::catalog_metrics(&catalog));
+        }
+        metrics
+    }
+
+    /// Those of which a sum over bricks has a meaning.
+    pub(crate) fn additive_metrics(&self) -> Vec<Metric> {
         let served = self.served.load().len() as u64;
         let moving = &self.cluster_view.placement.snapshot().moving;
         let coming = moving.values().filter(|one| one.to == self.id).count() as u64;
         let sealed = moving.values().filter(|one| one.from == self.id && one.sealed.is_some()).count() as u64;
         let mut metrics = vec![
-            Metric::gauge("brick_number", self.id.0.into(), "The number of the brick in the catalogue."),
             Metric::gauge("nodes_served", served, "Logical nodes that are served here."),
             Metric::gauge("nodes_moving_in", coming, "Logical nodes that move to here."),
             Metric::gauge("nodes_sealed", sealed, "Logical nodes that are about to be served elsewhere."),
@@ -319,9 +329,6 @@ impl Nodes {
         metrics.extend(self.usage_metrics());
         metrics.extend(self.answer_counts.metrics());
         metrics.extend(self.cold_reads.metrics());
-        if let Some(catalog) = self.cluster_view.catalog() {
-            metrics.extend(crate::meta::catalog_metrics(&catalog));
-        }
         metrics
     }
 

@@ -8,7 +8,7 @@ use wire::transport::{Address, tls};
 
 use super::{ConnectionLimits, IoRuntimes};
 use crate::auth::{ClusterCredentials, Secret};
-use crate::brick::{BrickHealth, STAGING_LEASE_MS, ScrubSettings};
+use crate::brick::{LocalBrick, STAGING_LEASE_MS, ScrubSettings};
 
 /// A listener that only clients of this process reach, and the secret that they show.
 #[derive(Clone, Debug)]
@@ -60,8 +60,8 @@ pub struct Config {
     pub io_runtimes: Option<IoRuntimes>,
     /// Whether others in this process reach its TCP addresses without the network.
     pub is_reached_in_process: bool,
-    /// The bricks of this process: a peer server reports their problems as its own.
-    pub local_bricks: Vec<BrickHealth>,
+    /// The bricks of this process: a peer server reports their problems as its own, and the sums of their metrics.
+    pub local_bricks: Vec<LocalBrick>,
     /// Where clients of this process connect that are trusted as the process itself is: those that work on jobs.
     pub own_clients: Option<OwnClients>,
     /// Connections at a time: in all, of one user, from one address, half-open, and the reserve for administrators.
