@@ -28,8 +28,10 @@ use model::PageId;
 use crate::ident::{HolderId, Version};
 use crate::lease::{Ms, holder_expiry};
 use crate::page_cache::FetchId;
+use crate::page_map::{PageMap, remove_page};
 use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
+use crate::small_map::SmallMap;
 use crate::upstream::LEASE_MS;
 
 /// How long an invalidation may stay unanswered before a client gets no other lease, in milliseconds. A cache node has
@@ -75,7 +77,8 @@ struct Holder {
 /// The holders directly below one node, and their copies.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
-    pages: BTreeMap<PageId, BTreeMap<HolderId, ListedCopy>>,
+    /// Most pages have one holder: the peer server of the only client that uses them.
+    pages: PageMap<SmallMap<HolderId, ListedCopy, 1>>,
     holders: BTreeMap<HolderId, Holder>,
     /// When holders expire.
     expiring: Schedule<HolderId>,
@@ -174,7 +177,7 @@ impl Directory {
         let Some(entry) = self.holders.get_mut(&holder) else { return false };
         entry.pages.insert(page);
         let nothing = ListedCopy { fetch, sent: Version::ZERO, acknowledged: Version::ZERO, is_unconfirmed: false };
-        let holding = self.pages.entry(page).or_default().entry(holder).or_insert(nothing);
+        let holding = self.pages.entry(page).or_default().get_or_insert(holder, nothing);
         holding.fetch = holding.fetch.max(fetch);
         true
     }
@@ -222,7 +225,7 @@ impl Directory {
         if let Some(holders) = self.pages.get_mut(&page) {
             holders.remove(&holder);
             if holders.is_empty() {
-                self.pages.remove(&page);
+                remove_page(&mut self.pages, page);
             }
         }
     }
@@ -358,11 +361,12 @@ impl Directory {
             }
         }
         for (holder, entry) in &self.holders {
-            let pending = |page: &PageId| self.pages.get(page).is_some_and(|all| all[holder].is_pending());
+            let copy = |page: &PageId| self.pages.get(page).and_then(|holders| holders.get(holder));
+            let pending = |page: &PageId| copy(page).is_some_and(ListedCopy::is_pending);
             if let Some(page) = entry.pending.keys().find(|page| !pending(page)) {
                 return Err(format!("D2: {holder:?} has acknowledged {page:?} but is listed as pending"));
             }
-            let is_unconfirmed = |page: &&PageId| self.pages.get(*page).is_some_and(|all| all[holder].is_unconfirmed);
+            let is_unconfirmed = |page: &&PageId| copy(page).is_some_and(|copy| copy.is_unconfirmed);
             let unconfirmed = entry.pages.iter().filter(is_unconfirmed).count();
             if unconfirmed != entry.unconfirmed {
                 return Err(format!(
@@ -370,8 +374,7 @@ impl Directory {
                     entry.unconfirmed
                 ));
             }
-            let listed = |page: &PageId| self.pages.get(page).is_some_and(|holders| holders.contains_key(holder));
-            if let Some(page) = entry.pages.iter().find(|page| !listed(page)) {
+            if let Some(page) = entry.pages.iter().find(|page| copy(page).is_none()) {
                 return Err(format!("D1: {holder:?} holds {page:?} but is not listed"));
             }
         }

@@ -59,6 +59,7 @@ pub mod redirect;
 pub mod replica;
 pub mod schedule;
 pub mod session;
+mod small_map;
 pub mod token_bucket;
 mod transfer;
 pub mod tree;

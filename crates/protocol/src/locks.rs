@@ -25,6 +25,7 @@ use model::{ClassId, Oid, PageId};
 use crate::entries::is_guard_page;
 use crate::ident::{TxnId, Version};
 use crate::plant::{Bug, planted};
+use crate::small_map::SmallMap;
 
 /// What an object is held for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,7 +105,7 @@ fn slot_key(oid: Oid) -> Oid {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Lock {
-    holders: BTreeMap<TxnId, LockMode>,
+    holders: SmallMap<TxnId, LockMode, 1>,
     /// By age, the oldest first; all attempts of one transaction have the age of the first.
     waiters: BTreeMap<(TxnId, TxnId), LockWaiter>,
 }
@@ -182,13 +183,13 @@ impl Locks {
     #[must_use]
     pub fn take(&mut self, txn: TxnId, oid: Oid, mode: LockMode) -> Vec<TxnId> {
         let oid = slot_key(oid);
-        let holders = self.locks.get(&oid).into_iter().flat_map(|lock| &lock.holders);
+        let holders = self.locks.get(&oid).into_iter().flat_map(|lock| lock.holders.iter());
         let others = holders.filter(|(other, held)| **other != txn && self.bars_prepare(**other, **held, mode));
         let (wound, barring): (Vec<TxnId>, Vec<TxnId>) =
             others.map(|(other, _)| *other).partition(|other| self.gives_way(*other, txn));
         let blind = [Bug::HeldReads, Bug::HeldWrites, Bug::TouchUnchecked].into_iter().any(planted);
         assert!(barring.is_empty() || blind, "V2: {txn:?} locks {oid}, but {barring:?} hold it");
-        let held = self.locks.entry(oid).or_default().holders.entry(txn).or_insert(mode);
+        let held = self.locks.entry(oid).or_default().holders.get_or_insert(txn, mode);
         *held = held.join(mode);
         self.by_txn.entry(txn).or_default().insert(oid);
         wound
@@ -290,7 +291,7 @@ impl Locks {
                 break;
             }
             first.remove();
-            let held = lock.holders.entry(txn).or_insert(mode);
+            let held = lock.holders.get_or_insert(txn, mode);
             *held = held.join(mode);
             // Others may touch it, too, so a touch does not keep it as it is.
             if *held != LockMode::Touch || planted(Bug::TouchKeepsReads) {
@@ -341,7 +342,7 @@ impl Locks {
     /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         for (oid, lock) in &self.locks {
-            for (holder, mode) in &lock.holders {
+            for (holder, mode) in lock.holders.iter() {
                 let mut others = lock.holders.iter().filter(|(other, _)| *other != holder);
                 // One of two has followed the other.
                 let is_apart = |other: &TxnId, held: &LockMode| {

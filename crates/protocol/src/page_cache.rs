@@ -54,7 +54,7 @@ use model::{NodeId, Oid, PageId};
 
 use crate::ident::{HlcTimestamp, TxnId, Version};
 use crate::memory_size::MemorySize;
-use crate::page_map::PageMap;
+use crate::page_map::{PageMap, remove_page};
 use crate::plant::{Bug, planted};
 use crate::read_list::ReadList;
 use crate::update_digest::UpdateDigest;
@@ -589,7 +589,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// Removes a copy. Returns whether there was one.
     pub fn evict(&mut self, page: PageId) -> bool {
         self.suspended.remove(&page);
-        let Some(copy) = self.copies.swap_remove(&page) else { return false };
+        let Some(copy) = remove_page(&mut self.copies, page) else { return false };
         self.end_intervals(page, copy.number);
         true
     }
@@ -608,7 +608,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         }
         let pages: Vec<PageId> = self.copies.keys().copied().filter(|page| page.node == node).collect();
         for page in pages {
-            let Some(copy) = self.copies.swap_remove(&page) else { continue };
+            let Some(copy) = remove_page(&mut self.copies, page) else { continue };
             self.end_intervals(page, copy.number);
             // An object that is newer than the copy shows that the copy's version is outdated.
             if copy.vcache.is_empty() {

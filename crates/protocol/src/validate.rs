@@ -39,8 +39,10 @@ use model::{Oid, PageId};
 
 use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use crate::locks::{LockMode, Locks};
+use crate::page_map::{PageMap, remove_page};
 use crate::plant::{Bug, planted};
 use crate::read_list::ReadList;
+use crate::small_map::SmallMap;
 
 /// A read of a transaction, as its client reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,13 +106,16 @@ struct WindowEntry {
     is_guard: bool,
 }
 
+/// Changes by slot. Most pages have one.
+type Window = SmallMap<u16, WindowEntry, 1>;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PageWindow {
     version: Version,
     floor: Version,
     /// Every holder has acknowledged the changes up to this version. Those above the floor are retained.
     acknowledged: Version,
-    window: BTreeMap<u16, WindowEntry>,
+    window: Window,
     /// Changes of slots since then, those of guards apart.
     unacknowledged: usize,
 }
@@ -118,7 +123,7 @@ struct PageWindow {
 /// The changes of a page that validation knows.
 #[derive(Clone, Copy)]
 struct PageState<'a> {
-    window: Option<&'a BTreeMap<u16, WindowEntry>>,
+    window: Option<&'a Window>,
     /// Whatever is not in the window changed at or below this version.
     floor: Version,
     /// Whether it has no window, and no transaction holds objects in it.
@@ -158,7 +163,7 @@ impl PageVersions for Version {
 #[derive(Clone, Debug)]
 pub struct Validator {
     /// Pages with unacknowledged changes. Every other page has its stored version, which is also its floor.
-    pages: BTreeMap<PageId, PageWindow>,
+    pages: PageMap<PageWindow>,
     locks: Locks,
     limits: WindowLimits,
     /// The acknowledged changes that are retained, in the order of their acknowledgement.
@@ -349,7 +354,7 @@ impl Validator {
     ) -> Version {
         let entry = self.pages.entry(page).or_insert_with(|| {
             let version = versions.version(page);
-            PageWindow { version, floor: version, acknowledged: version, window: BTreeMap::new(), unacknowledged: 0 }
+            PageWindow { version, floor: version, acknowledged: version, window: Window::default(), unacknowledged: 0 }
         });
         let before = entry.version;
         assert!(before < version, "L1: {page:?} is at {before:?}, but {version:?} is applied later");
@@ -362,7 +367,7 @@ impl Validator {
         while entry.window.len() > self.limits.page {
             let oldest = entry.window.values().map(|change| change.version).min().unwrap_or(version);
             if planted(Bug::WindowDropsEntries) {
-                entry.window.retain(|_, change| change.version != oldest);
+                entry.window.retain(|change| change.version != oldest);
             }
             entry.raise_floor(oldest, false);
         }
@@ -392,7 +397,7 @@ impl Validator {
         let entries = window.acknowledge(version);
         if window.window.is_empty() {
             // The floor is the version, which is already stored.
-            self.pages.remove(&page);
+            remove_page(&mut self.pages, page);
         } else if entries > 0 {
             self.retained.push_back(RetainedChange { page, version, entries });
             self.retained_entries += entries;
@@ -414,11 +419,11 @@ impl Validator {
     fn retire(&mut self, page: PageId, version: Version) {
         let Some(window) = self.pages.get_mut(&page) else { return };
         if planted(Bug::RetainedDropsEntries) {
-            window.window.retain(|_, change| change.version > version);
+            window.window.retain(|change| change.version > version);
         }
         window.raise_floor(version.min(window.version), true);
         if window.window.is_empty() {
-            self.pages.remove(&page);
+            remove_page(&mut self.pages, page);
         }
     }
 
@@ -446,7 +451,7 @@ impl Validator {
                     page.floor, page.version
                 ));
             }
-            for (slot, change) in &page.window {
+            for (slot, change) in page.window.iter() {
                 if change.version <= page.floor && !change.is_guard || change.version > page.version {
                     return Err(format!("V3: slot {slot} of {id:?} changed at {:?}: {page:?}", change.version));
                 }
@@ -484,7 +489,7 @@ impl PageWindow {
         let retired = self.window.values().filter(|change| !stays(change)).map(|change| change.version).max();
         if let Some(last) = retired {
             self.floor = self.floor.max(last);
-            self.window.retain(|_, change| stays(change));
+            self.window.retain(stays);
         }
     }
 }
