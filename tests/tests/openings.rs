@@ -320,6 +320,38 @@ fn cluster_with_old_copy() -> (Cluster, PathBuf, PathBuf) {
 }
 
 #[test]
+fn no_loss_is_accepted_in_a_directory_without_a_store() {
+    let mut server = Server::start(&["--bricks", "2"]);
+    server.run_with_input(&["put", "-", "/a"], "x").ok();
+    server.stop();
+    let (data, lost, away) = (server.data(), server.data().join("brick-2"), server.dir().join("away"));
+    fs::rename(&lost, &away).unwrap();
+    let empty = server.dir().join("empty");
+    fs::create_dir(&empty).unwrap();
+    for (directory, makes) in
+        [(lost.clone(), &lost), (empty.clone(), &empty.join("STORE")), (away.join("none"), &away.join("none"))]
+    {
+        for yes in [&[][..], &["--yes"]] {
+            let refused = run(mortar(&["brick", "accept-loss", "--data"]).arg(&directory).args(yes));
+            assert!(refused.code == 3 && refused.stderr.contains("there is no "), "{}", refused.text());
+            assert!(!makes.exists(), "{}", makes.display());
+        }
+    }
+    let config = server.dir().join("meta.toml");
+    let absent = server.dir().join("absent");
+    fs::write(&config, format!("role = \"meta\"\ndata = \"{}\"\nlisten = [\"127.0.0.1:0\"]\n", absent.display()))
+        .unwrap();
+    let refused = run(mortar(&["cluster", "accept-loss", "--yes", "--config"]).arg(&config));
+    assert!(refused.code == 3 && !absent.exists(), "{}", refused.text());
+    // The server still says what is missing, and starts when that is back.
+    let dev = run(mortar(&["dev", "--listen", "none", "--http", "none", "--data"]).arg(data));
+    assert!(dev.code == 6 && dev.stderr.contains("brick 2 is missing"), "{}", dev.text());
+    fs::rename(&away, &lost).unwrap();
+    server.restart();
+    assert_eq!(server.run(&["get", "/a"]).ok(), "x");
+}
+
+#[test]
 fn lost_changes_of_a_brick_are_accepted_explicitly() {
     let (mut world, data, old) = cluster_with_old_copy();
     let config = config(&world, "brick-1");

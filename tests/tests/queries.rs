@@ -41,6 +41,13 @@ fn classes_are_defined_and_their_objects_stored_and_queried() {
     let plan = cluster.run(&["query", "Person", "age > 30", "--explain"]);
     assert!(plan.ok().contains("extent scan [brick]: Person and a class that extends it  (4)"), "{}", plan.text());
 
+    let plan = cluster.run(&["query", "Person", "select count(*) where age > 30", "--explain"]);
+    assert!(plan.ok().contains("filter [brick]: age > 30  (3)"), "{}", plan.text());
+    let plan = cluster.run(&["query", "Person", "select count(*)", "--explain"]);
+    assert!(plan.ok().contains("extent scan [brick]: Person and a class that extends it  (4)"), "{}", plan.text());
+    let twice = cluster.run(&["query", "Person", "select name, age as name", "--json"]);
+    assert!(twice.code == 2 && twice.stderr.contains("two columns have the name name"), "{}", twice.text());
+
     let wrong = cluster.run(&["query", "Person", "agee > 30"]);
     assert_eq!(wrong.code, 2);
     assert!(wrong.stderr.contains("has no field agee") && wrong.stderr.contains("^^^^"), "{}", wrong.stderr);

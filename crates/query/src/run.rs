@@ -151,6 +151,7 @@ impl QueryRun {
 
     /// Offers a number of objects that the filter accepts, for a plan that [counts only](Plan::counts_only).
     pub fn offer_count(&mut self, count: u64) {
+        add(&mut self.counts.sent, count);
         add(&mut self.counts.matched, count);
         if let Some(grouping) = &mut self.grouping {
             grouping.count(count);

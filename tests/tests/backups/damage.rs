@@ -147,6 +147,26 @@ fn moments_before_an_archive_with_a_damaged_head_are_restored() {
     assert_refused(&refused, 6, text(&increment));
     assert!(!target.exists());
     at(hinted_moment(&refused)).ok();
+    fs::remove_dir_all(&target).unwrap();
+    // Damage behind the head is found while the archive is restored.
+    fs::write(&increment, flip(&whole, whole.len() / 2)).unwrap();
+    let refused = at(&late);
+    assert_refused(&refused, 6, text(&increment));
+    assert_eq!(hinted_moment(&refused), early);
+    at(&early).ok();
+}
+
+#[test]
+fn a_damaged_base_of_an_increment_is_no_damage_of_the_server() {
+    let server = Server::start(&[]);
+    let [base, increment] = ["base.mortar", "increment.mortar"].map(|name| server.dir().join(name));
+    server.run_with_input(&["put", "-", "/a"], vec![7; 20_000]).ok();
+    server.run(&["backup", text(&base)]).ok();
+    let whole = fs::read(&base).unwrap();
+    fs::write(&base, &whole[..whole.len() / 2]).unwrap();
+    let refused = server.run(&["backup", "--since", text(&base), text(&increment)]);
+    assert_refused(&refused, 6, text(&base));
+    assert!(!refused.stderr.contains("scrub") && !increment.exists(), "{}", refused.stderr);
 }
 
 /// A supervisor that starts it again gets a backup again, also if what the next increment would need is damaged.

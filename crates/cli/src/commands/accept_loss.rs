@@ -22,7 +22,7 @@ use protocol::commit::Outcome;
 use protocol::commit::reconcile::{Discrepancy, Finding};
 use protocol::ident::{HlcTimestamp, TxnId};
 use serde::Serialize;
-use store::{Options, Store};
+use store::{DirectoryContents, Options, Store};
 use wire::handshake;
 
 use super::dev::open_for;
@@ -330,6 +330,7 @@ pub(super) async fn accept_brick_loss(args: AcceptBrickLoss, output: &mut Output
 /// Accepts the loss of a brick with a process of its own.
 async fn accept_loss_of_process(args: AcceptLoss, output: &mut Output) -> Result {
     let settings = args.settings(ProcessRole::Brick)?;
+    settings.data.as_deref().map_or(Ok(()), require_store)?;
     let store = open(&settings, Purpose::Brick)?;
     let membership = settings.membership()?;
     let remote = RemoteMetaStore::new_as(settings.meta.clone(), membership.clone(), handshake::Role::Brick)?;
@@ -348,9 +349,13 @@ async fn accept_loss_of_process(args: AcceptLoss, output: &mut Output) -> Result
 pub(super) async fn accept_loss_below(data: &Path, yes: bool) -> Result<BrickLossReport> {
     let below = data_directory_of(data);
     let whole = below.as_deref().unwrap_or(data);
-    let first = open_for(whole, Purpose::Whole, Options::default())?;
+    require_store(whole)?;
+    require_store(data)?;
+    // Other users have entered the directory already, if they can.
+    let options = || Options { allow_loose_permissions: true, ..Options::default() };
+    let first = open_for(whole, Purpose::Whole, options())?;
     let further = match &below {
-        Some(_) => Some(open_for(data, Purpose::Brick, Options::default())?),
+        Some(_) => Some(open_for(data, Purpose::Brick, options())?),
         None => None,
     };
     let store = further.as_ref().unwrap_or(&first);
@@ -374,7 +379,7 @@ pub(super) async fn accept_loss_below(data: &Path, yes: bool) -> Result<BrickLos
         None => {}
     }
     for other in brick_directories(whole).iter().filter(|other| other.file_name() != data.file_name()) {
-        let other = open_for(other, Purpose::Brick, Options::default())?;
+        let other = open_for(other, Purpose::Brick, options())?;
         loss.add_kept(&other)?;
         other.close()?;
     }
@@ -383,6 +388,16 @@ pub(super) async fn accept_loss_below(data: &Path, yes: bool) -> Result<BrickLos
     further.map_or(Ok(()), Store::close)?;
     first.close()?;
     Ok(BrickLossReport::new(&loss, yes))
+}
+
+/// Refuses a directory without a store, which opening it would make.
+fn require_store(data: &Path) -> Result {
+    let missing = match DirectoryContents::of(data)? {
+        DirectoryContents::Missing => format!("there is no directory {}", data.display()),
+        DirectoryContents::Empty => format!("there is no store in {}", data.display()),
+        _ => return Ok(()),
+    };
+    Err(Failure::not_found(missing))
 }
 
 fn brick_of(store: &Store) -> Result<BrickId> {
@@ -421,6 +436,7 @@ impl Report for CatalogueLossReport {
 
 pub(super) async fn accept_catalogue_loss(args: AcceptLoss, output: &mut Output) -> Result {
     let settings = args.settings(ProcessRole::Meta)?;
+    settings.data.as_deref().map_or(Ok(()), require_store)?;
     let (store, catalogue) = open_catalogue(&settings)?;
     let editor = CatalogEditor::new(catalogue);
     let mut history = editor.own_openings().await.map_err(Error::from)?;

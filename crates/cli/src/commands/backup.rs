@@ -29,7 +29,7 @@ use store::{Amount, DirectoryContents, Options};
 
 use self::base::Base;
 use self::cluster::{ArchiveContents, Bricks};
-use self::directory::{FollowDirectory, JournalPosition, JournalSummary, RestoreInputs, StateSummary, note_bases};
+use self::directory::{FollowDirectory, JournalSummary, RestoreInputs, RestorePosition, StateSummary, note_bases};
 use self::encryption::{DecryptArgs, EncryptArgs, wrap_archive_output};
 use self::write_behind::WriteBehind;
 use super::dev::explain_open;
@@ -396,7 +396,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
             let lengths =
                 args.files.iter().map(|file| fs::metadata(file).ok().filter(Metadata::is_file).map(|file| file.len()));
             let bytes = lengths.sum::<Option<u64>>().unwrap_or(0);
-            let (changes, position) = (Box::new(std::iter::empty()), JournalPosition::default());
+            let (changes, position) = (Box::new(std::iter::empty()), RestorePosition::default());
             RestoreInputs { archives, changes, bytes, moment_us: None, ends_before: false, position }
         }
     };

@@ -11,6 +11,7 @@ use meta::catalog::{SchemaAnswer, SchemaRequest};
 use model::{ClassId, Value};
 use node::catalog_messages::{schema_answer_from_proto, schema_request_to_proto};
 use query::{Schema, Type};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -129,13 +130,11 @@ struct Change {
     required: Vec<String>,
 }
 
-/// A file of classes.
+/// A file of classes in its member `class`.
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum ClassFile {
-    Many(Vec<ClassInFile>),
-    Named { class: Vec<ClassInFile> },
-    One(ClassInFile),
+#[serde(deny_unknown_fields)]
+struct ClassFile {
+    class: Vec<ClassInFile>,
 }
 
 /// A class in a file.
@@ -241,24 +240,35 @@ fn read(path: &Path) -> Result<Vec<ClassDefinition>> {
         false => text = fs::read_to_string(path).map_err(cannot)?,
     }
     let is_json = text.trim_start().starts_with(['{', '[']) && !text.trim_start().starts_with("[[");
-    let file: std::result::Result<ClassFile, String> =
-        match is_json || path.extension().is_some_and(|end| end == "json") {
-            true => serde_json::from_str(&text).map_err(|error| error.to_string()),
-            false => toml::from_str(&text).map_err(|error| error.to_string()),
-        };
+    let is_json = is_json || path.extension().is_some_and(|end| end == "json");
     let wrong = |why| {
-        let what = format!("{} has no classes: {why}", path.display());
+        let what = format!("cannot read classes from {}: {why}", path.display());
         Failure::usage(what).hint("See the example in `mortar class --help`.")
     };
-    let written = match file.map_err(wrong)? {
-        ClassFile::Many(written) | ClassFile::Named { class: written } => written,
-        ClassFile::One(written) => vec![written],
-    };
+    let written = classes_in(&text, is_json).map_err(wrong)?;
     let definition = |ClassInFile { name, extends, fields }| {
         let fields = fields.iter().map(|field| parse_field(field)).collect::<Result<_>>()?;
         Ok(ClassDefinition { name, parent: extends, fields })
     };
     written.into_iter().map(definition).collect()
+}
+
+/// The classes in a text: a list of them, one, or a list in the member `class`. An error says where the text is wrong.
+fn classes_in(text: &str, is_json: bool) -> std::result::Result<Vec<ClassInFile>, String> {
+    fn parse<T: DeserializeOwned>(text: &str, is_json: bool) -> std::result::Result<T, String> {
+        match is_json {
+            true => serde_json::from_str(text).map_err(|error| error.to_string()),
+            false => toml::from_str(text).map_err(|error| error.to_string()),
+        }
+    }
+    let form: Json = parse(text, is_json)?;
+    if form.is_array() {
+        return parse(text, is_json);
+    }
+    match form.get("class") {
+        Some(_) => parse(text, is_json).map(|ClassFile { class }| class),
+        None => parse(text, is_json).map(|one| vec![one]),
+    }
 }
 
 /// `NAME:TYPE`, `NAME:TYPE?`, `NAME:TYPE=DEFAULT`.
@@ -495,7 +505,15 @@ mod tests {
             fs::write(&path, text).unwrap();
             assert_eq!(read(&path).unwrap().len(), count, "{text}");
         }
-        fs::write(&path, "nmae = \"A\"").unwrap();
-        assert!(read(&path).is_err());
+        for (wrong, says) in [
+            ("[[class]]\nname = \"A\"\nfelds = []\n", ["line 3", "unknown field `felds`"]),
+            ("nmae = \"A\"", ["line 1", "unknown field `nmae`"]),
+            ("{\"class\": [{\"name\": \"A\",\n\"felds\": []}]}", ["line 2", "unknown field `felds`"]),
+            ("[{\"name\": 5}]", ["line 1", "expected a string"]),
+        ] {
+            fs::write(&path, wrong).unwrap();
+            let message = read(&path).err().unwrap().to_string();
+            assert!(says.iter().all(|part| message.contains(part)), "{message}");
+        }
     }
 }

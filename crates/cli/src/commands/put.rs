@@ -219,9 +219,21 @@ pub(crate) async fn upload(
     let mut writer = cluster.content_writer(node);
     stream::send(&mut writer, source, |_| {}).await.map_err(|error| match error {
         StageError::Source(error) => Failure::file(format!("cannot read {name}"), &error),
-        StageError::Server(error) => error.into(),
+        StageError::Server(error) => lost_upload(error, name),
     })?;
-    Ok(writer.finish().await?)
+    writer.finish().await.map_err(|error| lost_upload(error, name))
+}
+
+/// The failure of an upload. A brick that was restarted has forgotten it, and so has one that received nothing of it for long.
+fn lost_upload(error: Error, name: &str) -> Failure {
+    if error.kind() != ErrorKind::NotFound {
+        return error.into();
+    }
+    let source = if name == "-" { "the standard input" } else { name };
+    let what = format!(
+        "the upload of {source} was lost, for its brick was restarted or received nothing for too long: {error}"
+    );
+    Failure::from(Error::new(ErrorKind::Unavailable, what)).hint("Nothing was stored. Run the command again.")
 }
 
 /// Stores the bytes and the attributes in a transaction.

@@ -122,6 +122,11 @@ pub(crate) async fn run(args: QueryCommand, session: &mut CommandContext) -> Res
 
 async fn print(mut rows: Rows, schema: &Schema, session: &mut CommandContext) -> Result {
     let columns = rows.columns().to_vec();
+    let is_repeated = |(at, name): (usize, &String)| columns[..at].contains(name);
+    if let Some(at) = columns.iter().enumerate().position(is_repeated).filter(|_| session.output.json()) {
+        let what = format!("two columns have the name {}, and an object of JSON has each name once", columns[at]);
+        return Err(Failure::usage(what).hint("Name one of them differently: `… as NAME`."));
+    }
     if !columns.is_empty() && !session.output.json() && !session.output.is_quiet() {
         let head: Vec<String> = columns.iter().map(|name| Printable(name).to_string()).collect();
         session.output.print(&JsonLine { json: Json::Null, text: head.join("\t") })?;

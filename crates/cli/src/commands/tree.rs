@@ -202,6 +202,10 @@ impl Export {
 
 pub(crate) async fn export(args: Export, session: &mut CommandContext) -> Result {
     let (prefix, is_of_moment) = (prefix_of(&args.prefix)?, args.moment);
+    if is_of_moment {
+        // A clone of the whole space for a wrong command line would be a waste.
+        export::check_target(&args.dir, args.overwrite)?;
+    }
     let export = async |session: &mut CommandContext| export_tree(args, prefix, session).await;
     match is_of_moment {
         true => run_at_one_moment(session, "stopped; files that were written so far stay", export).await,
@@ -267,6 +271,7 @@ impl Report for VerifyReport {
 
 pub(crate) async fn verify(args: Verify, session: &mut CommandContext) -> Result {
     let plan = args.tree.plan()?;
+    check_prefix(&plan.prefix, &session.cluster().await?).await?;
     let compare = async |session: &mut CommandContext| {
         let cluster = session.cluster().await?;
         verify_tree(plan, &cluster, session).await
@@ -289,11 +294,17 @@ pub(super) fn check_damage(damaged: u64) -> Result {
     }
 }
 
-async fn verify_tree(plan: TreePlan, cluster: &Client, session: &mut CommandContext) -> Result {
-    if cluster.resolve(plan.prefix.root()).await?.is_none() {
-        return Err(Failure::not_found(format!("nothing has the name {}", plan.prefix.root()))
-            .hint("`mortar import` stores the tree; --prefix names where it is."));
+/// Checks that something has the name below which the tree is.
+async fn check_prefix(prefix: &Prefix, cluster: &Client) -> Result {
+    match cluster.resolve(prefix.root()).await? {
+        Some(_) => Ok(()),
+        None => Err(Failure::not_found(format!("nothing has the name {}", prefix.root()))
+            .hint("`mortar import` stores the tree; --prefix names where it is.")),
     }
+}
+
+async fn verify_tree(plan: TreePlan, cluster: &Client, session: &mut CommandContext) -> Result {
+    check_prefix(&plan.prefix, cluster).await?;
     let progress = Progress::start("verifying", &session.output);
     let done = verify::verify(cluster, &plan, &progress, session.output.json()).await;
     progress.end();

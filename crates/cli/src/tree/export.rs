@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use self::export_directory::ExportDirectory;
+pub(crate) use self::export_directory::check_target;
 use super::attributes::Attributes;
 use super::lookup::ObjectState;
 use super::walk::Prefix;

@@ -1,7 +1,7 @@
 //! Scrubs a brick: the store below it, and its objects.
 //!
 //! The store checks rows, chunks and contents, of which it knows no more than their identifiers. Here each object is compared with its
-//! checksum, and damage is named by object and path. The objects of each logical node that is served are counted, and compared with the
+//! checksum, and damage is named by object, and by its path as far as its directories are here. The objects of each logical node that is served are counted, and compared with the
 //! [row](super::node_usage) that counts them. At last the rows of each of these nodes are compared [with each other](super::consistency).
 
 use std::cell::Cell;

@@ -159,17 +159,19 @@ pub(super) async fn backup(
         let to = PartWriter { place, name, pieces: pieces.clone(), total: total.clone() };
         match (part, since) {
             (Some(part), Some(since)) => tasks::spawn_in(&mut streams, async move {
-                let archive = client.read_changes(part, since).await;
-                to.write(archive.map_err(|error| of_brick(name, error))?).await
+                let archive = client.read_changes(part, since).await.map_err(|error| of_brick(name, error));
+                to.write(archive.map_err(backup_failure)?).await.map_err(backup_failure)
             }),
             (part, _) if base.is_none() => tasks::spawn_in(&mut streams, async move {
-                let archive = client.read_part(part).await;
-                to.write(archive.map_err(|error| of_brick(name, error))?).await
+                let archive = client.read_part(part).await.map_err(|error| of_brick(name, error));
+                to.write(archive.map_err(backup_failure)?).await.map_err(backup_failure)
             }),
             (part, _) => {
                 let (index, received) = mpsc::channel(QUEUED_INDEX_PIECES);
                 wanted.insert(name, index);
-                tasks::spawn_in(&mut streams, write_increment(client, part, received, to))
+                tasks::spawn_in(&mut streams, async move {
+                    write_increment(client, part, received, to).await.map_err(backup_failure)
+                })
             }
         };
     }
@@ -177,12 +179,14 @@ pub(super) async fn backup(
     if let Some(base) = base {
         tasks::spawn_in(&mut streams, async move {
             let read = tasks::spawn_blocking(move || base.read(wanted)).await;
+            // A file of this machine, which no server mends.
             read.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the reader of the base has panicked")))
+                .map_err(Failure::local)
         });
     }
     let mut streamed = Ok(());
     while let Some(ended) = streams.join_next().await {
-        let panicked = |_| Err(Error::new(ErrorKind::Internal, "a part of the backup has panicked"));
+        let panicked = |_| Err(Error::new(ErrorKind::Internal, "a part of the backup has panicked").into());
         streamed = streamed.and(ended.unwrap_or_else(panicked));
         if streamed.is_err() {
             streams.abort_all();
@@ -190,7 +194,7 @@ pub(super) async fn backup(
     }
     let streamed = match streamed {
         Ok(()) => confirm().await,
-        Err(error) => Err(backup_failure(error)),
+        failed => failed,
     };
     // Without this word the archive stays incomplete. A writer that has failed says why below.
     match streamed.is_ok() {

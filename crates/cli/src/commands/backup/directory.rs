@@ -7,10 +7,10 @@
 //!
 //! The numbers give the order. A journal begins with the state of the archive that has its number.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -76,21 +76,53 @@ pub(super) struct RestoreInputs {
     pub(super) moment_us: Option<i64>,
     /// Whether a later moment was asked for than the last one of all.
     pub(super) ends_before: bool,
-    /// Which of `changes` is being read.
-    pub(super) position: JournalPosition,
+    /// What is being read.
+    pub(super) position: RestorePosition,
 }
 
-/// While a moment of a journal is being read: the time of the one before, in microseconds since 1970. That one was read as a whole.
+/// What a restore is reading, as far as something before it can be restored without it.
 #[derive(Clone, Default)]
-pub(super) struct JournalPosition(Rc<Cell<Option<i64>>>);
+pub(super) struct RestorePosition(Rc<RefCell<Option<Rc<Reading>>>>);
 
-impl JournalPosition {
-    /// Adds to a failure which moment can be restored, if it is one of a damaged journal.
+/// A part of a backup, with the time of what comes before it in microseconds since 1970. That was read as a whole.
+enum Reading {
+    /// A moment of a journal.
+    Moment { before_us: i64 },
+    /// An increment: the archive before it, and the journal of that one.
+    Increment { base_us: i64, journal: PathBuf },
+}
+
+impl RestorePosition {
+    fn set(&self, reading: Option<Rc<Reading>>) {
+        *self.0.borrow_mut() = reading;
+    }
+
+    /// Adds to a failure which moment can be restored, if what is being read is damaged.
     pub(super) fn explain(&self, failure: Failure) -> Failure {
-        match self.0.get().filter(|_| is_damage(&failure)) {
-            Some(before) => failure.hint(lost_moments_hint(before)),
+        let reading = self.0.borrow().clone().filter(|_| is_damage(&failure));
+        match reading.as_deref() {
+            Some(Reading::Moment { before_us }) => failure.hint(lost_moments_hint(*before_us)),
+            Some(Reading::Increment { base_us, journal }) => {
+                let before = summarize_journal(journal, i64::MAX).ok().and_then(|journal| journal.last_us);
+                let before = Timestamp::from_micros(before.unwrap_or(*base_us));
+                failure.hint(format!("--at {before} restores the last moment before this archive."))
+            }
             None => failure,
         }
+    }
+}
+
+/// An increment of a backup. Each read says that it is being read.
+struct IncrementBytes {
+    bytes: Box<dyn Read>,
+    reading: Rc<Reading>,
+    position: RestorePosition,
+}
+
+impl Read for IncrementBytes {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.position.set(Some(self.reading.clone()));
+        self.bytes.read(buf)
     }
 }
 
@@ -311,38 +343,7 @@ impl FollowDirectory {
 
     /// The records up to a time of the journal of a state.
     pub(super) fn journal_up_to(&self, number: u32, until: i64) -> Result<JournalSummary> {
-        let (path, mut journal) = (self.journal(number), JournalSummary::default());
-        if !path.exists() {
-            journal.damage = Some(format!("{} is missing", path.display()));
-            return Ok(journal);
-        }
-        let mut records = match JournalReader::open(&path) {
-            Ok(records) => records,
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                journal.damage = Some(error.to_string());
-                return Ok(journal);
-            }
-            Err(error) => return Err(Failure::local(error)),
-        };
-        // With that moment nothing after it is needed.
-        while journal.last_us != Some(until) {
-            match records.next() {
-                Ok(Some((record, _))) if record.time_us <= until => {
-                    journal.moments += 1;
-                    (journal.last_us, journal.bytes) = (Some(record.time_us), records.bytes());
-                }
-                Ok(next) => {
-                    journal.goes_on = next.is_some();
-                    break;
-                }
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    journal.damage = Some(error.to_string());
-                    break;
-                }
-                Err(error) => return Err(Failure::local(error)),
-            }
-        }
-        Ok(journal)
+        summarize_journal(&self.journal(number), until)
     }
 
     /// The archives and changes that have the last moment at or before `at`, in microseconds since 1970, or the last one of all.
@@ -394,12 +395,19 @@ impl FollowDirectory {
             return Err(Failure::corrupt(damage).hint(lost_moments_hint(journal.last_us.unwrap_or(begin_us))));
         }
         let mut bytes = journal.bytes;
-        let mut archives = Vec::new();
-        for (file, _) in chain {
+        let (mut archives, position) = (Vec::new(), RestorePosition::default());
+        let mut base: Option<Rc<Reading>> = None;
+        for (file, header) in chain {
             bytes += len_of(&file.path)?;
-            archives.push(open_input(&file.path, encryption)?);
+            let mut input = open_input(&file.path, encryption)?;
+            if let Some(reading) = base {
+                let (bytes, position) = (input.bytes, position.clone());
+                input.bytes = Box::new(IncrementBytes { bytes, reading, position });
+            }
+            archives.push(input);
+            let (base_us, journal) = (header.id.time_us, self.journal(file.number));
+            base = Some(Rc::new(Reading::Increment { base_us, journal }));
         }
-        let position = JournalPosition::default();
         let changes: ChangesInput<'static> = match journal.last_us {
             Some(last_us) => {
                 let times = (begin_us, last_us);
@@ -420,6 +428,42 @@ impl FollowDirectory {
     }
 }
 
+/// The records of a journal up to a time.
+fn summarize_journal(path: &Path, until: i64) -> Result<JournalSummary> {
+    let mut journal = JournalSummary::default();
+    if !path.exists() {
+        journal.damage = Some(format!("{} is missing", path.display()));
+        return Ok(journal);
+    }
+    let mut records = match JournalReader::open(path) {
+        Ok(records) => records,
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            journal.damage = Some(error.to_string());
+            return Ok(journal);
+        }
+        Err(error) => return Err(Failure::local(error)),
+    };
+    // With that moment nothing after it is needed.
+    while journal.last_us != Some(until) {
+        match records.next() {
+            Ok(Some((record, _))) if record.time_us <= until => {
+                journal.moments += 1;
+                (journal.last_us, journal.bytes) = (Some(record.time_us), records.bytes());
+            }
+            Ok(next) => {
+                journal.goes_on = next.is_some();
+                break;
+            }
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                journal.damage = Some(error.to_string());
+                break;
+            }
+            Err(error) => return Err(Failure::local(error)),
+        }
+    }
+    Ok(journal)
+}
+
 /// Notes which archives cannot be restored because they need one that is missing or damaged.
 pub(super) fn note_bases(states: &mut [StateSummary]) {
     for at in 0..states.len() {
@@ -427,7 +471,7 @@ pub(super) fn note_bases(states: &mut [StateSummary]) {
         states[at].damage = match states[..at].iter().find(|state| state.header.id == base) {
             None => Some(format!("the archive {base}, which it needs, is missing")),
             Some(base) if base.damage.is_some() => {
-                Some(format!("{}, which it needs, is damaged", base.file.path.display()))
+                Some(format!("{}, which it needs, cannot be restored", base.file.path.display()))
             }
             Some(_) => None,
         };
@@ -439,7 +483,7 @@ pub(super) fn moments(
     path: &Path,
     (begin_us, last_us): (i64, i64),
     encryption: DecryptArgs,
-    position: JournalPosition,
+    position: RestorePosition,
 ) -> Result<impl Iterator<Item = model::Result<(i64, ArchiveInput<'static>)>> + 'static> {
     let mut journal = JournalReader::open(path).map_err(Failure::local)?;
     let file = path.display().to_string();
@@ -454,7 +498,7 @@ pub(super) fn moments(
     let mut before_us = begin_us;
     Ok(std::iter::from_fn(move || {
         let next = if before_us < last_us { journal.next().transpose() } else { None };
-        position.0.set(next.as_ref().map(|_| before_us));
+        position.set(next.as_ref().map(|_| Rc::new(Reading::Moment { before_us })));
         match next? {
             Ok((record, bytes)) => {
                 before_us = record.time_us;
@@ -615,8 +659,8 @@ mod tests {
         states[0].damage = Some("a checksum does not match".to_owned());
         note_bases(&mut states);
         let damage = states.map(|state| state.damage.unwrap_or_default());
-        assert!(damage[1].contains("000001-full.mortar, which it needs, is damaged"), "{}", damage[1]);
-        assert!(damage[2].contains("000002-increment.mortar, which it needs, is damaged"), "{}", damage[2]);
+        assert!(damage[1].contains("000001-full.mortar, which it needs, cannot be restored"), "{}", damage[1]);
+        assert!(damage[2].contains("000002-increment.mortar, which it needs, cannot be restored"), "{}", damage[2]);
         assert!(damage[3].contains("which it needs, is missing") && damage[4].is_empty(), "{damage:?}");
     }
 

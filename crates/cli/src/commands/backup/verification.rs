@@ -8,7 +8,7 @@ use model::Timestamp;
 use node::cluster_archive::{ArchiveFormat, ClusterArchiveReader};
 use node::restore::{ArchiveInput, ChangesChain};
 
-use super::directory::{FollowDirectory, JournalPosition, StateSummary, damage_in, moments};
+use super::directory::{FollowDirectory, RestorePosition, StateSummary, damage_in, moments};
 use super::encryption::DecryptArgs;
 use super::open_input;
 use crate::failure::{Failure, Result};
@@ -44,7 +44,7 @@ fn verify_state(
     let (number, path) = (state.file.number, directory.journal(state.file.number));
     let mut chain = ChangesChain::after(&state.file.path.display().to_string(), state.header);
     let mut whole_us = begin_us;
-    for moment in moments(&path, (begin_us, last_us), encryption.clone(), JournalPosition::default())? {
+    for moment in moments(&path, (begin_us, last_us), encryption.clone(), RestorePosition::default())? {
         let verified = moment.and_then(|(time_us, input)| {
             let (name, reader) = chain.begin(time_us, input)?;
             read_to_end(&name, reader, progress)?;

@@ -582,8 +582,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_listens_until_it_ends() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+        // Another test may get a TCP port that is free again.
+        let dir = tempfile::tempdir().unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+        let address = Address::Unix(dir.path().join("socket"));
         assert!(listens(&address).await, "although it does not answer");
         drop(listener);
         assert!(!listens(&address).await);

@@ -20,6 +20,19 @@ use crate::tree::attributes::{Attributes, Mtime};
 /// The permission bits that are restored. Set-user-id, set-group-id and sticky bits are not, because the owner is not restored.
 const PERMISSIONS: u32 = 0o777;
 
+/// Checks that a directory does not exist, is empty, or may be overwritten.
+pub(crate) fn check_target(root: &Path, overwrite: bool) -> Result {
+    let mut entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|e| Failure::file(root.display(), &e))?,
+    };
+    if !overwrite && entries.next().is_some() {
+        return Err(Failure::usage(format!("{} is not empty", root.display()))
+            .hint("Choose another directory, or replace what is there with --overwrite."));
+    }
+    Ok(())
+}
+
 /// The directory that is exported to.
 pub(super) struct ExportDirectory {
     root: PathBuf,
@@ -35,11 +48,7 @@ impl ExportDirectory {
         let cannot = |error| Failure::file(format!("cannot export to {}", root.display()), &error);
         fs::create_dir_all(&root).map_err(cannot)?;
         let root = fs::canonicalize(&root).map_err(cannot)?;
-        let mut entries = fs::read_dir(&root).map_err(|e| Failure::file(root.display(), &e))?;
-        if !overwrite && entries.next().is_some() {
-            return Err(Failure::usage(format!("{} is not empty", root.display()))
-                .hint("Choose another directory, or replace what is there with --overwrite."));
-        }
+        check_target(&root, overwrite)?;
         let checked = Mutex::new(HashSet::from([root.clone()]));
         Ok(Self { root, overwrite, known_directories: checked, next_part: AtomicU64::new(0) })
     }

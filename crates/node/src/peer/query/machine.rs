@@ -530,8 +530,10 @@ impl QueryMachine {
         }
         let is_last = self.is_done && self.ready.is_empty();
         if is_last && self.asked.explain {
-            let scanned = Some(self.streams.examined_count());
-            let counts = query::Counts { scanned, ..self.run()?.counts() };
+            let counts = self.run()?.counts();
+            // Objects that are only counted, all of an extent, are not examined.
+            let scanned = Some(self.streams.examined_count().max(counts.sent.unwrap_or_default()));
+            let counts = query::Counts { scanned, ..counts };
             let step = self.plan.explain(&counts);
             rows.plan = (step.to_string(), Bytes::from(step.to_json().to_string()));
         }
