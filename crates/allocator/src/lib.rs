@@ -5,7 +5,7 @@
 //! take three times the memory in use, so the larger blocks of its rows and buffers are the C library's. A store in memory and a peer
 //! server keep what they allocate, and use mimalloc for larger blocks, too. docs/decisions/allocator.md has the figures.
 //!
-//! A block of at most [`SMALL`] bytes is mimalloc's; for a larger block, the address shows which allocator made it.
+//! A block of at most 512 bytes is mimalloc's; for a larger block, the address shows which allocator made it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
