@@ -77,7 +77,7 @@ struct Holder {
 /// The holders directly below one node, and their copies.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
-    /// Most pages have one holder: the peer server of the only client that uses them.
+    /// Most pages have one holder.
     pages: PageMap<SmallMap<HolderId, ListedCopy, 1>>,
     holders: BTreeMap<HolderId, Holder>,
     /// When holders expire.

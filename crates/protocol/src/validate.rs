@@ -42,7 +42,6 @@ use crate::locks::{LockMode, Locks};
 use crate::page_map::{PageMap, remove_page};
 use crate::plant::{Bug, planted};
 use crate::read_list::ReadList;
-use crate::small_map::SmallMap;
 
 /// A read of a transaction, as its client reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,8 +105,8 @@ struct WindowEntry {
     is_guard: bool,
 }
 
-/// Changes by slot. Most pages have one.
-type Window = SmallMap<u16, WindowEntry, 1>;
+/// Changes by slot. That of a page of guards may have thousands.
+type Window = BTreeMap<u16, WindowEntry>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PageWindow {
@@ -367,7 +366,7 @@ impl Validator {
         while entry.window.len() > self.limits.page {
             let oldest = entry.window.values().map(|change| change.version).min().unwrap_or(version);
             if planted(Bug::WindowDropsEntries) {
-                entry.window.retain(|change| change.version != oldest);
+                entry.window.retain(|_, change| change.version != oldest);
             }
             entry.raise_floor(oldest, false);
         }
@@ -419,7 +418,7 @@ impl Validator {
     fn retire(&mut self, page: PageId, version: Version) {
         let Some(window) = self.pages.get_mut(&page) else { return };
         if planted(Bug::RetainedDropsEntries) {
-            window.window.retain(|change| change.version > version);
+            window.window.retain(|_, change| change.version > version);
         }
         window.raise_floor(version.min(window.version), true);
         if window.window.is_empty() {
@@ -451,7 +450,7 @@ impl Validator {
                     page.floor, page.version
                 ));
             }
-            for (slot, change) in page.window.iter() {
+            for (slot, change) in &page.window {
                 if change.version <= page.floor && !change.is_guard || change.version > page.version {
                     return Err(format!("V3: slot {slot} of {id:?} changed at {:?}: {page:?}", change.version));
                 }
@@ -489,7 +488,7 @@ impl PageWindow {
         let retired = self.window.values().filter(|change| !stays(change)).map(|change| change.version).max();
         if let Some(last) = retired {
             self.floor = self.floor.max(last);
-            self.window.retain(stays);
+            self.window.retain(|_, change| stays(change));
         }
     }
 }
