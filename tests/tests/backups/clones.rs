@@ -237,7 +237,13 @@ fn a_clone_is_in_backups_and_files_of_one_moment_come_from_it() {
     assert_eq!(run_in(&url, &["verify", target, "--prefix", "/files", "--moment"]).code, 4);
     let count_spaces = || run_in(&url, &["space", "ls", "--json"]).json().len();
     assert_eq!(count_spaces(), 2);
-    // Nor does one that is stopped, whatever it does at the time.
+    // A wrong command line makes none.
+    let count_jobs = || run_in(&url, &["job", "ls", "--json"]).json().len();
+    let jobs = count_jobs();
+    assert_eq!(run_in(&url, &["export", target, "--prefix", "/files", "--moment"]).code, 2, "it is not empty");
+    assert_eq!(run_in(&url, &["verify", target, "--prefix", "/none", "--moment"]).code, 3);
+    assert_eq!(count_jobs(), jobs);
+    // One that is stopped leaves none behind, whatever it does at the time.
     for delay_ms in [30, 60, 120, 240] {
         let mut command = mortar(&["export", target, "--prefix", "/files", "--overwrite", "--moment"]);
         let mut export = command.env("MORTAR_URL", &url).stderr(Stdio::null()).spawn().unwrap();
