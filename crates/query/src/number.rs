@@ -110,9 +110,10 @@ pub(crate) fn quotient(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
     let exact = BigDecimal::new(quotient, scale);
     let least = (a_scale - b_scale).max(0);
     let short = |number: BigDecimal| {
-        // Without the zeros behind the point that only the shift brought.
+        // Without the zeros behind the point that only the shift brought. An operand of a large exponent would bring as many digits.
         let normal = number.normalized();
-        if normal.fractional_digit_count() < least { normal.with_scale(least) } else { normal }
+        let missing = least.saturating_sub(normal.fractional_digit_count());
+        if (1..=limits::QUOTIENT_DIGITS as i64).contains(&missing) { normal.with_scale(least) } else { normal }
     };
     if digits(&exact.normalized().into_bigint_and_exponent().0) <= limits::QUOTIENT_DIGITS {
         return short(exact);
@@ -235,7 +236,11 @@ mod tests {
         for sign in ['+', '-', '%', '/'] {
             assert_eq!(compute(large.clone(), sign, small.clone()).unwrap_err().kind(), ErrorKind::TooLarge);
         }
-        assert_eq!(compute(large, '*', small).unwrap(), decimal("1"));
+        assert_eq!(compute(large.clone(), '*', small).unwrap(), decimal("1"));
+        for (exponent, half) in [("1e+2000000000", "5e+1999999999"), ("1e-2000000000", "5e-2000000001")] {
+            let mean = quotient(&exponent.parse::<Decimal>().unwrap().to_big(), &BigDecimal::from(2));
+            assert_eq!(Decimal::try_from(&mean).unwrap(), half.parse().unwrap());
+        }
     }
 
     proptest! {

@@ -100,7 +100,7 @@ impl Grouping {
         for ((_, has_operand), accumulator) in self.aggregates.iter().zip(&mut group.aggregates) {
             let value = if *has_operand { of.next().unwrap_or(Value::Null) } else { Value::Bool(true) };
             if value != Value::Null || planted(Bug::AggregatesCountNulls) {
-                self.bytes += accumulator.add(value)?;
+                self.bytes = self.bytes.saturating_add_signed(accumulator.add(value)?);
             }
         }
         if self.bytes > limits::BUFFERED { Err(too_large("grouping")) } else { Ok(()) }
@@ -131,8 +131,8 @@ impl Grouping {
 }
 
 impl Accumulator {
-    /// Adds a value; returns the additional memory.
-    fn add(&mut self, value: Value) -> Result<usize> {
+    /// Adds a value; returns by how many bytes its memory grows.
+    fn add(&mut self, value: Value) -> Result<isize> {
         match self {
             Self::Count(count) => *count += 1,
             Self::Sum(sum) => sum.add(value)?,
@@ -164,13 +164,12 @@ impl Accumulator {
     }
 }
 
-fn replace_if_better(held: &mut Option<Value>, value: Value, better: impl Fn(&Value, &Value) -> bool) -> usize {
+fn replace_if_better(held: &mut Option<Value>, value: Value, better: impl Fn(&Value, &Value) -> bool) -> isize {
     if held.as_ref().is_some_and(|held| !better(&value, held)) {
         return 0;
     }
-    let size = value_size(&value);
-    let before = held.replace(value).map_or(0, |before| value_size(&before));
-    size.saturating_sub(before)
+    let size = value_size(&value) as isize;
+    size - held.replace(value).map_or(0, |before| value_size(&before) as isize)
 }
 
 impl Sum {

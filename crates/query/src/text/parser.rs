@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use model::{Comparison, Decimal, Oid, Result, Value};
+use model::{Comparison, Decimal, Error, ErrorKind, Oid, Result, Value};
 
 use super::lexer::{Token, TokenKind, tokens};
 use super::{error_at, is_reserved, is_word, too_long};
@@ -171,11 +171,10 @@ impl<'t> Parser<'t> {
 
     /// An operand and all following operators that bind more tightly than `least`.
     fn parse_binary(&mut self, least: u8, levels: usize) -> Result<Expr> {
-        let Some(below) = levels.checked_sub(1) else {
-            return Err(self.error(format!("this is nested more than {} deep", limits::NESTING)));
-        };
+        let Some(below) = levels.checked_sub(1) else { return Err(self.depth_error()) };
         let mut left = self.prefix(below)?;
-        loop {
+        // Each operator makes the tree deeper, as in 1 + 1 + 1.
+        for _ in 0..=limits::NESTING {
             let start = self.span();
             let Some(infix) = self.infix().filter(|infix| infix.power() > least) else { return Ok(left) };
             self.at += 1;
@@ -192,6 +191,12 @@ impl<'t> Parser<'t> {
                 return Err(error_at(self.text, start.start..self.span().end, message));
             }
         }
+        Err(self.depth_error())
+    }
+
+    fn depth_error(&self) -> Error {
+        let error = self.error(format!("this is nested more than {} deep", limits::NESTING));
+        Error::new(ErrorKind::TooLarge, error.message())
     }
 
     /// All operands of a chain of one operator.
@@ -253,10 +258,13 @@ impl<'t> Parser<'t> {
             };
         }
         let mut expr = self.operand(levels)?;
-        while self.eat(".") {
+        for _ in 0..=limits::PATH + limits::NESTING {
+            if !self.eat(".") {
+                return Ok(expr);
+            }
             expr = self.parse_postfix(expr, levels)?;
         }
-        Ok(expr)
+        Err(self.depth_error())
     }
 
     /// What follows a dot: a function of the expression before it, or the next name of a path.
