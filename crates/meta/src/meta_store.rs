@@ -134,7 +134,8 @@ pub enum WatchEvent {
 pub trait Watch: Send {
     /// Waits for the next write, also while no server is reachable. After [`WatchEvent::Compacted`] every call returns it again.
     ///
-    /// Dropping the pending result loses no event: the next call returns it.
+    /// Dropping the pending result loses no event: the next call returns it. But the time after which a silent server is given up may begin
+    /// again with each call.
     ///
     /// # Errors
     /// Permanent errors, such as [`ErrorKind::Denied`].

@@ -158,7 +158,10 @@ async fn watch_from(
 ) -> Result<()> {
     match store.get(Vec::new()).await?.revision < after {
         true => Ok(()),
-        false => run_watch(store.watch(prefix, after).await?, deferred).await,
+        false => {
+            let send = |answers| send_all(deferred.clone(), answers);
+            run_watch(store.watch(prefix, after).await?, send).await
+        }
     }
 }
 
@@ -311,23 +314,34 @@ impl Service for MetaConnection {
     }
 }
 
-/// Sends the changes of a watch. Returns `Ok` if later changes are no longer known.
-async fn run_watch(mut watch: Box<dyn Watch>, deferred: &Arc<DeferredResponder>) -> Result<()> {
+/// Sends the changes of a watch, and keep-alives while there are none. Returns `Ok` if later changes are no longer known.
+pub(super) async fn run_watch<Sent: Future<Output = Result<()>>>(
+    mut watch: Box<dyn Watch>,
+    send: impl Fn(Vec<(Response, Vec<Bytes>)>) -> Sent,
+) -> Result<()> {
     loop {
-        let answers = match time::timeout(KEEPALIVE_INTERVAL, watch.next()).await {
-            Ok(Ok(WatchEvent::Changed(batch))) => codec::batch_to_proto(batch),
-            Ok(Ok(WatchEvent::Compacted)) => return Ok(()),
-            Ok(Err(error)) => return Err(error),
-            Err(_) => vec![(Response::MetaBatch(proto::meta::Batch::default()), Vec::new())],
-        };
-        for (response, raw) in answers {
-            // Blocks while the reader is slow, so it runs on a blocking thread.
-            let deferred = deferred.clone();
-            let is_sent = tasks::spawn_blocking(move || deferred.send_more(response, raw)).await;
-            if !is_sent.unwrap_or(false) {
-                return Err(Error::new(ErrorKind::Unavailable, "the connection of the watch has ended"));
+        // Waits on over keep-alives: the watch has time limits of its own, which would begin again with each call.
+        let mut next = watch.next();
+        let event = loop {
+            match time::timeout(KEEPALIVE_INTERVAL, &mut next).await {
+                Ok(event) => break event?,
+                Err(_) => send(vec![(Response::MetaBatch(proto::meta::Batch::default()), Vec::new())]).await?,
             }
+        };
+        match event {
+            WatchEvent::Changed(batch) => send(codec::batch_to_proto(batch)).await?,
+            WatchEvent::Compacted => return Ok(()),
         }
+    }
+}
+
+/// Sends messages of a stream of answers.
+async fn send_all(deferred: Arc<DeferredResponder>, answers: Vec<(Response, Vec<Bytes>)>) -> Result<()> {
+    // Blocks while the reader is slow, so it runs on a blocking thread.
+    let send = move || answers.into_iter().all(|(response, raw)| deferred.send_more(response, raw));
+    match tasks::spawn_blocking(send).await {
+        Ok(true) => Ok(()),
+        _ => Err(Error::new(ErrorKind::Unavailable, "the connection of the watch has ended")),
     }
 }
 

@@ -17,6 +17,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::{Address, RemoteEndpoint, Stream};
 
+use super::meta_connection::run_watch;
 use super::*;
 use crate::auth::ClusterCredentials;
 use crate::openings::WitnessTable;
@@ -320,4 +321,28 @@ async fn process_of_another_cluster_is_refused_before_what_it_saw_counts() {
     // One of this cluster ends it: the catalogue went back in time.
     read_as(&cluster).await.unwrap();
     assert!(server.wait_until_ended().await.contains("went back"));
+}
+
+/// A watch that gives its server up after a silence, as that on etcd does.
+struct SilentWatch;
+
+impl meta::Watch for SilentWatch {
+    fn next(&mut self) -> Pending<'_, meta::WatchEvent> {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            Ok(meta::WatchEvent::Compacted)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_limit_of_a_watch_goes_on_over_keepalives() {
+    let keepalives = Mutex::new(0);
+    let began = tokio::time::Instant::now();
+    let send = |answers: Vec<_>| {
+        *keepalives.lock() += answers.len();
+        std::future::ready(Ok(()))
+    };
+    tokio::time::timeout(Duration::from_secs(60), run_watch(Box::new(SilentWatch), send)).await.unwrap().unwrap();
+    assert_eq!((began.elapsed(), *keepalives.lock()), (Duration::from_secs(20), 3));
 }
