@@ -236,14 +236,12 @@ pub(super) async fn remove_expired(draft: &mut CatalogDraft<'_>, known: &[Job]) 
     let mut room = MAX_REMOVED_PARTS;
     for id in job::expired_jobs(known.iter(), now_ms()).into_iter().take(MAX_REMOVED) {
         let parts: Vec<(Path, JobPart)> = draft.scan(entry::job_parts(id)?).await?;
-        let is_all = parts.len() <= room;
-        room -= parts.len().min(room);
-        for (path, _) in parts.into_iter().take(MAX_REMOVED_PARTS) {
-            draft.remove(&path)?;
+        for (path, _) in parts.iter().take(room) {
+            draft.remove(path)?;
         }
-        if !is_all {
-            break;
-        }
+        // The rest of its parts, and then it, go with a later write.
+        let Some(left) = room.checked_sub(parts.len()) else { break };
+        room = left;
         draft.remove(&Path::Job(id))?;
     }
     Ok(())

@@ -120,6 +120,29 @@ async fn jobs_that_have_ended_are_removed_with_their_parts() {
 }
 
 #[tokio::test]
+async fn jobs_with_many_parts_that_expire_together_are_removed_in_several_writes() {
+    let editor = with_space().await;
+    let begin = async |parts: u32| editor.begin_job(&EVOLVE, &(0..parts).collect(), None).await.unwrap().value.id;
+    let large = [begin(64).await, begin(64).await];
+    for id in large {
+        editor.cancel_job(id).await.unwrap();
+    }
+    for _ in 2..limits::ENDED_JOBS {
+        editor.cancel_job(begin(1).await).await.unwrap();
+    }
+    // Two more end, and none begins in between.
+    let last = [begin(1).await, begin(1).await];
+    for id in last {
+        editor.cancel_job(id).await.unwrap();
+    }
+    for _ in 0..2 {
+        editor.remove_expired_jobs().await.unwrap();
+    }
+    let catalog = catalog(&editor).await;
+    assert_eq!((catalog.jobs().count(), large.map(|id| catalog.job_parts(id).count())), (limits::ENDED_JOBS, [0, 0]));
+}
+
+#[tokio::test]
 async fn wrong_requests_are_refused() {
     let editor = with_space().await;
     assert_eq!(kind(editor.begin_job(&EVOLVE, &[0].into(), Some(0)).await), ErrorKind::Invalid);
