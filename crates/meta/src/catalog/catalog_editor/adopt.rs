@@ -18,13 +18,17 @@ use crate::catalog::index::{Index, IndexState};
 use crate::catalog::names;
 use crate::catalog::schema::Schema;
 use crate::catalog::space::Space;
+use crate::limits;
 
-/// Indexes of a program whose building is shown as a job: a write changes a limited number of entries.
-const MAX_JOBS: u64 = 32;
+/// Changes of a write beside those of classes and indexes: the counters of classes, indexes and jobs, and the mark of the schema.
+const OTHER_CHANGES: usize = 4;
+/// Changes for an index: it and the job that builds it.
+const INDEX_CHANGES: usize = 2;
 
 impl CatalogEditor {
-    /// Creates the classes and indexes of a program in a space, or extends existing ones to match. Either everything is done or
-    /// nothing. Returns the indexes that were created; they are [`IndexState::Building`].
+    /// Creates the classes and indexes of a program in a space, or extends existing ones to match. Either all classes are created or
+    /// extended, or nothing is done. Indexes for which the write of the classes has no room follow in writes of their own; if these fail,
+    /// calling this again goes on. Returns the indexes that were created; they are [`IndexState::Building`].
     ///
     /// Fields that the program does not know stay, so programs of several versions can do this in any order.
     ///
@@ -42,6 +46,24 @@ impl CatalogEditor {
         for index in wanted.iter().flat_map(|wanted| &wanted.indexes) {
             names::check_index(&index.name)?;
         }
+        let mut made = Vec::new();
+        loop {
+            let step = self.adopt_in_one_write(space, wanted, &mut denied).await?;
+            let (indexes, is_all) = step.value;
+            made.extend(indexes);
+            if is_all {
+                return Ok(Edited { value: made, revision: step.revision });
+            }
+        }
+    }
+
+    /// Does what one write has room for. Returns the indexes that were created, and whether that was all.
+    async fn adopt_in_one_write(
+        &self,
+        space: &str,
+        wanted: &[WantedClass],
+        denied: &mut Option<model::Error>,
+    ) -> Result<Edited<(Vec<Index>, bool)>> {
         edit!(self, |draft| {
             let record: Space = draft.require(&Path::Space(space.to_owned()), SPACE, space).await?;
             draft.touch(&Path::Schema(record.id)).await?;
@@ -58,18 +80,18 @@ impl CatalogEditor {
             }
             adopting.evolve(&before, wanted)?;
             let mut indexes = adopting.indexes(wanted)?;
+            check_index_limit(&before, indexes.len())?;
+            let count = adopting.index_room().min(indexes.len());
+            let is_all = count == indexes.len();
+            indexes.truncate(count);
             if !indexes.is_empty() {
-                check_index_limit(&before, indexes.len())?;
                 let count = indexes.len() as u64;
                 let first = draft.reserve_numbers(&entry::index_counter(record.id), count, u32::MAX.into()).await?;
                 let first_job = jobs::reserve_jobs(&mut draft, count).await?;
                 for (index, (number, job)) in indexes.iter_mut().zip((first..).zip(first_job.0..)) {
                     // It is at most `u32::MAX`.
-                    index.id = IndexId(number as u32);
-                    if number - first < MAX_JOBS {
-                        index.job = Some(JobId(job));
-                        draft.put(&Path::Job(JobId(job)), &self.index_job(JobId(job), &record, index))?;
-                    }
+                    (index.id, index.job) = (IndexId(number as u32), Some(JobId(job)));
+                    draft.put(&Path::Job(JobId(job)), &self.index_job(JobId(job), &record, index))?;
                     draft.put(&Path::Index(record.id, index.name.clone()), index)?;
                 }
             }
@@ -87,7 +109,7 @@ impl CatalogEditor {
                     draft.put(&Path::Class(record.id, shape.class().name.clone()), &**shape.class())?;
                 }
             }
-            indexes
+            (indexes, is_all)
         })
     }
 }
@@ -141,6 +163,12 @@ impl Adoption {
             }
         }
         Ok(())
+    }
+
+    /// The number of indexes that fit into the write of the classes.
+    fn index_room(&self) -> usize {
+        let taken = OTHER_CHANGES + self.changed.len() + self.old.len();
+        limits::CHANGES.saturating_sub(taken) / INDEX_CHANGES
     }
 
     /// The indexes that do not exist yet, without their numbers.

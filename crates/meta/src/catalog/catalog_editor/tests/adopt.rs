@@ -101,3 +101,31 @@ async fn indexes_of_programs_are_created_once() {
     class.indexes[0] = WantedIndex { name: "other".to_owned(), fields: vec!["nothing".to_owned()], unique: false };
     assert_eq!(kind(editor.adopt("main", &[class], Ok(())).await), ErrorKind::NotFound);
 }
+
+#[tokio::test]
+async fn program_may_have_more_indexes_than_one_write_has_room_for() {
+    let editor = with_space().await;
+    let class = |number: usize| {
+        let fields = [("a", "int64"), ("b", "int64"), ("c", "int64")];
+        let mut wanted = wanted_class(&format!("Class{number:02}"), None, &fields);
+        wanted.indexes.extend(fields.map(|(field, _)| WantedIndex {
+            name: format!("Class{number:02}.{field}"),
+            fields: vec![field.to_owned()],
+            unique: false,
+        }));
+        wanted
+    };
+    let mut classes: Vec<WantedClass> = (0..40).map(class).collect();
+    let made = editor.adopt("main", &classes, Ok(())).await.unwrap().value;
+    assert_eq!((made.len(), schema(&editor).await.indexes().count()), (120, 120));
+    assert!(made.iter().all(|index| index.job.is_some()));
+    // What is left of an interrupted call is created by the next one, here beside changes of all classes.
+    for class in &mut classes {
+        editor.remove_index("main", &class.indexes[1].name).await.unwrap();
+        let more = crate::catalog::FieldDefinition::required("d", "int64".parse().unwrap()).with_default(5);
+        class.class.fields.push(more);
+    }
+    let made = editor.adopt("main", &classes, Ok(())).await.unwrap().value;
+    assert_eq!((made.len(), schema(&editor).await.indexes().count()), (40, 120));
+    assert_eq!(schema(&editor).await.class_named("Class39").unwrap().class().version, 2);
+}
