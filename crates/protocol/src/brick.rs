@@ -522,7 +522,7 @@ impl<A: Clone, T: Clone + Hash> Brick<A, T> {
 
     /// Handles everything that is due.
     pub fn poll(&mut self, now: Ms) {
-        for (holder, pages) in self.directory.expire_with_pages(now) {
+        for (holder, pages) in self.directory.expire(now) {
             let expired = self.settling.iter().filter(|(_, one)| one.holder == holder).map(|(write, _)| *write);
             expired.collect::<Vec<_>>().into_iter().for_each(|write| self.forget_write(write));
             pages.into_iter().for_each(|page| self.handle_heard(page, now));

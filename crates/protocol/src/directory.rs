@@ -129,13 +129,9 @@ impl Directory {
         self.holders.contains_key(&holder)
     }
 
-    /// Removes the holders whose leases have ended and returns them. A holder that opens a session again has another number.
-    pub fn expire(&mut self, now: Ms) -> Vec<HolderId> {
-        self.expire_with_pages(now).into_iter().map(|(holder, _)| holder).collect()
-    }
-
-    /// Like [`Directory::expire`], and also returns the pages of each holder.
-    pub fn expire_with_pages(&mut self, now: Ms) -> Vec<(HolderId, Vec<PageId>)> {
+    /// Removes the holders whose leases have ended and returns them with their pages. A holder that opens a session again has another
+    /// number.
+    pub fn expire(&mut self, now: Ms) -> Vec<(HolderId, Vec<PageId>)> {
         let mut expired = self.expiring.due(now);
         if planted(Bug::HolderNeverExpires) {
             std::mem::take(&mut expired).into_iter().for_each(|holder| self.expiring.set(holder, None));

@@ -275,9 +275,14 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
 
     /// Removes a holder that has expired, or has nothing left of its session.
     fn remove_holder(&mut self, holder: HolderId, now: Ms) {
+        let pages: Vec<PageId> = self.directory.pages(holder).collect();
         self.directory.remove(holder);
+        self.handle_removed(holder, pages, now);
+    }
+
+    /// Handles the end of a holder that had these pages.
+    fn handle_removed(&mut self, holder: HolderId, pages: Vec<PageId>, now: Ms) {
         self.handle_disconnected(holder, now);
-        let pages: Vec<PageId> = self.listed.keys().copied().collect();
         pages.into_iter().for_each(|page| self.unlist(page));
     }
 
@@ -517,8 +522,8 @@ impl<T: Clone + MemorySize + Hash> Redirector<T> {
             let renew = self.upstream.poll(now, height, subscribe);
             renew.into_iter().for_each(|renew| self.send_up(renew));
         }
-        for holder in self.directory.expire(now) {
-            self.remove_holder(holder, now);
+        for (holder, pages) in self.directory.expire(now) {
+            self.handle_removed(holder, pages, now);
         }
         for page in self.helping.due(now).into_iter().filter(|_| !planted(Bug::PatienceWithHelpers)) {
             if let Some(FetchStage::Helping { helper, .. }) = self.fetching.get(&page).map(|fetching| fetching.stage) {
