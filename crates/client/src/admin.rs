@@ -307,7 +307,7 @@ impl AdminClient {
     /// work. Removing it again does the same.
     ///
     /// # Errors
-    /// Those of [`remove_space`](Self::remove_space).
+    /// [`ErrorKind::Conflict`](model::ErrorKind::Conflict) if it is not being removed; those of [`remove_space`](Self::remove_space).
     pub async fn cancel_space_removal(&self, name: &str) -> Result<()> {
         let cancel = proto::RemoveSpace { name: name.to_owned(), only_if_empty: true, cancel: true };
         self.ask_to_remove_space(cancel).await

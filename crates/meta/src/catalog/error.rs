@@ -73,6 +73,14 @@ pub enum CatalogError {
         /// Its name, or that of its space.
         name: String,
     },
+    /// There is no removal that could be cancelled.
+    #[error("the {what} {name:?} is not being removed: there is nothing to cancel")]
+    NotBeingRemoved {
+        /// The kind of entry.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// A class cannot change in this way.
     #[error("class {class:?} cannot change in this way: {why}")]
     Evolution {
@@ -192,7 +200,9 @@ impl CatalogError {
             | Self::Incompatible { .. }
             | Self::WrongMoveState { .. } => ErrorKind::Invalid,
             Self::Missing { .. } | Self::NotSetUp => ErrorKind::NotFound,
-            Self::RemovalEnded { .. } | Self::WrongJobState { .. } => ErrorKind::Conflict,
+            Self::RemovalEnded { .. } | Self::NotBeingRemoved { .. } | Self::WrongJobState { .. } => {
+                ErrorKind::Conflict
+            }
             Self::TooMany { .. } => ErrorKind::Full,
             Self::NoBricks { .. } | Self::Busy { .. } | Self::Moving { .. } => ErrorKind::Unavailable,
             Self::Superseded { .. } => ErrorKind::Denied,

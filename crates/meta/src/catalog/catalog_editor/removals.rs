@@ -88,12 +88,14 @@ impl CatalogEditor {
     /// Cancels the removal of a space, no matter which process began it.
     ///
     /// # Errors
-    /// [`CatalogError::Missing`].
+    /// [`CatalogError::Missing`]; [`CatalogError::NotBeingRemoved`].
     pub async fn cancel_space_removal(&self, space: &str) -> Result<Edited<Space>> {
         let path = Path::Space(space.to_owned());
         edit!(self, |draft| {
             let mut record: Space = draft.require(&path, SPACE, space).await?;
-            clear_mark(&mut record, None);
+            if !clear_mark(&mut record, None) {
+                return Err(CatalogError::NotBeingRemoved { what: SPACE, name: space.to_owned() });
+            }
             draft.put(&path, &record)?;
             record
         })
@@ -102,14 +104,16 @@ impl CatalogEditor {
     /// Cancels the removal of a class, no matter which process began it.
     ///
     /// # Errors
-    /// [`CatalogError::Missing`].
+    /// [`CatalogError::Missing`]; [`CatalogError::NotBeingRemoved`].
     pub async fn cancel_class_removal(&self, space: &str, class: &str) -> Result<Edited<Class>> {
         names::check_class(class)?;
         let path = Path::Space(space.to_owned());
         edit!(self, |draft| {
             let mut record: Space = draft.require(&path, SPACE, space).await?;
             let class: Class = draft.require(&Path::Class(record.id, class.to_owned()), CLASS, class).await?;
-            clear_mark(&mut record, Some(class.id));
+            if !clear_mark(&mut record, Some(class.id)) {
+                return Err(CatalogError::NotBeingRemoved { what: CLASS, name: class.name });
+            }
             draft.put(&path, &record)?;
             class
         })
@@ -176,11 +180,13 @@ fn check_mark(space: &Space, removal: &Removal) -> Result<()> {
     }
 }
 
-fn clear_mark(space: &mut Space, class: Option<ClassId>) {
-    match class {
-        None => space.removals.space = None,
-        Some(class) => drop(space.removals.classes.remove(&class.0)),
-    }
+/// Removes a mark. Returns whether there was one.
+fn clear_mark(space: &mut Space, class: Option<ClassId>) -> bool {
+    let mark = match class {
+        None => space.removals.space.take(),
+        Some(class) => space.removals.classes.remove(&class.0),
+    };
+    mark.is_some()
 }
 
 /// A class that nothing else in the schema needs.

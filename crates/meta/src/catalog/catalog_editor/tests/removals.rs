@@ -36,6 +36,7 @@ pub(crate) async fn only_the_last_removal_that_was_not_taken_back_removes() {
     editor.cancel_space_removal("main").await.unwrap();
     assert!(catalog(&editor).await.space("main").unwrap().removals.is_none());
     assert!(ended(editor.finish_space_removal(&second).await));
+    assert!(matches!(editor.cancel_space_removal("main").await, Err(CatalogError::NotBeingRemoved { .. })));
     let third = editor.begin_space_removal("main").await.unwrap().value;
     editor.finish_space_removal(&third).await.unwrap();
     // A space of the same name is another one.
@@ -85,5 +86,9 @@ async fn removal_of_a_class_that_was_taken_back_removes_nothing() {
     let begun = editor.begin_class_removal("main", "Person").await.unwrap().value;
     editor.cancel_class_removal("main", "Person").await.unwrap();
     assert_eq!(kind(editor.finish_class_removal(&begun, "Person").await), ErrorKind::Conflict);
+    assert!(matches!(
+        editor.cancel_class_removal("main", "Person").await,
+        Err(CatalogError::NotBeingRemoved { what: "class", .. })
+    ));
     assert!(catalog(&editor).await.schema(SpaceId(1)).class_named("Person").is_some());
 }
