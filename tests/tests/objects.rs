@@ -140,6 +140,10 @@ fn names_are_listed_one_level_at_a_time() {
         assert_eq!(server.run(&["ls", "-r", "/dir"]).ok(), "/dir/deep/\n/dir/deep/z\n/dir/x\n/dir/y");
         assert_eq!(server.run(&["ls", "/nowhere"]).code, 3);
         assert_eq!(server.run(&["ls", "/a"]).code, 2, "not a directory");
+        for below in ["/a/b", "/a/b/c"] {
+            let refused = server.run_with_input(&["put", "-", below], "x");
+            assert!(refused.code == 2 && refused.stderr.contains("\"/a\": "), "{}", refused.stderr);
+        }
         let long = server.run(&["ls", "--json", "/dir"]).json();
         assert_eq!((&long[0]["name"], &long[0]["kind"]), (&"/dir/deep/".into(), &"directory".into()));
         assert_eq!((&long[1]["kind"], &long[1]["size"]), (&"blob".into(), &6.into()));

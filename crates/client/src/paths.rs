@@ -37,6 +37,8 @@ fn split_last(path: &str) -> Result<(Vec<EntryKey>, EntryKey)> {
 struct FoundPath {
     /// The directories from the root on, as far as they exist: the last one has the last component, if `missing` is empty.
     parents: Vec<Oid>,
+    /// The components of these directories, without the root.
+    present: Vec<EntryKey>,
     /// The components of directories that do not exist.
     missing: Vec<EntryKey>,
     last: EntryKey,
@@ -90,7 +92,24 @@ impl Transaction {
         let target = if parents.len() > keys.len() { parents.pop() } else { None };
         keys.pop();
         let missing = keys.split_off((parents.len() - 1).min(keys.len()));
-        Ok(FoundPath { parents, missing, last, target })
+        Ok(FoundPath { parents, present: keys, missing, last, target })
+    }
+
+    /// The deepest directory of a path that exists. It counts as read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it is not a directory.
+    async fn require_parent(&self, found: &FoundPath) -> Result<Oid> {
+        let parent = found.parent()?;
+        self.require(parent, Kind::Directory).await.map_err(|error| {
+            if !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound) {
+                return error;
+            }
+            let components = found.present.iter().map(|key| key.to_name().unwrap_or_default());
+            let path: String = components.flat_map(|component| ["/", component]).collect();
+            Error::new(error.kind(), format!("{path:?}: {}", error.message()))
+        })?;
+        Ok(parent)
     }
 
     /// Whether an object is a directory. It counts as read.
@@ -127,8 +146,7 @@ impl Transaction {
 
     /// Makes the missing directories of a path. Returns the one with the last component.
     async fn make_missing(&self, found: &FoundPath) -> Result<Oid> {
-        let mut parent = found.parent()?;
-        self.require(parent, Kind::Directory).await?;
+        let mut parent = self.require_parent(found).await?;
         for key in &found.missing {
             let directory = self.new_directory()?;
             self.put_key(parent, key.clone(), directory).await?;
@@ -219,8 +237,7 @@ impl Transaction {
         if place.target.is_some() {
             return Err(Error::new(ErrorKind::Exists, format!("{to:?} exists")));
         }
-        let (old, new) = (found.parent()?, place.parent()?);
-        self.require(new, Kind::Directory).await?;
+        let (old, new) = (found.parent()?, self.require_parent(&place).await?);
         self.put_key(new, place.last, target).await?;
         if planted(Bug::OldNameKept) {
             return Ok(());
