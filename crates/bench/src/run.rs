@@ -51,6 +51,21 @@ impl Run {
         Ok(tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(&self.data)?)
     }
 
+    /// Why a case that needs so many bytes of disk is skipped, if the disk has less.
+    pub(crate) fn lack_of_space(&self, needed: u64) -> Result<Option<String>> {
+        std::fs::create_dir_all(&self.data)?;
+        let disk = rustix::fs::statvfs(&self.data)?;
+        let free = disk.f_bavail * disk.f_frsize;
+        let (place, mib) = (self.data.display(), |bytes: u64| bytes >> 20);
+        Ok((free < needed).then(|| {
+            format!(
+                "{place} has {} MiB free, and {} MiB are needed: choose another disk with --out",
+                mib(free),
+                mib(needed)
+            )
+        }))
+    }
+
     /// Whether any of these cases of a figure is selected.
     pub(crate) fn wants(&self, figure: &str, cells: &[MetricSpec]) -> bool {
         cells.iter().any(|cell| self.wants_case(figure, &cell.case))
@@ -104,6 +119,15 @@ mod tests {
         assert!(run("kv").wants("kv", &[cell("tcp get")]));
         assert!(run("tcp").wants("kv", &[cell("unix get"), cell("tcp get")]));
         assert!(!run("udp").wants("kv", &[cell("tcp get")]));
+    }
+
+    #[test]
+    fn case_is_skipped_if_the_disk_is_too_full() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = Run { quick: true, only: None, data: directory.path().join("data") };
+        assert_eq!(run.lack_of_space(1).unwrap(), None);
+        let why = run.lack_of_space(u64::MAX).unwrap().unwrap();
+        assert!(why.contains("17592186044415 MiB are needed"), "{why}");
     }
 
     #[test]

@@ -24,6 +24,10 @@ use crate::run::{MetricSpec, Run};
 /// What a report says about versions and settings, for each side, and profiles.
 type Notes = RefCell<BTreeMap<StoreKind, (Vec<String>, Vec<String>)>>;
 
+/// Bytes of disk that PostgreSQL fills in a full run, with its log before a checkpoint, or in a quick one.
+const POSTGRES_DISK_BYTES: u64 = 16 << 30;
+const QUICK_POSTGRES_DISK_BYTES: u64 = 2 << 30;
+
 /// Measures all figures.
 pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     let program = Program::find()?;
@@ -69,7 +73,7 @@ impl Metric {
     }
 }
 
-/// Runs a task on Mortar, the first store, and its rivals in turn. `None` if no case of it is selected or no rival is installed.
+/// Runs a task on Mortar, the first store, and its rivals in turn. `None` if no case of it is selected or no rival can be run.
 fn contest(
     run: &Run,
     program: &Program,
@@ -83,18 +87,22 @@ fn contest(
     if !run.wants(figure.id, &specs) {
         return Ok(None);
     }
-    let (installed, missing): (Vec<&StoreKind>, Vec<&StoreKind>) =
-        stores.iter().partition(|store| !store.needs_postgres() || servers::has_postgres());
-    for store in missing {
-        let line = format!("{}: PostgreSQL is not installed; script/bench installs it when run as root", store.name());
+    let obstacle = match servers::has_postgres() {
+        true => run.lack_of_space(run.choose(POSTGRES_DISK_BYTES, QUICK_POSTGRES_DISK_BYTES))?,
+        false => Some("PostgreSQL is not installed; script/bench installs it when run as root".to_owned()),
+    };
+    let (usable, unusable): (Vec<&StoreKind>, Vec<&StoreKind>) =
+        stores.iter().partition(|store| !store.needs_postgres() || obstacle.is_none());
+    for store in unusable {
+        let line = format!("{}: {}", store.name(), obstacle.as_deref().unwrap_or_default());
         if !figure.skipped.contains(&line) {
             figure.skipped.push(line);
         }
     }
-    if installed.len() < 2 {
+    if usable.len() < 2 {
         return Ok(None);
     }
-    let mut sides: Vec<Side<'_>> = installed
+    let mut sides: Vec<Side<'_>> = usable
         .into_iter()
         .map(|store| {
             Side::new(store.name(), move || {

@@ -63,13 +63,8 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     if !cases.iter().any(|case| run.wants_case(figure.id, case)) {
         return Ok(vec![figure]);
     }
-    let (needed, free) = (objects * DISK_BYTES_PER_OBJECT, free_bytes(&run.data)?);
-    if free < needed {
-        let (needed, free) = (needed >> 20, free >> 20);
-        let place = run.data.display();
-        figure
-            .skipped
-            .push(format!("{place} has {free} MiB free, and {needed} MiB are needed: choose another disk with --out"));
+    if let Some(why) = run.lack_of_space(objects * DISK_BYTES_PER_OBJECT)? {
+        figure.skipped.push(why);
         return Ok(vec![figure]);
     }
     let (mut warm, mut cold) = (Vec::new(), Vec::new());
@@ -216,12 +211,6 @@ fn drop_page_cache(path: &Path) -> Result<()> {
     let file = File::open(path)?;
     file.sync_all()?;
     Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
-}
-
-/// Free bytes of the file system of `path`.
-fn free_bytes(path: &Path) -> Result<u64> {
-    let figures = rustix::fs::statvfs(path)?;
-    Ok(figures.f_bavail * figures.f_frsize)
 }
 
 /// A number with separated thousands.
