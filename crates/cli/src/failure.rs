@@ -184,7 +184,7 @@ impl From<Error> for Failure {
             ),
             // The message says what to do.
             ErrorKind::Unavailable | ErrorKind::Stopped => (Exit::Unavailable, None),
-            ErrorKind::Unknown => (Exit::Unknown, Some("Read what you wrote to find out whether it happened.")),
+            ErrorKind::Unknown => (Exit::Unknown, Some("It may have happened: look before you repeat it.")),
             ErrorKind::Exists | ErrorKind::Conflict => (Exit::Conflict, None),
             _ => (Exit::Failure, None),
         };

@@ -15,7 +15,7 @@ pub(crate) trait Report: Serialize {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()>;
 }
 
-/// How the removal of a space or a class has ended, with its name.
+/// How the removal of a space, a class or an index has ended, with its name.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RemovalEnd {

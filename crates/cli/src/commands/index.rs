@@ -15,7 +15,7 @@ use super::class::{ask, lineage};
 use super::job;
 use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Printable, Report};
+use crate::output::{Printable, RemovalEnd, Report};
 use crate::progress::Progress;
 
 const EXAMPLES: &str = "\
@@ -140,20 +140,17 @@ pub(crate) async fn run(args: IndexCommand, session: &mut CommandContext) -> Res
                 let all = ask(&client, &SchemaRequest::Show).await?;
                 return session.output.print(&IndexLine::of(&index, &all));
             }
-            build(&client, session, index, Duration::ZERO).await
+            build(client, session, index, Duration::ZERO).await
         }
         Action::Build { name } => {
             // The duplicates may have been removed and not compared since.
             let all = ask(&client, &SchemaRequest::Show).await?;
             let index = find_index(all, &name)?;
-            build(&client, session, index, RECHECK_TIMEOUT).await
+            build(client, session, index, RECHECK_TIMEOUT).await
         }
         Action::Remove { name } => {
-            let removed = ask(&client, &SchemaRequest::RemoveIndex { name: name.clone() }).await?;
-            // A problem of the removed index does not matter.
-            let index = Index { flaw: None, ..find_index(removed, &name)? };
-            let all = ask(&client, &SchemaRequest::Show).await?;
-            session.output.print(&IndexLine::of(&index, &all))
+            ask(&client, &SchemaRequest::RemoveIndex { name: name.clone() }).await?;
+            session.output.print(&RemovalEnd::Removed(name))
         }
     }
 }
@@ -169,7 +166,8 @@ fn find_index(answer: SchemaAnswer, name: &str) -> Result<Index> {
 
 /// Waits until all logical nodes have entered their objects into an index, binds the values of a unique one, and waits until it is ready.
 /// Duplicates count when they are still reported after `recheck`.
-async fn build(client: &AdminClient, session: &mut CommandContext, index: Index, recheck: Duration) -> Result {
+/// If the peer server ends, another one of the URL goes on.
+async fn build(mut client: AdminClient, session: &mut CommandContext, index: Index, recheck: Duration) -> Result {
     let nodes = client.nodes().await.map_err(|error| {
         let hint =
             format!("The index was created. `mortar index build {}`, at a peer server, waits for it.", index.name);
@@ -183,7 +181,7 @@ async fn build(client: &AdminClient, session: &mut CommandContext, index: Index,
         let begun = Instant::now();
         match client.build_index(node, index.id.0).await {
             Ok(is_complete) => {
-                show_progress(client, &index, &progress).await?;
+                show_progress(&client, &index, &progress).await?;
                 away.remove(&node);
                 if !is_complete {
                     // Other nodes continue meanwhile.
@@ -202,6 +200,7 @@ async fn build(client: &AdminClient, session: &mut CommandContext, index: Index,
                     return Err(failure.hint(format!("`mortar index build {}` continues.", index.name)));
                 }
                 left.insert(0, node);
+                go_elsewhere_if_ended(&mut client, session).await;
                 time::sleep(RETRY_DELAY).await;
             }
         }
@@ -209,10 +208,20 @@ async fn build(client: &AdminClient, session: &mut CommandContext, index: Index,
     if index.unique {
         session.cluster().await?.complete_unique_indexes([index.id.0]).await?;
     }
-    let ready = wait_ready(client, &index.name, Instant::now() + recheck).await;
+    let ready = wait_ready(&mut client, session, &index.name, Instant::now() + recheck).await;
     progress.end();
     let (index, all) = ready?;
     session.output.print(&IndexLine::of(&index, &all))
+}
+
+/// Connects to another server of the URL if this one does not answer.
+async fn go_elsewhere_if_ended(client: &mut AdminClient, session: &CommandContext) {
+    let is_silent = |error: Error| error.kind() == ErrorKind::Unavailable;
+    if client.status().await.is_err_and(is_silent)
+        && let Ok(other) = session.connect().await
+    {
+        *client = other;
+    }
 }
 
 /// Shows the progress of the job that builds an index.
@@ -239,10 +248,25 @@ fn not_unique(name: &str, flaw: &str) -> Failure {
 }
 
 /// Waits until a peer server reports an index as ready that has all objects.
-async fn wait_ready(client: &AdminClient, name: &str, looked_again: Instant) -> Result<(Index, SchemaAnswer)> {
+async fn wait_ready(
+    client: &mut AdminClient,
+    session: &CommandContext,
+    name: &str,
+    looked_again: Instant,
+) -> Result<(Index, SchemaAnswer)> {
     let until = Instant::now() + READY_TIMEOUT;
+    let mut answered_at = Instant::now();
     loop {
-        let all = ask(client, &SchemaRequest::Show).await?;
+        let all = match ask(client, &SchemaRequest::Show).await {
+            Ok(all) => all,
+            Err(failure) if failure.exit() == Exit::Unavailable && answered_at.elapsed() < session.timeout() => {
+                go_elsewhere_if_ended(client, session).await;
+                time::sleep(RETRY_DELAY).await;
+                continue;
+            }
+            Err(failure) => return Err(failure.hint(format!("`mortar index build {name}` continues."))),
+        };
+        answered_at = Instant::now();
         let index = find_index(all.clone(), name)?;
         match (index.state, &index.flaw) {
             (IndexState::Ready, _) => return Ok((index, all)),

@@ -251,7 +251,7 @@ async fn wait(client: &AdminClient, session: &mut CommandContext, moving: Vec<No
             if let Some(trouble) = trouble.filter(|_| state.to.is_some())
                 && reported.insert((state.node, trouble.clone()))
             {
-                progress.suspend(|| warn(json, "move", &format!("logical node {:x}: {trouble}", state.node)));
+                progress.suspend(|| warn(json, "move", &about_node(state.node, &trouble)));
             }
         }
         let left = states.iter().filter(|state| state.to.is_some()).count();
@@ -296,6 +296,13 @@ async fn wait(client: &AdminClient, session: &mut CommandContext, moving: Vec<No
     }
 }
 
+/// The trouble of a logical node, with its number unless the brick has named it.
+fn about_node(node: u32, trouble: &str) -> String {
+    let name = format!("logical node {node:x}");
+    let is_named = trouble.strip_prefix(&name).is_some_and(|rest| rest.starts_with([' ', ':', ',']));
+    if is_named { trouble.to_owned() } else { format!("{name}: {trouble}") }
+}
+
 /// Sums of the copied rows and bytes, as far as they are known.
 fn sum_moves(states: &[NodeState]) -> MoveReport {
     let mut moved = MoveReport::default();
@@ -318,7 +325,15 @@ async fn ask(client: &AdminClient, request: &MoveRequest) -> Result<MoveAnswer> 
 mod tests {
     use clap::Parser;
 
+    use super::about_node;
     use crate::args::Cli;
+
+    #[test]
+    fn a_logical_node_is_named_once() {
+        assert_eq!(about_node(0x1a, "the brick is full"), "logical node 1a: the brick is full");
+        assert_eq!(about_node(0x1a, "logical node 1a does not move"), "logical node 1a does not move");
+        assert_eq!(about_node(1, "logical node 1a is needed first"), "logical node 1: logical node 1a is needed first");
+    }
 
     #[test]
     fn exactly_one_kind_of_move_is_required() {
