@@ -12,6 +12,8 @@ use tokio::time::{sleep, timeout};
 
 /// Bytes of a large content: many chunks and a part of one.
 const LARGE: usize = (5 << 20) + 777;
+/// Bytes of the largest object.
+const OBJECT_BYTES: usize = 4 << 20;
 /// How long a snapshot may need to see a commit, and an event to come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -39,6 +41,7 @@ pub(crate) async fn run_all(one: &Client, other: &Client) {
     structs_and_queries(one, other).await;
     listing(one).await;
     errors(one).await;
+    large_objects_of_one_page(one, other).await;
     events(one).await;
 }
 
@@ -547,6 +550,35 @@ async fn errors(one: &Client) {
 
 fn other_space_page(one: &Client) -> model::PageId {
     model::PageId { space: model::SpaceId(one.space().0 + 1), node: one.nodes()[0], number: 1 }
+}
+
+/// Objects of one page that are 72 MiB together. The reader has no copy of them.
+async fn large_objects_of_one_page(one: &Client, other: &Client) {
+    const OBJECTS: u8 = 18;
+    let oids = create(one, |t| (0..OBJECTS).map(|number| t.create_blob(vec![number])).collect()).await;
+    assert!(oids.iter().all(|oid| oid.page() == oids[0].page()));
+    let content = |number: u8| Bytes::from(vec![number; OBJECT_BYTES]);
+    let change = async |t: Transaction| {
+        for (number, oid) in (0..).zip(&oids) {
+            t.put(*oid, Object::blob(content(number))).await?;
+        }
+        Ok(())
+    };
+    one.transact(change).await.unwrap();
+    let read = async |t: Transaction| {
+        for (number, oid) in (0..).zip(&oids) {
+            assert!(t.get(*oid).await?.is_some_and(|object| object.data == content(number)), "{oid}");
+        }
+        Ok(())
+    };
+    other.transact(read).await.unwrap();
+    let delete = async |t: Transaction| {
+        for oid in &oids {
+            t.delete(*oid).await?;
+        }
+        Ok(())
+    };
+    other.transact(delete).await.unwrap();
 }
 
 async fn events(one: &Client) {

@@ -222,7 +222,9 @@ impl Mailbox {
         if let Some(direct) = self.direct.get() {
             return direct.send(Delivery::Message(sent));
         }
-        let bytes = sent.message.memory_size();
+        // One message, such as a page of large objects, may exceed the limit alone; while it is unsent, large ones are held back.
+        let most = self.max_unsent_one_way - MAX_UNSENT_ONE_WAY / 2 + 1;
+        let bytes = sent.message.memory_size().min(most);
         self.put_one_way(bytes, Item::Message { message: Box::new(sent), bytes })
     }
 
