@@ -175,6 +175,10 @@ async fn follow(store: Arc<dyn MetaStore>, shown: Arc<FollowerState>) {
 
 /// Follows until an error occurs; returns `Ok` after the catalogue was read again because history was compacted.
 async fn follow_watch(store: &dyn MetaStore, shown: &FollowerState) -> Result<()> {
+    // What was refused may be allowed by now: a read shows it, also if nothing changes any more.
+    if shown.problem.load().is_some() {
+        shown.publish(read(store, &shown.seen).await?);
+    }
     let revision = shown.catalog.load().revision();
     let mut watch: Box<dyn Watch> = store.watch(Prefix::all(), revision).await?;
     loop {

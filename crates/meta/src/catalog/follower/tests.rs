@@ -107,7 +107,8 @@ async fn unreadable_entry_keeps_its_last_value() {
 struct FlakyStore {
     store: Embedded,
     compacted: AtomicBool,
-    failures: Mutex<u32>,
+    /// How the next watches fail.
+    failures: Mutex<Vec<ErrorKind>>,
 }
 
 impl MetaStore for FlakyStore {
@@ -124,10 +125,8 @@ impl MetaStore for FlakyStore {
     }
 
     fn watch(&self, prefix: Prefix, after: Revision) -> Pending<'_, Box<dyn Watch>> {
-        let failures = &mut *self.failures.lock();
-        if *failures > 0 {
-            *failures -= 1;
-            return Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "no server is reachable")) });
+        if let Some(kind) = self.failures.lock().pop() {
+            return Box::pin(async move { Err(Error::new(kind, "the watch fails")) });
         }
         if self.compacted.swap(false, Ordering::Relaxed) {
             return Box::pin(async { Ok(Box::new(CompactedWatch) as Box<dyn Watch>) });
@@ -159,7 +158,8 @@ impl Watch for CompactedWatch {
 #[tokio::test(start_paused = true)]
 async fn follower_continues_after_failures_and_compaction() {
     let store = Embedded::in_memory().unwrap();
-    let flaky = FlakyStore { store, compacted: AtomicBool::new(true), failures: Mutex::new(3) };
+    let flaky =
+        FlakyStore { store, compacted: AtomicBool::new(true), failures: Mutex::new(vec![ErrorKind::Unavailable; 3]) };
     let flaky: Arc<dyn MetaStore> = Arc::new(flaky);
     let follower = Follower::start(flaky.clone()).await.unwrap();
     let editor = CatalogEditor::new(flaky);
@@ -167,6 +167,17 @@ async fn follower_continues_after_failures_and_compaction() {
     assert_eq!(follower.wait_for_revision(first.revision).await.unwrap().groups().count(), 1);
     let second = editor.create_group("b").await.unwrap();
     assert_eq!(follower.wait_for_revision(second.revision).await.unwrap().groups().count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn problem_ends_when_the_store_permits_again_what_it_refused() {
+    let (store, failures) = (Embedded::in_memory().unwrap(), Mutex::new(vec![ErrorKind::Denied; 2]));
+    let flaky = FlakyStore { store, compacted: AtomicBool::new(false), failures };
+    let follower = Follower::start(Arc::new(flaky)).await.unwrap();
+    time::sleep(RETRY_PAUSE / 2).await;
+    assert!(follower.problem().is_some_and(|why| why.contains("the watch fails")));
+    time::sleep(2 * RETRY_PAUSE).await;
+    assert_eq!(follower.problem(), None, "although nothing was changed");
 }
 
 /// A copy of a catalogue in memory.
