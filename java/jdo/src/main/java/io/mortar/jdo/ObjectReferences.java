@@ -61,6 +61,15 @@ final class ObjectReferences implements References {
         });
     }
 
+    /** The object of a row that a query of another transaction has found. Its members are not read. */
+    Object object(Row row) {
+        Object object = hollow(store.mapping(row.oid(), context.getClassLoaderResolver()), row.oid(), row.record());
+        if (context.findStateManager(object) instanceof MortarStateManager manager) {
+            manager.setOid(row.oid());
+        }
+        return object;
+    }
+
     @Override
     public List<Object> objects(List<Oid> oids) {
         List<Oid> read = new ArrayList<>();

@@ -166,6 +166,24 @@ public final class StoreQueries {
         });
     }
 
+    /** A number of the current transaction of the context; outside of transactions, one that no transaction has. */
+    public long epoch() {
+        return store.withSession(context, StoreSession::epoch);
+    }
+
+    /**
+     * The object of a row that a query has found before. In another transaction than that of the query, the row only
+     * says which object it is, so that the transaction reads the members itself.
+     *
+     * @param epoch the number of the transaction of the query
+     */
+    public Object object(Row row, long epoch, FetchPlan plan, boolean ignoreCache) {
+        if (!context.getTransaction().isActive() || epoch() == epoch) {
+            return object(row, plan, ignoreCache);
+        }
+        return new ObjectReferences(store, context).object(row);
+    }
+
     /** The object with an identifier. */
     public Object object(Oid oid) {
         if (context.isClosed()) {

@@ -10,10 +10,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.mortar.jdo.model.Account;
 import io.mortar.jdo.model.Person;
 import java.math.BigDecimal;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import java.util.stream.Stream;
 import javax.jdo.JDOException;
 import javax.jdo.JDOHelper;
@@ -410,6 +412,66 @@ class TransactionTest {
             assertEquals(BigDecimal.TEN, changed.getBalance());
             assertEquals(changed, changed.getParent());
         });
+    }
+
+    /** What finds the objects of a class. */
+    enum Source {
+        QUERY,
+        EXTENT;
+
+        /** The objects, one at a call. The first rows are read now, and no object is made of them yet. */
+        <T> Supplier<T> of(PersistenceManager manager, Class<T> type) {
+            if (this == QUERY) {
+                List<T> list = manager.newQuery(type).executeList();
+                Iterator<Integer> numbers =
+                        Stream.iterate(0, number -> number + 1).iterator();
+                return () -> list.get(numbers.next());
+            }
+            Iterator<T> iterator = manager.getExtent(type).iterator();
+            assertTrue(iterator.hasNext());
+            return iterator::next;
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void a_transaction_reads_the_objects_that_a_query_before_it_has_found(Source source) {
+        Object id = ann();
+        store.run(manager -> manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
+        try (PersistenceManager manager = store.manager()) {
+            Supplier<Person> people = source.of(manager, Person.class);
+            Supplier<Account> accounts = source.of(manager, Account.class);
+            changeAge(id, 60);
+            store.run(other -> other.getObjectById(Account.class, 1L).setBalance(BigDecimal.TEN));
+            manager.currentTransaction().begin();
+            Person person = people.get();
+            person.setAge(person.getAge() + 1);
+            Account account = accounts.get();
+            account.setBalance(account.getBalance().add(BigDecimal.ONE));
+            manager.currentTransaction().commit();
+        }
+        store.run(manager -> {
+            assertEquals(61, ((Person) manager.getObjectById(id)).getAge());
+            assertEquals(
+                    BigDecimal.valueOf(11),
+                    manager.getObjectById(Account.class, 1L).getBalance());
+        });
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void what_a_transaction_reads_of_a_result_before_it_is_verified(Source source) {
+        Object id = ann();
+        Object other = ann();
+        try (PersistenceManager manager = store.manager()) {
+            Supplier<Person> people = source.of(manager, Person.class);
+            manager.currentTransaction().begin();
+            int sum = people.get().getAge() + people.get().getAge();
+            changeAge(id, 60);
+            changeAge(other, 60);
+            manager.makePersistent(new Person("Sum", sum));
+            assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
+        }
     }
 
     @Test

@@ -67,9 +67,12 @@ public final class MortarExtent<T> extends AbstractExtent<T> {
     /** Walks once through the objects. A closed iterator has no next object. */
     private final class ExtentIterator implements Iterator<T> {
         private final Rows rows;
+        /** The transaction of the rows. */
+        private final long epoch;
 
         ExtentIterator(Rows rows) {
             this.rows = rows;
+            this.epoch = queries.epoch();
         }
 
         @Override
@@ -86,7 +89,7 @@ public final class MortarExtent<T> extends AbstractExtent<T> {
             if (!open.contains(this)) {
                 throw new NoSuchElementException("the iterator is closed");
             }
-            return (T) queries.object(queries.next(rows), plan, false);
+            return (T) queries.object(queries.next(rows), epoch, plan, false);
         }
     }
 }

@@ -29,6 +29,9 @@ final class StreamedResult<E> extends AbstractQueryResult<E> {
     private final transient FetchPlan plan;
     private final boolean ignoreCache;
     private transient Rows rows;
+    /** The transaction of the rows. */
+    private final transient long epoch;
+
     private final transient OidList oids = new OidList();
     private final transient List<Entry> entries = new ArrayList<>();
     /** The object that was read last. */
@@ -49,6 +52,7 @@ final class StreamedResult<E> extends AbstractQueryResult<E> {
         super(query);
         this.queries = queries;
         this.rows = rows;
+        this.epoch = queries.epoch();
         this.plan = plan;
         this.ignoreCache = ignoreCache;
     }
@@ -58,7 +62,7 @@ final class StreamedResult<E> extends AbstractQueryResult<E> {
             return false;
         }
         Row row = queries.next(rows);
-        last = queries.object(row, plan, ignoreCache);
+        last = queries.object(row, epoch, plan, ignoreCache);
         oids.add(row.oid());
         if (entries.size() < OBJECTS_KEPT) {
             entries.add(Entry.of(last));
