@@ -4,11 +4,11 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
 import org.datanucleus.flush.FlushOrdered;
 import org.datanucleus.flush.OperationQueue;
 import org.datanucleus.state.DNStateManager;
-import org.datanucleus.store.connection.ManagedConnection;
 
 /**
  * Flushes objects in the order in which they have become dirty. It first reads all changed objects that the transaction
@@ -27,8 +27,23 @@ final class BatchedFlush extends FlushOrdered {
             Collection<DNStateManager> primary,
             Collection<DNStateManager> secondary,
             OperationQueue operations) {
-        ManagedConnection connection = store.getConnectionManager().getConnection(context);
-        StoreSession session = ((MortarConnectionFactory.Connection) connection).session();
+        try {
+            return store.changing(context, session -> flush(session, context, primary, secondary, operations));
+        } catch (NucleusException error) {
+            if (context.getTransaction().isActive()) {
+                throw error;
+            }
+            // An assignment outside of transactions is flushed at once, so errors reach the application from here.
+            throw context.getApiAdapter().getApiExceptionForNucleusException(error);
+        }
+    }
+
+    private List<NucleusOptimisticException> flush(
+            StoreSession session,
+            ExecutionContext context,
+            Collection<DNStateManager> primary,
+            Collection<DNStateManager> secondary,
+            OperationQueue operations) {
         Orphans orphans = session.orphans();
         try {
             List<DNStateManager> changed = new ArrayList<>();
@@ -53,7 +68,6 @@ final class BatchedFlush extends FlushOrdered {
             if (!orphans.isFlushing() && !context.isManagingRelations()) {
                 session.flushed();
             }
-            connection.release();
         }
     }
 

@@ -80,6 +80,15 @@ public final class MortarConnectionFactory extends AbstractConnectionFactory {
             }
         }
 
+        /**
+         * Undoes the writes of a change outside of transactions that has failed, unless it is a part of another one.
+         */
+        void abandonChange() {
+            if (isImplicit && useCount == 1) {
+                session.abort();
+            }
+        }
+
         @Override
         public void transactionFlushed() {
             if (context.isFlushing()) {

@@ -32,7 +32,6 @@ import org.datanucleus.state.LifeCycleState;
 import org.datanucleus.state.RelationshipManager;
 import org.datanucleus.state.StateManagerImpl;
 import org.datanucleus.store.FieldValues;
-import org.datanucleus.store.connection.ManagedConnection;
 import org.datanucleus.store.fieldmanager.DeleteFieldManager;
 import org.datanucleus.store.fieldmanager.FieldManager;
 import org.datanucleus.store.fieldmanager.ReachabilityFieldManager;
@@ -201,6 +200,17 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         changedByRelation.clear();
         leftOut = null;
         super.postCommit(transaction);
+    }
+
+    /** DataNucleus leaves an object as it is whose change outside of transactions was refused, or is not stored yet. */
+    @Override
+    public void refresh() {
+        if (myLC.stateType() == LifeCycleState.P_NONTRANS_DIRTY) {
+            clearDirtyFlags();
+            myEC.clearDirty(this);
+            myLC = myEC.getApiAdapter().getLifeCycleState(LifeCycleState.P_NONTRANS);
+        }
+        super.refresh();
     }
 
     /** Members are read again, so what they were read from before does not matter. */
@@ -592,13 +602,11 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
             Traversal.run(myEC, step);
             return;
         }
-        // Outside of transactions, all objects of a call are committed together when the connection is released.
-        ManagedConnection connection = getStoreManager().getConnectionManager().getConnection(myEC);
-        try {
+        // Outside of transactions, all objects of a call are stored together, or none of them.
+        ((MortarStoreManager) getStoreManager()).changing(myEC, session -> {
             Traversal.run(myEC, step);
-        } finally {
-            connection.release();
-        }
+            return null;
+        });
     }
 
     /**

@@ -289,6 +289,22 @@ public final class MortarStoreManager extends AbstractStoreManager
         }
     }
 
+    /** Uses the session of a context for a change, of which nothing is stored if it fails outside of transactions. */
+    <T> T changing(ExecutionContext context, Function<StoreSession, T> change) {
+        requireOpen();
+        MortarConnectionFactory.Connection connection =
+                (MortarConnectionFactory.Connection) connectionMgr.getConnection(context);
+        try {
+            connection.session().beginChange();
+            return change.apply(connection.session());
+        } catch (RuntimeException | Error failed) {
+            connection.abandonChange();
+            throw failed;
+        } finally {
+            connection.release();
+        }
+    }
+
     void useSession(ExecutionContext context, Consumer<StoreSession> use) {
         withSession(context, session -> {
             use.accept(session);

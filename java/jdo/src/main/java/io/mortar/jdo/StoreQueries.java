@@ -150,6 +150,11 @@ public final class StoreQueries {
         return StoreErrors.translating(context, rows::next);
     }
 
+    /** Runs a query and makes the changes that depend on it, in one transaction of the store. */
+    public <T> T changing(Supplier<T> change) {
+        return store.changing(context, session -> change.get());
+    }
+
     /** Changes and deletes objects that a query has found. */
     public BulkChanges bulkChanges() {
         return new BulkChanges(store, context);

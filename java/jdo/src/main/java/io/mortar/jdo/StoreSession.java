@@ -44,8 +44,8 @@ import org.datanucleus.util.NucleusLogger;
  * The reads and writes of a persistence context in Mortar: one transaction of Mortar for each of the context.
  *
  * <p>Writes are kept here and cross to the native library together, before a query, at a flush and at the commit. Reads
- * of the session see them. Outside of transactions of the context, a transaction begins with the first write and is
- * committed when the connection is released; reads are of the nearest copy.
+ * of the session see them. Outside of transactions of the context, each change is a transaction, with what is read for
+ * it, which is committed when the connection is released; other reads are of the nearest copy.
  */
 final class StoreSession {
     private static final AtomicLong EPOCHS = new AtomicLong();
@@ -65,6 +65,9 @@ final class StoreSession {
     private final ExecutionContext context;
     private final boolean isImplicit;
     private Transaction transaction;
+    /** Whether the context changes objects outside of a transaction: see {@link #beginChange}. */
+    private boolean isChanging;
+
     private boolean hasWrites;
     private boolean hasAllocated;
     private boolean hasQueried;
@@ -249,7 +252,7 @@ final class StoreSession {
             return written.record();
         }
         return call(() -> {
-            if (isImplicit && transaction == null) {
+            if (isImplicit && !isChanging) {
                 return reading(oid, () -> client.get(oid).map(StoredObject::record))
                         .orElse(null);
             }
@@ -470,7 +473,7 @@ final class StoreSession {
 
     private Rows run(String text, Map<String, ?> parameters) {
         flush();
-        return call(() -> isImplicit && transaction == null
+        return call(() -> isImplicit && !isChanging
                 ? client.query(text, parameters)
                 : transaction().query(text, parameters));
     }
@@ -587,6 +590,7 @@ final class StoreSession {
         changed.clear();
         read.clear();
         afterCommit.clear();
+        isChanging = false;
         hasWrites = false;
         hasAllocated = false;
         hasQueried = false;
@@ -603,11 +607,22 @@ final class StoreSession {
         }
     }
 
-    /** Ends the use of the session outside of a transaction of the context: commits its writes. */
+    /**
+     * Notes that the session is used for a change. Outside of a transaction of the context, what is read from now on is
+     * read in the transaction that makes the change, until the connection is released.
+     */
+    void beginChange() {
+        isChanging = isImplicit;
+    }
+
+    /**
+     * Ends the use of the session outside of a transaction of the context: commits its writes. Without a change, the
+     * transaction continues if it has allocated the identifier of an object that will be stored next.
+     */
     void release() {
         if (hasWrites) {
             commit();
-        } else if (!hasAllocated) {
+        } else if (isChanging || !hasAllocated) {
             end();
         }
     }

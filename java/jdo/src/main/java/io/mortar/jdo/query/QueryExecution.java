@@ -78,6 +78,13 @@ final class QueryExecution implements Evaluator.Source {
         if (query.getDatastoreReadTimeoutMillis() != null) {
             queries.limit(query.getDatastoreReadTimeoutMillis());
         }
+        return isBulk(type)
+                ? queries.changing(() -> executeLocking(candidates, onlyInMemory, type))
+                : executeLocking(candidates, onlyInMemory, type);
+    }
+
+    /** Executes the query, and locks what it finds if that is wanted. */
+    private Object executeLocking(Collection<?> candidates, boolean onlyInMemory, Query.QueryType type) {
         boolean isLocking = Boolean.TRUE.equals(query.getSerializeRead())
                 && context.getTransaction().isActive();
         if (!isLocking) {
