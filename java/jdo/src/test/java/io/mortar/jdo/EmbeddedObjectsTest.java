@@ -8,6 +8,9 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.mortar.Client;
+import io.mortar.Oid;
+import io.mortar.Record;
 import io.mortar.jdo.model.Anchor;
 import io.mortar.jdo.model.Boat;
 import io.mortar.jdo.model.Motor;
@@ -72,6 +75,35 @@ class EmbeddedObjectsTest {
             found.setMotor(new Outboard(9, null, 0));
         });
         store.run(manager -> assertEquals(0, ((Outboard) ((Boat) manager.getObjectById(id)).getMotor()).getWeight()));
+    }
+
+    @Test
+    void elements_that_were_stored_before_their_class_had_a_member_have_its_default() {
+        Boat boat = new Boat();
+        boat.getSpares().addAll(List.of(new Motor(3), new Motor(4)));
+        Object id = persist(boat);
+        Client client = store.client();
+        client.run(transaction -> {
+            String name = Boat.class.getName();
+            Oid oid = transaction.query("from `" + name + '`', Map.of()).next().oid();
+            Record.Builder older = transaction.get(oid).orElseThrow().record().toBuilder();
+            client.schema().fieldsOf(name).keySet().stream()
+                    .filter(field -> field.startsWith("spares_"))
+                    .forEach(field -> older.set(client.schema().fieldNumber(name, field), null));
+            transaction.put(oid, older.build());
+        });
+        store.run(manager -> {
+            Boat found = (Boat) manager.getObjectById(id);
+            assertEquals(
+                    List.of(0, 0),
+                    found.getSpares().stream().map(Motor::getPower).toList());
+            found.getSpares().add(new Outboard(5, "x", 6));
+        });
+        store.run(manager -> {
+            Boat found = (Boat) manager.getObjectById(id);
+            assertEquals(Motor.class, found.getSpares().get(1).getClass());
+            assertEquals("x", ((Outboard) found.getSpares().get(2)).getMake());
+        });
     }
 
     @Test

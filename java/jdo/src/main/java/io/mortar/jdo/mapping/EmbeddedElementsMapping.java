@@ -89,11 +89,15 @@ public final class EmbeddedElementsMapping extends MemberMapping {
         List<Object> read = new ArrayList<>(size);
         for (int i = 0; i < size; i++) {
             int index = i;
-            RecordReader row =
-                    from.from(column -> ((List<?>) from.get(part.lists().get(column))).get(index));
+            RecordReader row = from.from(column -> value(from.get(part.lists().get(column)), index));
             read.add(part.form().read(row, position(), part.type()));
         }
         return read;
+    }
+
+    /** A value of an element; null if the container was stored when its elements had no such member. */
+    private static Object value(Object list, int index) {
+        return list instanceof List<?> values && index < values.size() ? values.get(index) : null;
     }
 
     @Override
