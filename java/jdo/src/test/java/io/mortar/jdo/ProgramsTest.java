@@ -8,6 +8,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.mortar.Client;
 import io.mortar.Oid;
 import io.mortar.jdo.model.OpenBox;
+import java.lang.ref.Reference;
+import java.lang.ref.WeakReference;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -100,6 +102,19 @@ class ProgramsTest {
         second.join(60_000);
         assertTrue(wasInterrupted.get());
         store.run(manager -> assertEquals("12", ((OpenBox) manager.getObjectById(id)).getLabel()));
+    }
+
+    @Test
+    void a_transaction_does_not_keep_a_result_that_the_program_has_forgotten() {
+        stored("box");
+        store.run(manager -> {
+            Reference<List<OpenBox>> forgotten =
+                    new WeakReference<>(manager.newQuery(OpenBox.class).executeList());
+            for (int i = 0; i < 100 && !forgotten.refersTo(null); i++) {
+                System.gc();
+            }
+            assertTrue(forgotten.refersTo(null));
+        });
     }
 
     @Test

@@ -23,7 +23,6 @@ import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.store.connection.ManagedConnection;
-import org.datanucleus.store.connection.ManagedConnectionResourceListener;
 import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.QueryUtils;
 import org.datanucleus.store.query.compiler.QueryCompilation;
@@ -508,34 +507,7 @@ final class QueryExecution implements Evaluator.Source {
         }
         ManagedConnection connection = store.getConnectionManager().getConnection(context);
         try {
-            ManagedConnectionResourceListener listener = new ManagedConnectionResourceListener() {
-                @Override
-                public void transactionFlushed() {
-                    // The result is of the state before.
-                }
-
-                @Override
-                public void transactionPreClose() {
-                    result.disconnect();
-                }
-
-                @Override
-                public void managedConnectionPreClose() {
-                    result.disconnect();
-                }
-
-                @Override
-                public void managedConnectionPostClose() {
-                    // Nothing is left to close.
-                }
-
-                @Override
-                public void resourcePostClose() {
-                    connection.removeListener(this);
-                }
-            };
-            connection.addListener(listener);
-            result.addConnectionListener(listener);
+            OpenResults.add(connection, result);
         } finally {
             connection.release();
         }
