@@ -2,10 +2,12 @@ package io.mortar.jdo;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.mortar.jdo.containers.PersistentArrayList;
 import io.mortar.jdo.model.Desk;
 import io.mortar.jdo.model.Person;
 import java.util.ArrayList;
@@ -63,6 +65,34 @@ class ContainerChangesTest {
         });
         STORE.run(manager -> change.accept(((Person) manager.getObjectById(id)).getTags()));
         STORE.run(manager -> assertEquals(after, ((Person) manager.getObjectById(id)).getTags()));
+    }
+
+    /** Methods that {@link List} has since Java 21. */
+    @Test
+    void the_ends_of_a_list_are_found_and_removed() {
+        Object id = STORE.call(manager -> {
+            Person ann = new Person("Ann", 1);
+            ann.getTags().addAll(List.of("a", "b", "c"));
+            return manager.getObjectId(manager.makePersistent(ann));
+        });
+        STORE.run(manager -> {
+            PersistentArrayList<?> tags =
+                    assertInstanceOf(PersistentArrayList.class, ((Person) manager.getObjectById(id)).getTags());
+            assertEquals("a", tags.getFirst());
+            assertEquals("c", tags.getLast());
+            assertEquals("a", tags.removeFirst());
+            assertEquals("c", tags.removeLast());
+        });
+        STORE.run(manager -> {
+            PersistentArrayList<?> tags =
+                    assertInstanceOf(PersistentArrayList.class, ((Person) manager.getObjectById(id)).getTags());
+            assertEquals(List.of("b"), tags);
+            tags.clear();
+            assertThrows(NoSuchElementException.class, tags::getFirst);
+            assertThrows(NoSuchElementException.class, tags::getLast);
+            assertThrows(NoSuchElementException.class, tags::removeFirst);
+            assertThrows(NoSuchElementException.class, tags::removeLast);
+        });
     }
 
     static Stream<Named<Consumer<Deque<String>>>> changesOfQueues() {

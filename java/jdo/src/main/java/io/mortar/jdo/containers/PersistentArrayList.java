@@ -2,6 +2,7 @@ package io.mortar.jdo.containers;
 
 import java.util.Comparator;
 import java.util.List;
+import java.util.NoSuchElementException;
 import java.util.function.Predicate;
 import java.util.function.UnaryOperator;
 import org.datanucleus.metadata.AbstractMemberMetaData;
@@ -37,5 +38,33 @@ public final class PersistentArrayList<E> extends ArrayList<E> {
     @Override
     public List<E> subList(int from, int to) {
         return elements.subList(from, to);
+    }
+
+    // ------------------------------------------------------------------------------------------- its ends, of Java 21
+
+    public E getFirst() {
+        requireElement();
+        return get(0);
+    }
+
+    public E getLast() {
+        requireElement();
+        return get(size() - 1);
+    }
+
+    public E removeFirst() {
+        requireElement();
+        return remove(0);
+    }
+
+    public E removeLast() {
+        requireElement();
+        return remove(size() - 1);
+    }
+
+    private void requireElement() {
+        if (isEmpty()) {
+            throw new NoSuchElementException();
+        }
     }
 }
