@@ -10,7 +10,6 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import org.datanucleus.ExecutionContext;
@@ -70,7 +69,8 @@ public final class StoreQueries {
                 return;
             }
             List<Oid> oids = managers.stream().map(each -> each.oid(session)).toList();
-            List<Record> records = locked(session, oids);
+            List<Record> records =
+                    limitMs <= 0 ? session.getAll(oids, true) : session.lockAll(oids, remainingMs(), this::tooLong);
             for (int i = 0; i < records.size(); i++) {
                 Record basis = managers.get(i).basis();
                 if (basis != null && !basis.equals(records.get(i))) {
@@ -78,19 +78,6 @@ public final class StoreQueries {
                 }
             }
         });
-    }
-
-    private List<Record> locked(StoreSession session, List<Oid> oids) {
-        if (limitMs <= 0) {
-            return session.getAll(oids, true);
-        }
-        try {
-            return TimeLimit.run(() -> session.getAll(oids, true), remainingMs());
-        } catch (TimeoutException late) {
-            context.getTransaction().setRollbackOnly();
-            session.abort();
-            throw tooLong();
-        }
     }
 
     private long remainingMs() {
@@ -103,23 +90,10 @@ public final class StoreQueries {
             if (!context.isFlushing() && !context.isDelayDatastoreOperationsEnabled()) {
                 session.orphans().delete(context);
             }
-            return limitMs <= 0 ? session.query(text, parameters) : limited(session, text, parameters);
+            return limitMs <= 0
+                    ? session.query(text, parameters)
+                    : session.query(text, parameters, remainingMs(), this::tooLong);
         });
-    }
-
-    private Rows limited(StoreSession session, String text, Map<String, ?> parameters) {
-        try {
-            return TimeLimit.run(
-                    () -> {
-                        Rows rows = session.query(text, parameters);
-                        // The query runs when its rows are asked for.
-                        StoreErrors.translating(context, rows::hasNext);
-                        return rows;
-                    },
-                    remainingMs());
-        } catch (TimeoutException late) {
-            throw tooLong();
-        }
     }
 
     private QueryTimeoutException tooLong() {

@@ -30,6 +30,7 @@ import java.util.Set;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
+import java.util.function.Function;
 import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
 import org.datanucleus.ExecutionContext;
@@ -257,9 +258,9 @@ final class StoreSession {
                         .orElse(null);
             }
             noteRead(List.of(oid));
-            Optional<StoredObject> object = forUpdate
-                    ? locked(oid, () -> transaction().getForUpdate(oid))
-                    : reading(oid, () -> transaction().get(oid));
+            Transaction current = transaction();
+            Optional<StoredObject> object =
+                    forUpdate ? locked(oid, () -> current.getForUpdate(oid)) : reading(oid, () -> current.get(oid));
             return object.map(StoredObject::record).orElse(null);
         });
     }
@@ -285,15 +286,12 @@ final class StoreSession {
 
     /**
      * Runs a call that may take long, with a limit in milliseconds unless that is negative. A transaction that does not
-     * get its answer in time is aborted.
+     * get its answer in time is aborted. Another thread makes the call, perhaps until long after that, so it must not
+     * use this session.
      */
     private <T> T limitedOr(Supplier<RuntimeException> tooLong, long limitMs, Supplier<T> call) {
         if (limitMs < 0) {
             return call.get();
-        }
-        if (!isImplicit) {
-            // Begun by this thread, so that it is aborted if the time is over.
-            transaction();
         }
         try {
             return TimeLimit.run(call, limitMs);
@@ -331,13 +329,26 @@ final class StoreSession {
 
     /** The records of objects; null for those that the context does not find. All are read in one call. */
     List<Record> getAll(List<Oid> oids, boolean forUpdate) {
+        return getAll(oids, missing -> {
+            Transaction current = transaction();
+            return forUpdate
+                    ? locked(missing.get(0), () -> current.getAllForUpdate(missing))
+                    : reading(missing.get(0), () -> current.getAll(missing));
+        });
+    }
+
+    /** The records of objects, which are locked exclusively within a number of milliseconds. */
+    List<Record> lockAll(List<Oid> oids, long limitMs, Supplier<RuntimeException> tooLong) {
+        return getAll(oids, missing -> {
+            Transaction current = transaction();
+            return limitedOr(tooLong, limitMs, () -> current.getAllForUpdate(missing));
+        });
+    }
+
+    private List<Record> getAll(List<Oid> oids, Function<List<Oid>, Map<Oid, StoredObject>> stored) {
         List<Oid> missing =
                 oids.stream().filter(oid -> !pending.containsKey(oid)).toList();
-        Map<Oid, StoredObject> read = missing.isEmpty()
-                ? Map.of()
-                : call(() -> forUpdate
-                        ? locked(missing.get(0), () -> transaction().getAllForUpdate(missing))
-                        : reading(missing.get(0), () -> transaction().getAll(missing)));
+        Map<Oid, StoredObject> read = missing.isEmpty() ? Map.of() : call(() -> stored.apply(missing));
         noteRead(missing);
         List<Record> records = new ArrayList<>(oids.size());
         for (Oid oid : oids) {
@@ -458,8 +469,9 @@ final class StoreSession {
             return;
         }
         List<Change> changes = pending.values().stream().map(Write::change).toList();
+        Transaction current = call(this::transaction);
         call(() -> limited(writeLimitMs(), () -> "a write", () -> {
-            transaction().write(changes);
+            current.write(changes);
             return null;
         }));
         pending.clear();
@@ -468,27 +480,43 @@ final class StoreSession {
     /** Runs a query, which sees the writes of this transaction. */
     Rows query(String text, Map<String, ?> parameters) {
         hasQueried = true;
-        return run(text, parameters);
+        return call(prepared(text, parameters));
     }
 
-    private Rows run(String text, Map<String, ?> parameters) {
+    /** Runs a query as far as its first rows, within a number of milliseconds. */
+    Rows query(String text, Map<String, ?> parameters, long limitMs, Supplier<RuntimeException> tooLong) {
+        hasQueried = true;
+        Supplier<Rows> query = prepared(text, parameters);
+        return call(() -> {
+            try {
+                return TimeLimit.run(() -> begun(query), limitMs);
+            } catch (TimeoutException late) {
+                throw tooLong.get();
+            }
+        });
+    }
+
+    /** A query that sees what has been written until now, for any thread. */
+    private Supplier<Rows> prepared(String text, Map<String, ?> parameters) {
         flush();
-        return call(() -> isImplicit && !isChanging
-                ? client.query(text, parameters)
-                : transaction().query(text, parameters));
+        if (isImplicit && !isChanging) {
+            return () -> client.query(text, parameters);
+        }
+        Transaction current = call(this::transaction);
+        return () -> current.query(text, parameters);
+    }
+
+    /** The query runs when its rows are asked for. */
+    private static Rows begun(Supplier<Rows> query) {
+        Rows rows = query.get();
+        rows.hasNext();
+        return rows;
     }
 
     /** Runs a query that only finds identifiers. A group snapshot has no queries, so the query runs outside of it. */
     Rows lookUp(String text, Map<String, ?> parameters) {
-        if (!isSnapshot()) {
-            flush();
-        }
-        return limited(TimeLimit.ofReads(context), () -> "a read by an identity", () -> {
-            Rows rows = isSnapshot() ? call(() -> client.query(text, parameters)) : run(text, parameters);
-            // The query runs when its rows are asked for.
-            call(rows::hasNext);
-            return rows;
-        });
+        Supplier<Rows> query = isSnapshot() ? () -> client.query(text, parameters) : prepared(text, parameters);
+        return call(() -> limited(TimeLimit.ofReads(context), () -> "a read by an identity", () -> begun(query)));
     }
 
     boolean isSnapshot() {
