@@ -50,13 +50,19 @@ final class QueryExecution implements Evaluator.Source {
     private NativeQuery nativeQuery;
 
     QueryExecution(Query<?> query, QueryCompilation compilation, Map<Object, Object> parameters, boolean isJpql) {
-        this(new CompiledQuery(query, compilation, true), parameters, isJpql, new HashMap<>());
+        this(
+                new CompiledQuery(query, compilation, true),
+                parameters,
+                isJpql,
+                ((MortarStoreManager) query.getStoreManager()).queries(query.getExecutionContext()),
+                new HashMap<>());
     }
 
     private QueryExecution(
             CompiledQuery compiled,
             Map<Object, Object> parameters,
             boolean isJpql,
+            StoreQueries queries,
             Map<Class<?>, List<Object>> extents) {
         this.extents = extents;
         this.compiled = compiled;
@@ -66,7 +72,7 @@ final class QueryExecution implements Evaluator.Source {
         this.parameters = parameters;
         this.isJpql = isJpql;
         this.context = query.getExecutionContext();
-        this.queries = store.queries(context);
+        this.queries = queries;
     }
 
     NativeQuery nativeQuery() {
@@ -263,12 +269,15 @@ final class QueryExecution implements Evaluator.Source {
         };
     }
 
-    /** The execution of a subquery. One of the typed or the criteria API has no query of its own. */
+    /**
+     * The execution of a subquery, within the time limit of the query. One of the typed or the criteria API has no
+     * query of its own.
+     */
     private QueryExecution subquery(String name, QueryCompilation subquery) {
         Query.SubqueryDefinition definition = query.getSubqueryForVariable(name);
         CompiledQuery inner =
                 new CompiledQuery(definition == null ? query : definition.getQuery(), subquery, definition != null);
-        return new QueryExecution(inner, parameters, isJpql, extents);
+        return new QueryExecution(inner, parameters, isJpql, queries, extents);
     }
 
     /** Whether the candidates of a subquery are a collection of the query around it. */
