@@ -35,10 +35,10 @@ import org.datanucleus.exceptions.NucleusUserException;
  * }</pre>
  *
  * <p>The bytes are stored when the member is flushed, at the latest at the commit, in bounded memory. They become
- * visible with the commit, and a transaction that is rolled back leaves none. The bytes of a large object never change:
- * a member is changed by the assignment of another one, or of null, which deletes the bytes of the former one in the
- * same transaction. They are also deleted with the object of the member. A large object that is assigned to a second
- * member is copied.
+ * visible with the commit, and a transaction that is rolled back leaves none. The bytes of a stored large object never
+ * change: a member is changed by the assignment of another one, or of null, which deletes the bytes of the former one
+ * in the same transaction. They are also deleted with the object of the member. A large object that is assigned to a
+ * second member is copied.
  *
  * <p>A stored large object can be read outside of transactions and after its object was detached, as long as the
  * factory is open and the bytes are not deleted. One that was serialized can be assigned and attached, and not read.
@@ -51,6 +51,11 @@ public final class LargeObject implements Serializable {
         InputStream open() throws IOException;
 
         long length() throws IOException;
+
+        /** Whether the bytes can be read again, and are always the same. */
+        default boolean isLasting() {
+            return false;
+        }
     }
 
     /** Null for a large object that was read from the store. */
@@ -76,7 +81,7 @@ public final class LargeObject implements Serializable {
         return new LargeObject(new StreamSource(Objects.requireNonNull(bytes, "the bytes are null")), null, null);
     }
 
-    /** A large object with the bytes of a file, which is read when the member is flushed. */
+    /** A large object with the bytes of a file, which is read until the commit that stores them, and not afterwards. */
     public static LargeObject of(Path file) {
         Objects.requireNonNull(file, "the file is null");
         return new LargeObject(
@@ -108,6 +113,11 @@ public final class LargeObject implements Serializable {
                     @Override
                     public long length() {
                         return copy.length;
+                    }
+
+                    @Override
+                    public boolean isLasting() {
+                        return true;
                     }
                 },
                 null,
@@ -160,9 +170,8 @@ public final class LargeObject implements Serializable {
      * elsewhere.
      */
     InputStream openToStore() throws IOException {
-        boolean isConsumed =
-                source == null || source instanceof StreamSource stream && stream.bytes == null && stored != null;
-        return isConsumed ? client().read(stored) : source.open();
+        boolean isConsumed = source instanceof StreamSource stream && stream.bytes == null && stored != null;
+        return isConsumed ? client().read(stored) : read();
     }
 
     private Client client() {
@@ -180,8 +189,11 @@ public final class LargeObject implements Serializable {
         return source;
     }
 
+    /**
+     * Whether the bytes are those in the store. Until they are committed, and after a rollback, the source has them.
+     */
     private boolean isInStore() {
-        return stored != null && (source == null || source instanceof StreamSource);
+        return stored != null && (source == null || !source.isLasting() && !stored.isTemporary());
     }
 
     /**

@@ -165,6 +165,35 @@ class LargeObjectTest {
     }
 
     @Test
+    void a_file_is_not_read_after_it_was_stored() throws IOException {
+        Path file = Files.createTempFile("large", ".txt");
+        try (PersistenceManager manager = store.manager()) {
+            Files.writeString(file, "first");
+            LargeObject video = LargeObject.of(file);
+            manager.currentTransaction().begin();
+            manager.makePersistent(new Film("film", video));
+            manager.flush();
+            manager.currentTransaction().rollback();
+            Files.writeString(file, "second");
+            assertEquals("second", text(video));
+            manager.currentTransaction().begin();
+            manager.makePersistent(new Film("film", video));
+            manager.currentTransaction().commit();
+            Files.writeString(file, "the third");
+            assertEquals("second", text(video));
+            assertEquals(6, video.length());
+            manager.currentTransaction().begin();
+            Film copy = manager.makePersistent(new Film("copy", video));
+            manager.currentTransaction().commit();
+            manager.currentTransaction().begin();
+            assertEquals("second", text(copy.getVideo()));
+            manager.currentTransaction().rollback();
+        } finally {
+            Files.delete(file);
+        }
+    }
+
+    @Test
     void another_large_object_replaces_the_blob() {
         Object id = create(pattern(MANY));
         LargeObject before = store.call(manager -> film(manager, id).getVideo());
