@@ -159,9 +159,15 @@ final class StoreErrors {
 
     /** The error of a commit of a transaction that has read objects which have changed since. */
     static NucleusOptimisticException outdated(Collection<DNStateManager> managers) {
-        return conflicts(managers.stream()
-                .map(each -> conflict(each, "it has changed since it was read"))
-                .toList());
+        String reason = "it has changed since it was read";
+        List<NucleusOptimisticException> all = managers.stream()
+                .filter(DNStateManager::isConnected)
+                .map(each -> conflict(each, reason))
+                .toList();
+        return all.isEmpty()
+                ? new NucleusOptimisticException(
+                        "another transaction has changed an object first that this one has read")
+                : conflicts(all);
     }
 
     static NucleusOptimisticException conflicts(List<NucleusOptimisticException> all) {

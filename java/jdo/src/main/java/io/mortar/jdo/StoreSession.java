@@ -566,8 +566,10 @@ final class StoreSession {
             Map<Oid, StoredObject> stored = reading.getAll(changed.keySet());
             List<DNStateManager> failed = new ArrayList<>();
             changed.forEach((oid, basis) -> {
-                if (!stored.containsKey(oid)
-                        || !basis.record().equals(stored.get(oid).record())) {
+                boolean isChanged = !stored.containsKey(oid)
+                        || !basis.record().equals(stored.get(oid).record());
+                // The context may have been cleared meanwhile.
+                if (isChanged && basis.manager().isConnected()) {
                     failed.add(basis.manager());
                 }
             });

@@ -469,6 +469,22 @@ class JakartaTest {
     }
 
     @Test
+    void a_conflict_about_entities_that_were_detached_is_an_optimistic_lock_exception() {
+        List<Long> ids = List.of(1L, 2L);
+        run(manager -> ids.forEach(id -> manager.persist(new Pen(id, "old " + id))));
+        EntityManager first = factory.createEntityManager();
+        first.getTransaction().begin();
+        ids.forEach(id -> first.find(Pen.class, id).setLabel("first " + id));
+        first.flush();
+        first.clear();
+        ids.forEach(id -> assertEquals("first " + id, first.find(Pen.class, id).getLabel()));
+        run(second -> ids.forEach(id -> second.find(Pen.class, id).setLabel("second " + id)));
+        RollbackException error = assertThrows(RollbackException.class, first.getTransaction()::commit);
+        assertInstanceOf(OptimisticLockException.class, error.getCause());
+        first.close();
+    }
+
+    @Test
     void a_conflict_is_an_optimistic_lock_exception() {
         Long id = miles();
         EntityManager first = factory.createEntityManager();
