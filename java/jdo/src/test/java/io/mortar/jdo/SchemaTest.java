@@ -13,9 +13,11 @@ import io.mortar.Schema;
 import io.mortar.SchemaIndex;
 import io.mortar.jdo.model.Account;
 import io.mortar.jdo.model.Animal;
+import io.mortar.jdo.model.Berth;
 import io.mortar.jdo.model.Chapters;
 import io.mortar.jdo.model.Diary;
 import io.mortar.jdo.model.Dog;
+import io.mortar.jdo.model.Mooring;
 import io.mortar.jdo.model.Person;
 import io.mortar.jdo.model.Reading;
 import java.math.BigDecimal;
@@ -23,6 +25,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.stream.Collectors;
 import javax.jdo.JDOException;
 import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.identity.DatastoreIdImpl;
@@ -44,6 +47,31 @@ class SchemaTest {
                     .filter(index -> index.classNumber() == number)
                     .toList();
             assertEquals(2, indexes.size(), indexes::toString);
+        }
+    }
+
+    @Test
+    void members_of_embedded_objects_are_indexed_and_unique() {
+        try (Store store = Store.inMemory()) {
+            store.run(manager -> {
+                manager.makePersistent(new Berth(1, new Mooring("a", 5, "north")));
+                manager.makePersistent(new Berth(1, new Mooring("b", 5, "south")));
+                manager.makePersistent(new Berth(2, null));
+                manager.makePersistent(new Berth(3, null));
+            });
+            String name = Berth.class.getName();
+            assertEquals(
+                    Set.of(
+                            name + ".mooring_code.unique",
+                            name + ".mooring_depth",
+                            name + ".number.mooring_pier.unique"),
+                    store.client().schema().indexes().stream()
+                            .map(SchemaIndex::name)
+                            .collect(Collectors.toSet()));
+            for (Mooring taken : List.of(new Mooring("a", 6, "east"), new Mooring("c", 6, "north"))) {
+                assertThrows(
+                        JDOException.class, () -> store.run(manager -> manager.makePersistent(new Berth(1, taken))));
+            }
         }
     }
 

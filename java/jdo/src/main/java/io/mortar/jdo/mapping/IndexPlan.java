@@ -8,6 +8,7 @@ import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.UUID;
 import org.datanucleus.ClassLoaderResolver;
@@ -97,6 +98,7 @@ final class IndexPlan {
     }
 
     private void addOfMember(MemberMapping mapping) {
+        embedded(mapping).forEach(this::addOfMember);
         AbstractMemberMetaData member = mapping.member();
         boolean unique = member.getUniqueMetaData() != null
                 || member.isUnique()
@@ -121,33 +123,58 @@ final class IndexPlan {
                 || relation == RelationType.ONE_TO_ONE_BI && member.getMappedBy() == null;
     }
 
+    /** The members of the object that is embedded in a member; none if it is another one. */
+    private static List<MemberMapping> embedded(MemberMapping mapping) {
+        return mapping instanceof EmbeddedMapping embedded ? existing(embedded.members()) : List.of();
+    }
+
+    private static List<MemberMapping> existing(MemberMappings members) {
+        return members.all().stream().filter(Objects::nonNull).toList();
+    }
+
+    /** The columns of a constraint; none if one of its members is not known or has no columns of values. */
     private List<String> columnsOf(ConstraintMetaData constraint) {
-        List<String> columns = new ArrayList<>();
+        List<List<String>> columns = new ArrayList<>();
         if (constraint.getMemberNames() != null) {
-            for (String name : constraint.getMemberNames()) {
-                columns.addAll(valueColumns(type.members().named(name)));
+            for (String path : constraint.getMemberNames()) {
+                columns.add(valueColumns(at(path)));
             }
         } else if (constraint.getColumnNames() != null) {
             for (String name : constraint.getColumnNames()) {
-                columns.addAll(valueColumns(withColumn(name)));
+                columns.add(valueColumns(withColumn(name, existing(type.members()))));
             }
         }
-        return columns;
+        return columns.stream().anyMatch(List::isEmpty)
+                ? List.of()
+                : columns.stream().flatMap(List::stream).toList();
     }
 
-    /** The mapping of the member that the metadata gives this column, or that has its name. */
-    private MemberMapping withColumn(String name) {
-        for (MemberMapping mapping : type.members().all()) {
-            if (mapping == null) {
-                continue;
-            }
+    /** The mapping of the member at the end of a path through embedded objects; null if there is none. */
+    private MemberMapping at(String path) {
+        MemberMappings members = type.members();
+        MemberMapping mapping = null;
+        for (String name : path.split("\\.")) {
+            mapping = members == null ? null : members.named(name);
+            members = mapping instanceof EmbeddedMapping embedded ? embedded.members() : null;
+        }
+        return mapping;
+    }
+
+    /**
+     * The mapping of the member that the metadata gives this column, or that has its name. Those of embedded objects
+     * come last.
+     */
+    private static MemberMapping withColumn(String name, List<MemberMapping> mappings) {
+        for (MemberMapping mapping : mappings) {
             ColumnMetaData[] columns = mapping.member().getColumnMetaData();
             boolean named = columns != null && columns.length == 1 && name.equalsIgnoreCase(columns[0].getName());
             if (named || mapping.member().getName().equalsIgnoreCase(name)) {
                 return mapping;
             }
         }
-        return null;
+        List<MemberMapping> inner =
+                mappings.stream().flatMap(each -> embedded(each).stream()).toList();
+        return inner.isEmpty() ? null : withColumn(name, inner);
     }
 
     private static List<String> valueColumns(MemberMapping mapping) {
