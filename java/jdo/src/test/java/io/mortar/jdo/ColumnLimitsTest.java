@@ -3,11 +3,15 @@ package io.mortar.jdo;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.entities.Pen;
 import io.mortar.jdo.entities.Voucher;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** Jakarta Persistence 3.1, sections 11.1.9 and 11.1.25: columns that are not inserted or not updated. */
 class ColumnLimitsTest extends EntityTest {
@@ -41,6 +45,25 @@ class ColumnLimitsTest extends EntityTest {
             assertEquals("Dan", voucher.getCashier());
             assertNull(voucher.getGenerated());
             assertEquals("blue", voucher.getSignedWith().getLabel());
+        });
+    }
+
+    /** Whether or not the entity is in memory. */
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void what_is_not_updatable_is_refused_in_bulk_updates(boolean isLoaded) {
+        RuntimeException refused = assertThrows(
+                RuntimeException.class,
+                () -> run(manager -> {
+                    assertTrue(!isLoaded || manager.find(Voucher.class, 1L) != null);
+                    manager.createQuery("UPDATE Voucher v SET v.cashier = 'Eve', v.issuer = 'Eve'")
+                            .executeUpdate();
+                }));
+        assertTrue(refused.getMessage().contains("issuer cannot be updated"), refused.getMessage());
+        run(manager -> {
+            Voucher voucher = manager.find(Voucher.class, 1L);
+            assertEquals("Ann", voucher.getIssuer());
+            assertNull(voucher.getCashier());
         });
     }
 

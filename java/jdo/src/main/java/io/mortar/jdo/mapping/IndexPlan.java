@@ -137,7 +137,7 @@ final class IndexPlan {
         List<List<String>> columns = new ArrayList<>();
         if (constraint.getMemberNames() != null) {
             for (String path : constraint.getMemberNames()) {
-                columns.add(valueColumns(at(path)));
+                columns.add(valueColumns(type.members().atEnd(path)));
             }
         } else if (constraint.getColumnNames() != null) {
             for (String name : constraint.getColumnNames()) {
@@ -147,17 +147,6 @@ final class IndexPlan {
         return columns.stream().anyMatch(List::isEmpty)
                 ? List.of()
                 : columns.stream().flatMap(List::stream).toList();
-    }
-
-    /** The mapping of the member at the end of a path through embedded objects; null if there is none. */
-    private MemberMapping at(String path) {
-        MemberMappings members = type.members();
-        MemberMapping mapping = null;
-        for (String name : path.split("\\.")) {
-            mapping = members == null ? null : members.named(name);
-            members = mapping instanceof EmbeddedMapping embedded ? embedded.members() : null;
-        }
-        return mapping;
     }
 
     /**

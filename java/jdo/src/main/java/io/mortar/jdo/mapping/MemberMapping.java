@@ -28,6 +28,11 @@ public abstract sealed class MemberMapping
         return isNew ? known.isInserted() : known.isUpdated();
     }
 
+    /** Whether a change of the member of a stored object is stored. */
+    public final boolean isUpdatable() {
+        return isWritten(false);
+    }
+
     /** The position of the member in its class. */
     final int position() {
         return member.getAbsoluteFieldNumber();

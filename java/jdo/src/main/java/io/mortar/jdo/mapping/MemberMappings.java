@@ -50,6 +50,17 @@ public final class MemberMappings {
         return byName.get(name);
     }
 
+    /** The mapping of the member at the end of a path, with dots after embedded objects; null if there is none. */
+    public MemberMapping atEnd(String path) {
+        MemberMappings members = this;
+        MemberMapping mapping = null;
+        for (String name : path.split("\\.")) {
+            mapping = members == null ? null : members.named(name);
+            members = mapping instanceof EmbeddedMapping embedded ? embedded.members() : null;
+        }
+        return mapping;
+    }
+
     List<MemberMapping> all() {
         return byPosition;
     }

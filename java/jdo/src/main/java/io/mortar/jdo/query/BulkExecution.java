@@ -2,6 +2,7 @@ package io.mortar.jdo.query;
 
 import io.mortar.Row;
 import io.mortar.jdo.BulkChanges;
+import io.mortar.jdo.MortarStoreManager;
 import io.mortar.jdo.StoreQueries;
 import io.mortar.jdo.mapping.MemberMapping;
 import io.mortar.jdo.mapping.ValueMapping;
@@ -16,6 +17,7 @@ import java.util.function.Predicate;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusUserException;
+import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.query.expression.CreatorExpression;
@@ -75,6 +77,9 @@ final class BulkExecution {
      * @return how many objects were changed
      */
     long update(List<Object> found) {
+        for (Expression each : assignments) {
+            requireUpdatable((PrimaryExpression) each.getLeft());
+        }
         List<Object> objects = new ArrayList<>();
         List<Row> rows = new ArrayList<>();
         Set<String> members = namedMembers();
@@ -87,6 +92,19 @@ final class BulkExecution {
         }
         context.flushInternal(true);
         return found.size();
+    }
+
+    private void requireUpdatable(PrimaryExpression assigned) {
+        AbstractClassMetaData metadata = context.getMetaDataManager()
+                .getMetaDataForClass(compiled.compilation().getCandidateClass(), context.getClassLoaderResolver());
+        MemberMapping member = ((MortarStoreManager) context.getStoreManager())
+                .mapping(metadata)
+                .members()
+                .atEnd(String.join(".", members(assigned)));
+        if (member != null && !member.isUpdatable()) {
+            throw new NucleusUserException(
+                    member.member().getFullFieldName() + " cannot be updated: the metadata of its column forbids that");
+        }
     }
 
     private void split(List<Object> found, Predicate<Row> isByRecord, List<Row> rows, List<Object> objects) {

@@ -4,7 +4,6 @@ import io.mortar.jdo.mapping.ClassMapping;
 import io.mortar.jdo.mapping.ColumnMapping;
 import io.mortar.jdo.mapping.EmbeddedMapping;
 import io.mortar.jdo.mapping.MemberMapping;
-import io.mortar.jdo.mapping.MemberMappings;
 import io.mortar.jdo.mapping.OptionalMapping;
 import java.util.ArrayList;
 import java.util.List;
@@ -31,14 +30,9 @@ public record MemberPath(MemberMapping mapping, String text) {
     }
 
     private static MemberMapping mapping(ClassMapping type, String path) {
-        MemberMappings members = type.members();
-        MemberMapping mapping = null;
-        for (String name : path.split("\\.")) {
-            mapping = members == null ? null : members.named(name);
-            if (mapping == null) {
-                throw new NucleusUserException(type + " has no persistent member " + path);
-            }
-            members = mapping instanceof EmbeddedMapping embedded ? embedded.members() : null;
+        MemberMapping mapping = type.members().atEnd(path);
+        if (mapping == null) {
+            throw new NucleusUserException(type + " has no persistent member " + path);
         }
         return mapping;
     }
