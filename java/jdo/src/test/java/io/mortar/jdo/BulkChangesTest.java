@@ -122,6 +122,25 @@ class BulkChangesTest {
         });
     }
 
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void a_number_that_a_member_cannot_have_is_refused(boolean isLoaded) {
+        with(true, factory -> {
+            Store.inTransaction(factory, manager -> manager.persist(new Tape("a", 7, 100)));
+            RuntimeException refused = assertThrows(
+                    RuntimeException.class,
+                    () -> Store.inTransaction(factory, manager -> {
+                        assertTrue(!isLoaded || manager.find(Tape.class, "a") != null);
+                        change(manager, "UPDATE Tape t SET t.price = t.price + 3000000000");
+                    }));
+            assertTrue(refused.getMessage().contains("3000000007"), refused.getMessage());
+            Store.inTransaction(factory, manager -> {
+                assertEquals(1, change(manager, "UPDATE Tape t SET t.price = t.price * 1.5"));
+                assertEquals(10, manager.find(Tape.class, "a").getPrice());
+            });
+        });
+    }
+
     /** Jakarta Persistence 3.1, section 4.10. */
     @Test
     void a_bulk_delete_does_not_cascade() {

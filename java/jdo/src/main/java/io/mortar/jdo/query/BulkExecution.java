@@ -218,7 +218,20 @@ final class BulkExecution {
             throw new NucleusException(
                     "a " + value.getClass().getName() + " is assigned to " + member.getFullFieldName());
         }
+        if (value instanceof Number number && !isInRange(number, converted)) {
+            throw new NucleusUserException(number + " is assigned to " + member.getFullFieldName() + ", whose type is "
+                    + member.getTypeName());
+        }
         return converted;
+    }
+
+    /** Whether an integer is a number, perhaps without a fraction. */
+    private static boolean isInRange(Number number, Object converted) {
+        boolean isInteger = converted instanceof Byte
+                || converted instanceof Short
+                || converted instanceof Integer
+                || converted instanceof Long;
+        return !isInteger || Math.abs(((Number) converted).doubleValue() - number.doubleValue()) < 1;
     }
 
     /** The state of an object that is embedded in another one. */
