@@ -17,6 +17,7 @@ import io.mortar.jdo.model.Berth;
 import io.mortar.jdo.model.Chapters;
 import io.mortar.jdo.model.Diary;
 import io.mortar.jdo.model.Dog;
+import io.mortar.jdo.model.Marina;
 import io.mortar.jdo.model.Mooring;
 import io.mortar.jdo.model.Person;
 import io.mortar.jdo.model.Reading;
@@ -58,17 +59,25 @@ class SchemaTest {
                 manager.makePersistent(new Berth(1, new Mooring("b", 5, "south")));
                 manager.makePersistent(new Berth(2, null));
                 manager.makePersistent(new Berth(3, null));
+                Mooring mooring = new Mooring("c", 5, "west");
+                mooring.setMarina(manager.makePersistent(new Marina()));
+                manager.makePersistent(new Berth(4, mooring));
+            });
+            store.run(manager -> {
+                Marina marina = manager.newQuery(Marina.class).executeList().get(0);
+                assertEquals(1, marina.getBerths().size());
             });
             String name = Berth.class.getName();
             assertEquals(
                     Set.of(
                             name + ".mooring_code.unique",
                             name + ".mooring_depth",
+                            name + ".mooring_marina",
                             name + ".number.mooring_pier.unique"),
                     store.client().schema().indexes().stream()
                             .map(SchemaIndex::name)
                             .collect(Collectors.toSet()));
-            for (Mooring taken : List.of(new Mooring("a", 6, "east"), new Mooring("c", 6, "north"))) {
+            for (Mooring taken : List.of(new Mooring("a", 6, "east"), new Mooring("d", 6, "north"))) {
                 assertThrows(
                         JDOException.class, () -> store.run(manager -> manager.makePersistent(new Berth(1, taken))));
             }

@@ -46,7 +46,7 @@ final class IndexPlan {
             addIdentity();
             addDeclared();
             addOfTenant();
-            type.members().all().stream().filter(this::isOwn).forEach(this::addOfMember);
+            type.members().all().stream().filter(this::isOwn).forEach(mapping -> addOfMember(mapping, ""));
         }
     }
 
@@ -97,15 +97,17 @@ final class IndexPlan {
         }
     }
 
-    private void addOfMember(MemberMapping mapping) {
-        embedded(mapping).forEach(this::addOfMember);
+    /** @param path the path of the object that has the member, with a dot at its end, if that is embedded */
+    private void addOfMember(MemberMapping mapping, String path) {
+        String name = path + mapping.member().getName();
+        embedded(mapping).forEach(each -> addOfMember(each, name + '.'));
         AbstractMemberMetaData member = mapping.member();
         boolean unique = member.getUniqueMetaData() != null
                 || member.isUnique()
                 || member.getIndexed() == IndexedValue.UNIQUE
                 || hasUniqueColumn(member);
         boolean indexed = member.getIndexMetaData() != null || member.getIndexed() == IndexedValue.TRUE;
-        boolean relation = mapping instanceof ReferenceMapping && hasInverse(member);
+        boolean relation = mapping instanceof ReferenceMapping && (hasInverse(member) || isMappedBy(member, name));
         if (unique || indexed || relation) {
             add(valueColumns(mapping), unique);
         }
@@ -130,6 +132,16 @@ final class IndexPlan {
 
     private static List<MemberMapping> existing(MemberMappings members) {
         return members.all().stream().filter(Objects::nonNull).toList();
+    }
+
+    /** Whether the other side of a relation names the path of a member in an embedded object. */
+    private boolean isMappedBy(AbstractMemberMetaData member, String path) {
+        AbstractClassMetaData target =
+                type.metadata().getMetaDataManager().getMetaDataForClass(member.getType(), loaders);
+        return target != null
+                && Arrays.stream(target.getAllMemberPositions())
+                        .mapToObj(target::getMetaDataForManagedMemberAtAbsolutePosition)
+                        .anyMatch(each -> path.equals(each.getMappedBy()));
     }
 
     /** The columns of a constraint; none if one of its members is not known or has no columns of values. */

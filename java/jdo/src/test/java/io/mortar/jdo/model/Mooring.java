@@ -16,6 +16,7 @@ public class Mooring {
     private Integer depth;
 
     private String pier;
+    private Marina marina;
 
     protected Mooring() {}
 
@@ -23,5 +24,9 @@ public class Mooring {
         this.code = code;
         this.depth = depth;
         this.pier = pier;
+    }
+
+    public void setMarina(Marina marina) {
+        this.marina = marina;
     }
 }
