@@ -413,7 +413,7 @@ impl Core {
     /// Writes an object outside of transactions, and waits until it is durable.
     pub(super) async fn put(&self, oid: Oid, content: ObjectState<Object>) -> Result<()> {
         self.check_in_space(oid)?;
-        let len = if let ObjectState::Value(object) = &content { object.data.len() } else { 0 };
+        let len = if let ObjectState::Value(object) = &content { object.encoded_len() } else { 0 };
         let units = u32::try_from(1 + len / WRITE_UNIT_BYTES).unwrap_or(u32::MAX).min(WRITE_UNITS);
         let _permit = self.write_budget.acquire_many(units).await.map_err(|_| closed_error())?;
         self.call(ClientCall::Put(oid, content)).await.map(drop)

@@ -258,11 +258,11 @@ impl Transaction {
 
     /// Checks that the page of an object has room for it, because pages are fetched whole.
     pub(super) fn check_page_size(&self, oid: Oid, object: &Object) -> Result<()> {
-        if object.data.len() <= MIN_CHECKED_OBJECT || oid.is_temporary() {
+        if object.encoded_len() <= MIN_CHECKED_OBJECT || oid.is_temporary() {
             return Ok(());
         }
         let others = self.inner.core.with_driver(|driver, _| driver.page_bytes(oid.page(), Some(oid.slot())))?;
-        if others + object.data.len() <= MAX_PAGE_BYTES {
+        if others + object.encoded_len() <= MAX_PAGE_BYTES {
             return Ok(());
         }
         let what = format!(

@@ -209,7 +209,7 @@ impl Scanner<'_> {
     /// Adds an object if it matches. Returns whether there is room for another one.
     fn add_object(&mut self, oid: Oid, version: Version, object: Object, key: &[u8]) -> Result<bool> {
         self.scanned.examined += 1;
-        self.work += 1 + object.data.len() as u64 / 16;
+        self.work += 1 + object.encoded_len() as u64 / 16;
         let matches = self.scan.classes.contains(&object.class)
             && match &self.scan.filter {
                 None => true,
@@ -223,7 +223,7 @@ impl Scanner<'_> {
         if matches {
             self.scanned.count += 1;
             if !self.scan.count {
-                self.bytes += object.data.len();
+                self.bytes += object.encoded_len();
                 self.scanned.found.push((oid, version, object));
             }
         }

@@ -47,8 +47,18 @@ fn answer_of_a_scan_is_limited_by_its_bytes() {
         let answer = world.commit(&[], oid(PERSON, slot), ObjectState::Value(large.clone()));
         assert!(matches!(answer, Answer::Ended { .. }), "{answer:?}");
     }
-    let scanned = world.scan(Scan { limit: 100, ..scan_request(None) }).unwrap();
-    assert!(scanned.found.len() == 4 && scanned.next.is_some(), "{} objects", scanned.found.len());
+    let found = |world: &World| {
+        let scanned = world.scan(Scan { limit: 100, ..scan_request(None) }).unwrap();
+        (scanned.found.len(), scanned.next.is_some())
+    };
+    assert_eq!(found(&world), (4, true));
+    // Attributes are sent, too.
+    for slot in 0..6 {
+        let mut small = person(PERSON, 20);
+        small.set_attribute("note".into(), Some(vec![7; 600_000].into()));
+        world.commit(&[], oid(PERSON, slot), ObjectState::Value(small));
+    }
+    assert_eq!(found(&world), (2, true));
 }
 
 #[test]
