@@ -10,6 +10,7 @@
 mod answer_counts;
 mod background_scrub;
 mod backup_base;
+mod changed_contents;
 mod changed_rows;
 mod cold_reads;
 mod consistency;

@@ -1,4 +1,4 @@
-//! Rows of a logical node that have changed while another brick copies it and have not been sent yet.
+//! Rows of a logical node that have changed while another brick copies it and have not been sent yet, and [parts](super::changed_contents) of its contents.
 //!
 //! 1. A key is added when its row is durable. A reader that takes keys first and reads their rows afterwards sees the changes.
 //! 2. Keys taken for an answer are kept until a later request acknowledges that answer. Each try of a request has its own
@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use model::{Error, ErrorKind, Result};
 
+use super::changed_contents;
 use super::page_rows::Key;
 use super::plant::{Bug, planted};
 
@@ -83,7 +84,15 @@ impl ChangedRows {
         self.sent.iter().cloned().collect()
     }
 
-    /// Puts back keys whose rows did not fit the answer. Returns the number of keys that are not sent yet.
+    /// Of a key that was taken for the last answer only `part` was sent; the rest is [put back](Self::put_back).
+    pub(crate) fn split_sent(&mut self, whole: &[u8], part: Key) {
+        if self.sent.remove(whole) {
+            self.sent.insert(part);
+            self.update_bytes();
+        }
+    }
+
+    /// Puts back keys whose rows did not fit the answer. Returns the number of rows that are not sent yet.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if this is not the last request any more.
@@ -99,7 +108,7 @@ impl ChangedRows {
             self.keys.insert(key.clone());
         }
         self.update_bytes();
-        Ok(self.keys.len() as u64)
+        Ok(self.keys.iter().map(|key| changed_contents::row_count(key)).fold(0, u64::saturating_add))
     }
 }
 

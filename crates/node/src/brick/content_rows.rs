@@ -12,7 +12,6 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use model::{ContentId, Error, ErrorKind, NodeId, Result};
-use smallvec::SmallVec;
 use store::{ContentChange, RowChanges, Snapshot, Store};
 
 use super::page_rows::Key;
@@ -48,20 +47,19 @@ macro_rules! contents_of {
 contents_of!(Store, Snapshot);
 
 /// Bytes of a chunk.
-const CHUNK: u64 = 64 << 10;
+pub(super) const CHUNK: u64 = 64 << 10;
 /// The table of the keys.
 const TABLE: u8 = b'X';
-/// Most chunks of one change whose keys are listed.
-const MAX_LISTED_CHUNKS: u64 = 1 << 16;
 
 /// The key of the size of a content.
-fn size_key(id: ContentId) -> Key {
+pub(super) fn size_key(id: ContentId) -> Key {
     let mut key = Key::from_slice(&[TABLE]);
     key.extend_from_slice(&id.0.to_be_bytes());
     key
 }
 
-fn chunk_key(id: ContentId, chunk: u64) -> Key {
+/// The key of a chunk of a content.
+pub(super) fn chunk_key(id: ContentId, chunk: u64) -> Key {
     let mut key = size_key(id);
     key.extend_from_slice(&chunk.to_be_bytes());
     key
@@ -158,45 +156,24 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// The keys of what a change of a content has changed; `None` if they are too many to list.
-pub(crate) fn changed_keys(change: &ContentChange) -> Option<SmallVec<[Key; 4]>> {
-    match change {
-        ContentChange::Create { id, data } => keys_in(*id, 0, data.len() as u64),
-        ContentChange::Write { id, offset, data } => keys_in(*id, *offset, data.len() as u64),
-        ContentChange::Zero { id, offset, len } => keys_in(*id, *offset, *len),
-        ContentChange::Truncate { id, size } | ContentChange::Resize { id, size } => {
-            keys_in(*id, size.saturating_sub(1), 1)
-        }
-        ContentChange::Delete { id } => Some(SmallVec::from_iter([size_key(*id)])),
-        ContentChange::CreateFromUpload { .. } => None,
-    }
-}
-
-/// The keys of the size and of a range of a content; `None` if they are too many to list.
-pub(crate) fn keys_in(id: ContentId, offset: u64, len: u64) -> Option<SmallVec<[Key; 4]>> {
-    let (first, end) = (offset / CHUNK, offset.saturating_add(len).div_ceil(CHUNK));
-    let chunks = (first..end).map(|chunk| chunk_key(id, chunk));
-    (end.saturating_sub(first) <= MAX_LISTED_CHUNKS).then(|| [size_key(id)].into_iter().chain(chunks).collect())
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use model::{ContentOrigin, SpaceId};
     use store::Options;
 
     use super::*;
 
-    const NODE: NodeId = NodeId(3);
+    pub(in crate::brick) const NODE: NodeId = NodeId(3);
 
-    fn id(number: u64) -> ContentId {
+    pub(in crate::brick) fn id(number: u64) -> ContentId {
         ContentId::new(SpaceId(1), NODE, 1, ContentOrigin::Record, number)
     }
 
-    fn store() -> Store {
+    pub(in crate::brick) fn store() -> Store {
         Store::in_memory(Options::default()).unwrap()
     }
 
-    fn change(store: &Store, changes: Vec<ContentChange>) {
+    pub(in crate::brick) fn change(store: &Store, changes: Vec<ContentChange>) {
         let mut all = RowChanges::new();
         changes.into_iter().for_each(|one| all.content(one));
         store.commit_rows(all).unwrap();
@@ -212,7 +189,7 @@ mod tests {
         all
     }
 
-    fn copy(rows: Vec<(Vec<u8>, Option<Bytes>)>, to: &Store) {
+    pub(in crate::brick) fn copy(rows: Vec<(Vec<u8>, Option<Bytes>)>, to: &Store) {
         let mut changes = RowChanges::new();
         for (key, value) in rows {
             apply(&mut changes, parse(&key).unwrap().unwrap(), value).unwrap();
@@ -220,7 +197,7 @@ mod tests {
         to.commit_rows(changes).unwrap();
     }
 
-    fn contents() -> Store {
+    pub(in crate::brick) fn contents() -> Store {
         let store = store();
         let large: Bytes = (0..200_000_u32).map(|n| n as u8).collect::<Vec<_>>().into();
         change(
@@ -238,7 +215,7 @@ mod tests {
         store
     }
 
-    fn assert_equal(one: &Store, other: &Store) {
+    pub(in crate::brick) fn assert_equal(one: &Store, other: &Store) {
         assert_eq!(rows(one, b"", usize::MAX), rows(other, b"", usize::MAX));
     }
 
@@ -260,37 +237,6 @@ mod tests {
             }
             assert_equal(&source, &target);
         }
-    }
-
-    #[test]
-    fn changed_keys_bring_a_copy_up_to_date() {
-        let (source, target) = (contents(), store());
-        let first = rows(&source, b"", usize::MAX).into_iter().map(|(key, value)| (key, Some(value))).collect();
-        copy(first, &target);
-        let changes = [
-            ContentChange::Write { id: id(1), offset: 65_530, data: "over two chunks".into() },
-            ContentChange::Zero { id: id(1), offset: 10, len: 20 },
-            ContentChange::Truncate { id: id(1), size: 150_000 },
-            ContentChange::Truncate { id: id(2), size: 70_000 },
-            ContentChange::Delete { id: id(3) },
-            ContentChange::Create { id: id(5), data: vec![5; 70_000].into() },
-        ];
-        for one in changes {
-            let keys = changed_keys(&one).unwrap();
-            change(&source, vec![one.clone()]);
-            let read = |key: Key| {
-                let (id, chunk) = parse(&key).unwrap().unwrap();
-                (key.to_vec(), read(&source, id, chunk).unwrap())
-            };
-            copy(keys.into_iter().map(read).collect(), &target);
-            assert_equal(&source, &target);
-        }
-    }
-
-    #[test]
-    fn keys_of_endless_changes_are_not_listed() {
-        assert!(changed_keys(&ContentChange::Zero { id: id(1), offset: 0, len: u64::MAX }).is_none());
-        assert!(changed_keys(&ContentChange::CreateFromUpload { id: id(1), upload: model::UploadId(1) }).is_none());
     }
 
     #[test]

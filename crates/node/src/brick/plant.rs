@@ -99,6 +99,8 @@ model::planted_bugs! {
         "M" ChangesForgotten "rows that change while a node is copied are not sent"
         "M" ContentsNotMoved "contents are not copied with their logical node"
         "M" ContentChangesForgotten "contents that change while a node is copied are not sent"
+        "M" CutBytesKept "bytes that are cut off a content while its node is copied stay in the copy"
+        "M" RangeRestForgotten "of a range of chunks that changed and does not fit an answer, only a part is sent"
         "M" LateQuestionCounts "a late request for rows counts and drops keys that were not received"
         "M" AnswersCountUnheard "rows count as received when they are sent"
         "M" RestForgotten "changed rows that do not fit an answer are not sent"

@@ -5,8 +5,8 @@ use store::RowChanges;
 use tracing::warn;
 
 use super::{NodeDriver, rows};
+use crate::brick::changed_contents;
 use crate::brick::changed_rows::ChangedRows;
-use crate::brick::content_rows;
 use crate::brick::node_manager::begin_attempt;
 use crate::brick::plant::{Bug, planted};
 
@@ -16,9 +16,8 @@ impl<C: Clone> NodeDriver<C> {
         let Some(changed) = self.changed_since_copy.as_mut().filter(|_| !planted(Bug::ChangesForgotten)) else {
             return;
         };
-        let mut contents = changes.contents().iter().map(content_rows::changed_keys);
-        let is_listed = planted(Bug::ContentChangesForgotten)
-            || contents.all(|keys| keys.is_some_and(|keys| keys.iter().all(|key| changed.add(key))));
+        let contents = changes.contents().iter().filter(|_| !planted(Bug::ContentChangesForgotten));
+        let is_listed = contents.flat_map(changed_contents::changed_keys).all(|key| changed.add(&key));
         if !is_listed || !changes.keys().all(|key| changed.add(key)) {
             warn!(node = %self.node, "more has changed while it is copied than can be remembered: that begins again");
             self.changed_since_copy = None;

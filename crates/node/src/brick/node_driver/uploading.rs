@@ -5,7 +5,7 @@ use protocol::lease::Ms;
 use store::RowChanges;
 
 use super::{DriverOutput, NodeDriver};
-use crate::brick::content_rows;
+use crate::brick::changed_contents;
 use crate::brick::page_rows as rows;
 
 impl<C: Clone> NodeDriver<C> {
@@ -41,8 +41,7 @@ impl<C: Clone> NodeDriver<C> {
         let size = self.staging.complete(id, is_durable, now);
         self.update_quota();
         if let Some(changed) = self.changed_since_copy.as_mut().filter(|_| is_durable) {
-            let keys = content_rows::keys_in(id, 0, size);
-            let is_listed = keys.is_some_and(|keys| keys.iter().all(|key| changed.add(key)));
+            let is_listed = changed_contents::new_content_keys(id, size).iter().all(|key| changed.add(key));
             if !is_listed || !changed.add(&rows::staged_key(id)) {
                 self.changed_since_copy = None;
             }

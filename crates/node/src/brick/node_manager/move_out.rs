@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use model::{NodeId, Result};
+use model::{ContentId, NodeId, Result};
 use protocol::lease::Ms;
 use store::Snapshot;
 use wire::cluster::{CopiedRows, CopyRows};
 
 use super::MoveLimits;
+use crate::brick::changed_contents::{self, ChangedPart};
 use crate::brick::changed_rows::{ChangedRows, changes_unknown_error};
 use crate::brick::content_rows;
 use crate::brick::page_rows::{self as rows, Key};
@@ -53,6 +54,8 @@ pub(crate) struct RowCopy<'a> {
     keys: Vec<Key>,
     /// How many of the keys were read.
     read: usize,
+    /// A key of which only a part was read, and that part. The key of the rest is the next one to be read.
+    split: Option<(Key, Key)>,
     copied: CopiedRows,
     bytes: usize,
 }
@@ -69,8 +72,9 @@ impl<'a> RowCopy<'a> {
         limits: MoveLimits,
     ) -> Result<Self> {
         changed.begin_answer(asked.attempt, asked.number, asked.last_answered)?;
-        let keys = changed.take(asked.from.as_deref(), limits.answer_rows);
-        Ok(Self { asked, sealed, limits, keys, read: 0, copied: CopiedRows::default(), bytes: 0 })
+        let unreached = asked.from.as_deref().map(changed_contents::unreached_key).transpose()?;
+        let keys = changed.take(unreached.as_deref(), limits.answer_rows);
+        Ok(Self { asked, sealed, limits, keys, read: 0, split: None, copied: CopiedRows::default(), bytes: 0 })
     }
 
     /// Reads as many rows as fit.
@@ -80,18 +84,39 @@ impl<'a> RowCopy<'a> {
     pub(crate) fn read(&mut self, snapshot: &Snapshot) -> Result<()> {
         while self.read < self.keys.len() && !self.is_full() {
             let key = self.keys[self.read].clone();
-            let value = match content_rows::parse(&key)? {
-                Some((id, chunk)) => content_rows::read(snapshot, id, chunk)?,
-                None => snapshot.row(&key)?,
-            };
-            self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
-            self.copied.rows.push((Bytes::copy_from_slice(&key), value));
+            if let Some((id, part)) = ChangedPart::parse(&key)? {
+                if let Some(rest) = self.read_part(snapshot, id, part.clone())? {
+                    self.keys[self.read] = rest.key(id);
+                    self.split = part.before(&rest).map(|part| (key, part.key(id)));
+                    break;
+                }
+            } else {
+                self.push(&key, snapshot.row(&key)?);
+            }
             self.read += 1;
         }
         match &self.asked.from {
             Some(from) => self.read_range(snapshot, self.asked.node, from),
             None => Ok(()),
         }
+    }
+
+    /// Reads as many rows of what has changed of a content as fit. Returns what is left.
+    fn read_part(&mut self, snapshot: &Snapshot, id: ContentId, part: ChangedPart) -> Result<Option<ChangedPart>> {
+        // The copy reaches the chunks from there on later.
+        let end = match content_rows::parse(self.asked.from.as_deref().unwrap_or_default())? {
+            Some((reached, chunk)) if reached == id => chunk,
+            _ => None,
+        };
+        part.read((snapshot, id), end, |key, value| {
+            self.push(&key, value);
+            if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    }
+
+    fn push(&mut self, key: &[u8], value: Option<Bytes>) {
+        self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
+        self.copied.rows.push((Bytes::copy_from_slice(key), value));
     }
 
     fn is_full(&self) -> bool {
@@ -107,8 +132,7 @@ impl<'a> RowCopy<'a> {
                     self.copied.next = Some(Bytes::copy_from_slice(key));
                     return ControlFlow::Break(());
                 }
-                self.bytes += key.len() + row.len();
-                self.copied.rows.push((Bytes::copy_from_slice(key), Some(Bytes::copy_from_slice(row))));
+                self.push(key, Some(Bytes::copy_from_slice(row)));
                 ControlFlow::Continue(())
             })?;
             if self.copied.next.is_some() {
@@ -123,8 +147,7 @@ impl<'a> RowCopy<'a> {
                 self.copied.next = Some(Bytes::copy_from_slice(key));
                 return ControlFlow::Break(());
             }
-            self.bytes += key.len() + value.len();
-            self.copied.rows.push((Bytes::copy_from_slice(key), Some(value)));
+            self.push(key, Some(value));
             ControlFlow::Continue(())
         })
     }
@@ -136,6 +159,9 @@ impl<'a> RowCopy<'a> {
     pub(crate) fn end(mut self, changed: &mut ChangedRows, sealed: Option<u64>) -> Result<CopiedRows> {
         let answer = (self.asked.attempt, self.asked.number);
         self.copied.changed = changed.put_back(answer, &self.keys[self.read..])?;
+        if let Some((whole, part)) = self.split {
+            changed.split_sent(&whole, part);
+        }
         let is_all = self.copied.next.is_none() && (self.copied.changed == 0 || planted(Bug::LastBeforeAll));
         self.copied.sealed = sealed.filter(|epoch| is_all && self.sealed == Some(*epoch));
         Ok(self.copied)

@@ -132,6 +132,8 @@ const DIRECTED: &[Bug] = &[
     Bug::ChangesForgotten,
     Bug::ContentsNotMoved,
     Bug::ContentChangesForgotten,
+    Bug::CutBytesKept,
+    Bug::RangeRestForgotten,
     Bug::LateQuestionCounts,
     Bug::AnswersCountUnheard,
     Bug::RestForgotten,
