@@ -21,7 +21,8 @@ use crate::brick::page_rows as rows;
 use crate::brick::plant::{Bug, planted};
 use crate::node_placement::BrickId;
 
-/// Answers with all remaining rows after which the node is sealed, however many rows they had.
+/// The node is sealed after so many answers behind which the rows that are left to be sent have not become fewer, however many they are: it changes faster
+/// than it is copied.
 const MAX_ROUNDS: u32 = 20;
 /// How long a request that fails for now is repeated, and the pause between tries, in milliseconds.
 const RETRY_TIMEOUT_MS: Ms = 10_000;
@@ -82,8 +83,9 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Portion {
     count: usize,
-    is_all: bool,
     is_few: bool,
+    /// Whether no row is left, or not fewer than after the answer before.
+    is_round: bool,
     sealed: Option<u64>,
 }
 
@@ -99,6 +101,8 @@ pub(super) struct Attempt {
     /// When the seal was requested from the catalogue.
     sealed_at: Option<Ms>,
     rounds: u32,
+    /// The changed rows that were left after the last answer.
+    changed: u64,
     rows: u64,
     bytes: u64,
 }
@@ -123,6 +127,7 @@ impl Attempt {
             asked_at: now,
             sealed_at: None,
             rounds: 0,
+            changed: 0,
             rows: 0,
             bytes: 0,
         };
@@ -218,13 +223,15 @@ impl Attempt {
         self.asked.from.clone_from(&copied.next);
         let (count, is_all, sealed) = (copied.rows.len(), copied.next.is_none(), copied.sealed);
         let is_few = is_all && copied.changed == 0 && count <= self.limits.seal_below_rows;
+        let before = std::mem::replace(&mut self.changed, copied.changed);
+        let is_round = is_all && (copied.changed == 0 || copied.changed >= before);
         let (rows, bytes) = changes_of(self.node, copied)?;
         self.rows += count as u64;
         self.bytes += bytes;
-        self.stage = Stage::Writing(Portion { count, is_all, is_few, sealed });
+        self.stage = Stage::Writing(Portion { count, is_few, is_round, sealed });
         if sealed.is_some() && planted(Bug::EndsBeforeDurable) {
             // Written as if it were lost.
-            return Ok(self.handle_written(Portion { count, is_all, is_few, sealed }, self.asked_at));
+            return Ok(self.handle_written(Portion { count, is_few, is_round, sealed }, self.asked_at));
         }
         Ok(Action::Write(rows))
     }
@@ -234,7 +241,7 @@ impl Attempt {
             self.stage = Stage::Ended;
             return Action::End { epoch, since: self.sealed_at.unwrap_or(self.asked_at) };
         }
-        self.rounds += u32::from(portion.is_all);
+        self.rounds += u32::from(portion.is_round);
         match self.sealed_at {
             Some(_) if portion.count == 0 => self.rest(POLL_INTERVAL_MS),
             Some(_) => self.ask(now),

@@ -3,6 +3,7 @@
 
 mod removals;
 mod retries;
+mod sealing;
 
 use std::collections::{BTreeMap, VecDeque};
 
