@@ -3,12 +3,15 @@
 //! What was forced after the position of the directory is lost. So that nothing that exists elsewhere is taken for the new state:
 //!
 //! 1. The move count of each logical node of the brick rises, so every copy in a cache is fetched again.
-//! 2. Page numbers are skipped, so no identifier that was given after the position is given again.
+//! 2. Page numbers are skipped, so no identifier that was given after the position is given again. This holds for logical nodes that had none at the
+//!    position, too: their first ones may have been given after it.
 //! 3. The horizon rises to the time of the cluster: a transaction that began before is refused as too old if nothing is known of it.
 //! 4. The history begins with a new opening that is not compared with earlier witnesses.
 //! 5. The bound of promises (V4) rises above that time: what was promised shortly before may be lost, too.
 //! 6. Moves of logical nodes from or to the brick are cancelled: what the directory has of a copy may be older than the other brick believes,
 //!    and the copy of a node of the brick may have what the node has lost.
+//! 7. A logical node that was never opened by the position counts as opened before: it may have been served after it, so its next start waits for the leases of
+//!    earlier holders.
 //!
 //! Before all this, the records of transactions of the brick are compared with those of its partners ([`Partners`]). Afterwards every participant refuses
 //! a lost transaction as too old, and that answer does not distinguish lost transactions from forgotten ones.
@@ -252,7 +255,12 @@ impl BrickLoss {
             if let Some(bound) = self.bound(store, *node)? {
                 changes.put(&page_rows::bound_key(*node), encode_record(&Record::Bound(bound), Version::ZERO));
             }
-            for (space, next) in free_pages(store, *node, space.filter(|_| has_lost_rows))? {
+            let limit = page_rows::limit_key(*node);
+            // Holders of a store that was restored from an archive do not count.
+            if self.time_ms.is_some() && store.row(&limit)?.is_none() {
+                changes.put(&limit, page_rows::encode_number(0));
+            }
+            for (space, next) in free_pages(store, *node, *space, has_lost_rows)? {
                 changes.put(
                     &page_rows::free_key(*node, space),
                     page_rows::encode_number(next.saturating_add(SKIPPED_PAGES)),
@@ -273,9 +281,14 @@ fn time_of(store: &Store, key: &[u8]) -> Result<HlcTimestamp> {
     }
 }
 
-/// The first page number of each space that was never reserved at a logical node, as far as rows tell. If the node has lost
-/// rows, `damaged` is its space: the pages that are left count, too, because the row with the number may be lost.
-fn free_pages(store: &Store, node: NodeId, damaged: Option<SpaceId>) -> Result<BTreeMap<SpaceId, u64>> {
+/// The first page number of each space that was never reserved at a logical node, as far as rows tell; those of its space, if it is known, also if no row does.
+/// If the node has lost rows, the pages that are left count, too, because the row with the number may be lost.
+fn free_pages(
+    store: &Store,
+    node: NodeId,
+    space: Option<SpaceId>,
+    has_lost_rows: bool,
+) -> Result<BTreeMap<SpaceId, u64>> {
     let mut free = BTreeMap::new();
     let (from, to) = page_rows::free_range(node);
     store.rows(&from, &to, |key, value| {
@@ -284,9 +297,11 @@ fn free_pages(store: &Store, node: NodeId, damaged: Option<SpaceId>) -> Result<B
         }
         ControlFlow::Continue(())
     })?;
-    if let Some(space) = damaged {
+    if let Some(space) = space {
         let next = free.entry(space).or_default();
-        *next = free_page(store, node, space)?.max(*next);
+        if has_lost_rows {
+            *next = free_page(store, node, space)?.max(*next);
+        }
     }
     Ok(free)
 }
@@ -298,9 +313,51 @@ mod tests {
 
     use super::*;
 
+    const NODE: NodeId = NodeId(3);
+
+    fn loss(space: Option<SpaceId>, given_up: Option<Loss>, time_ms: Option<u64>) -> BrickLoss {
+        BrickLoss {
+            brick: BrickId(1),
+            position: 0,
+            last: None,
+            known: None,
+            witnesses: Vec::new(),
+            nodes: vec![(NODE, space)],
+            moving: Vec::new(),
+            given_up,
+            partners: Partners::default(),
+            history: OpeningHistory::default(),
+            time_ms,
+        }
+    }
+
+    /// The node was opened, and gave its first page numbers, after the directory was copied.
+    #[test]
+    fn page_numbers_of_a_node_of_which_the_directory_has_nothing_are_not_given_again() {
+        let number = |store: &Store, key: &[u8]| {
+            store.row(key).unwrap().map(|row| u64::from_be_bytes(row[..].try_into().unwrap()))
+        };
+        let (free, limit) = (page_rows::free_key(NODE, SpaceId(1)), page_rows::limit_key(NODE));
+        let store = Store::in_memory(Options::default()).unwrap();
+        let accepted = loss(Some(SpaceId(1)), None, Some(9));
+        accepted.commit_rows(&store, &accepted.history).unwrap();
+        assert_eq!((number(&store, &free), number(&store, &limit)), (Some(SKIPPED_PAGES), Some(0)));
+        // It is accepted again, and the node has used positions.
+        let mut changes = RowChanges::new();
+        changes.put(&limit, page_rows::encode_number(7));
+        store.commit_rows(changes).unwrap();
+        accepted.commit_rows(&store, &accepted.history).unwrap();
+        assert_eq!((number(&store, &free), number(&store, &limit)), (Some(2 * SKIPPED_PAGES), Some(7)));
+        // Nothing that exists elsewhere counts for a store that was restored from an archive.
+        let store = Store::in_memory(Options::default()).unwrap();
+        let accepted = loss(None, None, None);
+        accepted.commit_rows(&store, &accepted.history).unwrap();
+        assert_eq!((number(&store, &free), number(&store, &limit)), (None, None));
+    }
+
     #[test]
     fn pages_of_a_node_whose_space_is_unknown_are_mended() {
-        let node = NodeId(3);
+        let node = NODE;
         let page = PageId { space: SpaceId(1), node, number: 1 };
         let head = page_rows::Head { version: Version { moves: 7, position: 5 }, timestamp: HlcTimestamp(5) };
         let store = Store::in_memory(Options::default()).unwrap();
@@ -309,19 +366,7 @@ mod tests {
         store.commit_rows(changes).unwrap();
         let object = page_rows::object_key(page, 2);
         let given_up = Loss { kept: None, rows: vec![KeyRange::new(&object, Some(&page_rows::page_end(page)))] };
-        let loss = BrickLoss {
-            brick: BrickId(1),
-            position: 0,
-            last: None,
-            known: None,
-            witnesses: Vec::new(),
-            nodes: vec![(node, None)],
-            moving: Vec::new(),
-            given_up: Some(given_up),
-            partners: Partners::default(),
-            history: OpeningHistory::default(),
-            time_ms: Some(9),
-        };
+        let loss = loss(None, Some(given_up), Some(9));
         loss.mend_nodes(&store, &[8]).unwrap();
         let row = store.row(&page_rows::head_key(page)).unwrap().unwrap();
         assert_eq!(page_rows::Head::decode(page, &row).unwrap().version, Version { moves: 8, position: 0 });
