@@ -49,6 +49,8 @@ struct CutState {
     /// The parts of the last cuts that no backup has taken. Clones use them step by step.
     parts: Vec<Part>,
     followers: Vec<Follower>,
+    /// A thread looks for followers that have ended. It ends when there is none.
+    is_expiring: bool,
 }
 
 struct Follower {
@@ -101,6 +103,7 @@ impl Cuts {
             participant: CutParticipant::new(Run(rand::random())),
             parts: Vec::new(),
             followers: Vec::new(),
+            is_expiring: false,
         };
         Self { store, time: MonotonicClock::of_process(), state: Mutex::new(state), ended: Condvar::new() }
     }
@@ -231,7 +234,7 @@ impl Cuts {
             return Ok(());
         }
         state.followers.push(Follower { id, tracker, cuts: Vec::new(), until, reading: Arc::default() });
-        if state.followers.len() == 1 {
+        if !state.is_expiring {
             let cuts = Arc::downgrade(self);
             let expire = move || {
                 loop {
@@ -247,18 +250,20 @@ impl Cuts {
                 state.followers.clear();
                 return Err(Error::new(ErrorKind::Io, "a thread cannot be started").with_source(error));
             }
+            state.is_expiring = true;
         }
         Ok(())
     }
 
-    /// Forgets followers that have ended. Returns whether there is none.
+    /// Forgets followers that have ended. Returns whether there is none: then the thread that calls this ends.
     fn expire_followers(&self) -> bool {
         let (mut state, now) = (self.lock(), self.time.now());
         for follower in state.followers.iter_mut().filter(|follower| Arc::strong_count(&follower.reading) > 1) {
             follower.until = now + FOLLOWER_KEEP_MS;
         }
         state.followers.retain(|follower| follower.until > now);
-        state.followers.is_empty()
+        state.is_expiring = !state.followers.is_empty();
+        !state.is_expiring
     }
 
     /// What has changed since a cut of a follower, which has read everything up to there.
@@ -450,6 +455,24 @@ mod tests {
         }
         let refused = cuts.follow(FollowerId(9)).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn one_thread_looks_for_followers_that_have_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("s"), Options::default()).unwrap();
+        let cuts = Arc::new(Cuts::new(store));
+        // Each thread has a weak reference.
+        let threads = || Arc::weak_count(&cuts);
+        for number in 1..4 {
+            cuts.follow(FollowerId(number)).unwrap();
+            assert_eq!(threads(), 1);
+            // Too much has changed.
+            cuts.lock().followers.clear();
+        }
+        assert!(cuts.expire_followers() && !cuts.lock().is_expiring);
+        cuts.follow(FollowerId(4)).unwrap();
+        assert!(cuts.lock().is_expiring, "the next follower needs another one");
     }
 
     #[test]
