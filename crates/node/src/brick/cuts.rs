@@ -25,7 +25,8 @@ const FOLLOWER_KEEP_MS: Ms = 600_000;
 /// The most backups that follow a brick.
 const MAX_FOLLOWERS: usize = 4;
 
-/// The most cuts of a follower whose positions are kept: those that failed after the last one that it has read.
+/// The most cuts of a follower whose positions are kept: the one on whose changes it has asked for, the last one whose part it has taken, and those that failed
+/// since.
 const MAX_FOLLOWED_CUTS: usize = 64;
 
 /// How often trackers that no backup uses any more are looked for.
@@ -58,9 +59,24 @@ struct Follower {
     tracker: Arc<ChangeTracker>,
     /// Its last cuts, with their positions in the log: from the one on whose changes it has asked for.
     cuts: Vec<(CutNumber, u64)>,
+    /// The last cut whose part it has taken.
+    taken: Option<CutNumber>,
     /// It is forgotten at this time, unless it is reading.
     until: Ms,
     reading: Arc<()>,
+}
+
+impl Follower {
+    /// Notes a cut of it. If there are too many, the oldest one is forgotten that it cannot need: it asks for what has changed since the cut for which it has
+    /// asked before, or since the last one whose part it has taken, if it has read that to its end.
+    fn add_cut(&mut self, number: CutNumber, version: u64) {
+        if self.cuts.len() >= MAX_FOLLOWED_CUTS
+            && let Some(at) = (1..self.cuts.len()).find(|at| Some(self.cuts[*at].0) != self.taken)
+        {
+            self.cuts.remove(at);
+        }
+        self.cuts.push((number, version));
+    }
 }
 
 /// The part of a cut. The changes after it are kept while it is read, which may take hours.
@@ -155,11 +171,7 @@ impl Cuts {
             state.parts.remove(oldest);
         }
         if let Some(follower) = state.followers.iter_mut().find(|known| Some(known.id) == follower) {
-            if follower.cuts.len() >= MAX_FOLLOWED_CUTS {
-                // The first one is the one that it will ask for.
-                follower.cuts.remove(1);
-            }
-            follower.cuts.push((number, snapshot.version()));
+            follower.add_cut(number, snapshot.version());
         }
         state.parts.push(Part { number, snapshot: Arc::new(snapshot), until });
         drop(state);
@@ -233,7 +245,7 @@ impl Cuts {
         if check(&mut state)? {
             return Ok(());
         }
-        state.followers.push(Follower { id, tracker, cuts: Vec::new(), until, reading: Arc::default() });
+        state.followers.push(Follower { id, tracker, cuts: Vec::new(), taken: None, until, reading: Arc::default() });
         if !state.is_expiring {
             let cuts = Arc::downgrade(self);
             let expire = move || {
@@ -315,8 +327,11 @@ impl Cuts {
     pub(crate) fn take_part(&self, number: CutNumber) -> Result<TakenPart> {
         let mut state = self.lock();
         let found = state.parts.iter().position(|part| part.number == number).map(|at| state.parts.remove(at));
-        let is_of = |follower: &&Follower| follower.cuts.iter().any(|(cut, _)| *cut == number);
-        let reading = state.followers.iter().find(is_of).map(|follower| follower.reading.clone());
+        let is_of = |follower: &&mut Follower| follower.cuts.iter().any(|(cut, _)| *cut == number);
+        let reading = state.followers.iter_mut().find(is_of).map(|follower| {
+            follower.taken = Some(number);
+            follower.reading.clone()
+        });
         drop(state);
         self.ended.notify_all();
         let part = found.ok_or_else(|| no_part_error(number))?;
@@ -455,6 +470,27 @@ mod tests {
         }
         let refused = cuts.follow(FollowerId(9)).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn cuts_that_fail_do_not_displace_the_one_that_was_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("s"), Options::default()).unwrap();
+        let cuts = Arc::new(Cuts::new(store));
+        follow(&cuts, 1, 5);
+        // The first archive fails elsewhere, the second one is complete.
+        for number in [6, 7] {
+            cuts.changes_since(CutNumber(5)).unwrap();
+            follow(&cuts, 1, number);
+        }
+        let mut state = cuts.lock();
+        let failed = 8..8 + 2 * MAX_FOLLOWED_CUTS as u64;
+        failed.clone().for_each(|number| state.followers[0].add_cut(CutNumber(number), number));
+        let kept: Vec<u64> = state.followers[0].cuts.iter().map(|(cut, _)| cut.0).collect();
+        assert_eq!((kept.len(), &kept[..2], kept.last()), (MAX_FOLLOWED_CUTS, &[5, 7][..], failed.last().as_ref()));
+        drop(state);
+        assert!(cuts.changes_since(CutNumber(5)).is_ok(), "the second one may have failed elsewhere, too");
+        assert!(cuts.changes_since(CutNumber(7)).is_ok());
     }
 
     #[test]
