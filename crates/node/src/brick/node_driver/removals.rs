@@ -16,6 +16,7 @@ use super::admission::DeferredTransaction;
 use super::{NodeDriver, rows};
 use crate::brick::page_rows::Rows;
 use crate::brick::plant::{Bug, planted};
+use crate::brick::row_reader::RowReader;
 
 /// What a logical node had accepted at some time.
 #[derive(Clone, Debug, Default)]
@@ -86,21 +87,36 @@ impl<C: Clone> NodeDriver<C> {
         is_durable && is_decided
     }
 
-    /// Whether there are objects here: all that are durable, or those of a class.
+    /// What looks for objects here: all that are durable, or those of a class. The driver need not be locked meanwhile.
+    pub(crate) fn object_search(&self, space: SpaceId, class: Option<ClassId>) -> ObjectSearch {
+        let range = match class {
+            None => rows::table_range(b'P', self.node),
+            Some(class) => rows::extent_range(self.node, space, class, None),
+        };
+        ObjectSearch { reader: self.reader.clone(), range }
+    }
+}
+
+/// Looks for objects of a logical node. The row that counts them does not tell: a space must not be removed because a number is wrong.
+pub(crate) struct ObjectSearch {
+    reader: RowReader,
+    range: (rows::Key, rows::Key),
+}
+
+impl ObjectSearch {
+    /// Whether there are any. It may read the heads of all pages.
     ///
     /// # Errors
     /// If rows cannot be read.
-    pub(crate) fn has_objects(&self, space: SpaceId, class: Option<ClassId>) -> Result<bool> {
-        let (from, to) = match class {
-            None => return Ok(self.usage.objects > 0),
-            Some(class) => rows::extent_range(self.node, space, class, None),
-        };
-        let mut is_any = false;
-        self.reader.each(&from, &to, |_, _| {
-            is_any = true;
-            ControlFlow::Break(())
+    pub(crate) fn has_any(&self) -> Result<bool> {
+        let (from, to) = &self.range;
+        let mut has_any = false;
+        self.reader.each(from, to, |key, _| {
+            // A page keeps its head when its last object is deleted.
+            has_any = !matches!(rows::parse_key(key), Some((_, None)));
+            if has_any { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        Ok(is_any)
+        Ok(has_any)
     }
 }
 

@@ -7,6 +7,7 @@ use meta::Revision;
 use model::{ClassId, Error, ErrorKind, NodeId, Result};
 use tokio::time::{self, Instant};
 use wire::proto::usage::{CheckEmpty, Emptiness};
+use wire::tasks;
 
 use super::{Nodes, ServedNode};
 
@@ -64,6 +65,8 @@ impl Nodes {
         }
         let space = self.cluster_view.catalog().and_then(|catalog| catalog.space_of(node).map(|space| space.id));
         let gone = || Error::new(ErrorKind::NotFound, "the space was removed meanwhile");
-        served.lock()?.has_objects(space.ok_or_else(gone)?, class)
+        let search = served.lock()?.object_search(space.ok_or_else(gone)?, class);
+        let failed = |error| Error::new(ErrorKind::Internal, "the search for objects has panicked").with_source(error);
+        tasks::spawn_blocking(move || search.has_any()).await.map_err(failed)?
     }
 }

@@ -21,6 +21,12 @@ fn is_accepted(world: &mut World, oid: Oid, content: ObjectState<Object>) -> boo
     is_answered
 }
 
+impl World {
+    fn has_objects(&self, space: SpaceId, class: Option<ClassId>) -> Result<bool> {
+        self.driver.object_search(space, class).has_any()
+    }
+}
+
 fn blob() -> ObjectState<Object> {
     ObjectState::Value(Object::blob("x".into()))
 }
@@ -32,7 +38,7 @@ fn check_nothing_is_written_in_a_removed_space() {
     assert!(world.driver.check_space_stays().is_err());
     world.driver.set_removals(&Removals::default());
     assert!(is_accepted(&mut world, oid(ClassId::NONE, 1), blob()));
-    assert!(world.driver.has_objects(SPACE, None).unwrap() && world.driver.check_space_stays().is_ok());
+    assert!(world.has_objects(SPACE, None).unwrap() && world.driver.check_space_stays().is_ok());
 }
 
 #[test]
@@ -45,8 +51,8 @@ fn check_no_object_of_a_removed_class_is_written() {
     let mut world = World::with_index();
     world.put(PERSON, 1, 30);
     world.driver.set_removals(&class_removed(PERSON));
-    assert!(world.driver.has_objects(SPACE, Some(PERSON)).unwrap());
-    assert!(!world.driver.has_objects(SPACE, Some(STUDENT)).unwrap());
+    assert!(world.has_objects(SPACE, Some(PERSON)).unwrap());
+    assert!(!world.has_objects(SPACE, Some(STUDENT)).unwrap());
     let written = ObjectState::Value(person(PERSON, 3));
     assert!(!is_accepted(&mut world, oid(PERSON, 2), written.clone()));
     let why = world.sent.iter().find_map(|message| match message {
@@ -57,7 +63,7 @@ fn check_no_object_of_a_removed_class_is_written() {
     assert!(!is_accepted(&mut world, oid(PERSON, 1), written.clone()));
     assert!(is_accepted(&mut world, oid(STUDENT, 2), ObjectState::Value(person(STUDENT, 3))), "another class");
     assert!(is_accepted(&mut world, oid(PERSON, 1), ObjectState::Absent), "it is deleted");
-    assert!(!world.driver.has_objects(SPACE, Some(PERSON)).unwrap());
+    assert!(!world.has_objects(SPACE, Some(PERSON)).unwrap());
     world.driver.set_removals(&Removals::default());
     assert!(is_accepted(&mut world, oid(PERSON, 1), written));
 }
@@ -77,7 +83,7 @@ fn check_prepared_work_is_waited_for() {
     assert!(!world.driver.has_ended(&accepted), "it may be committed");
     world.decide(true);
     world.answer_all();
-    assert!(world.driver.has_ended(&accepted) && world.driver.has_objects(SPACE, Some(PERSON)).unwrap());
+    assert!(world.driver.has_ended(&accepted) && world.has_objects(SPACE, Some(PERSON)).unwrap());
 }
 
 #[test]
@@ -94,11 +100,28 @@ fn check_undurable_work_is_waited_for() {
     // What the store has done is not handled yet.
     assert!(!world.driver.has_ended(&accepted));
     world.answer_all();
-    assert!(world.driver.has_ended(&accepted) && world.driver.has_objects(SPACE, Some(PERSON)).unwrap());
+    assert!(world.driver.has_ended(&accepted) && world.has_objects(SPACE, Some(PERSON)).unwrap());
 }
 
 #[test]
 fn emptiness_waits_for_what_is_not_durable() {
     check_undurable_work_is_waited_for();
     assert_noticed(&[Bug::EmptyBeforeDurable], check_undurable_work_is_waited_for);
+}
+
+/// A space is not removed with its objects because they are counted wrongly, and pages without objects do not keep it.
+#[test]
+fn objects_are_looked_for_and_not_counted() {
+    let mut world = World::with_index();
+    world.put(PERSON, 1, 30);
+    let mut wrong = RowChanges::new();
+    wrong.put(&rows::usage_key(NODE), NodeUsage::default().encode());
+    world.store.commit_rows(wrong).unwrap();
+    let mut world = world.reopen();
+    assert_eq!(world.driver.usage(), NodeUsage::default());
+    assert!(world.has_objects(SPACE, None).unwrap());
+    world.commit(&[], oid(PERSON, 1), ObjectState::Absent);
+    assert!(!world.has_objects(SPACE, None).unwrap());
+    let heads = world.store.row(&rows::head_key(oid(PERSON, 1).page())).unwrap();
+    assert!(heads.is_some(), "the page has a head");
 }
