@@ -136,6 +136,8 @@ pub(crate) struct NodeDriver<C> {
     entries: EntryWriter,
     /// What the objects take, changes in flight included.
     usage: NodeUsage,
+    /// How many batches of rows there were when a scrub corrected that.
+    usage_corrected_in: u64,
     /// The quota of the space, if it has one.
     quota: Option<SharedQuota>,
     /// What is being removed.

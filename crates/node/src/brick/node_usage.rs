@@ -64,6 +64,15 @@ impl NodeUsage {
     }
 }
 
+/// What of the rows of a logical node was durable at some time: a state of the store that is taken afterwards has all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DurableCounts {
+    /// The number with which the node was opened.
+    pub(crate) opening: u64,
+    /// How many batches of its rows were durable.
+    pub(crate) batches: u64,
+}
+
 impl Add for NodeUsage {
     type Output = Self;
 

@@ -19,7 +19,7 @@ use tracing::{error, warn};
 use super::consistency::{NodeCheck, Place, Problem, Severity, is_damage};
 use super::entry_rows;
 use super::node_manager::DamagedNodes;
-use super::node_usage::NodeUsage;
+use super::node_usage::{DurableCounts, NodeUsage};
 use super::page_rows;
 
 /// Most damages that are listed, and most names of a damaged object.
@@ -93,11 +93,13 @@ pub(crate) struct Miscount {
     pub(crate) counted: NodeUsage,
     /// What there is, in the same state of the store.
     pub(crate) found: NodeUsage,
+    /// What was durable before that state was taken.
+    pub(crate) before: DurableCounts,
 }
 
 impl fmt::Display for Miscount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { node, counted, found } = self;
+        let Self { node, counted, found, .. } = self;
         write!(f, "logical node {:x} counts {} objects of {} bytes", node.0, counted.objects, counted.bytes)?;
         write!(f, ", and has {} of {} bytes", found.objects, found.bytes)
     }
@@ -132,6 +134,8 @@ impl fmt::Display for Damage {
 pub(crate) struct Serving<'a> {
     /// The logical nodes that are served now, with their epochs: the rows of others may be incomplete copies or leftovers.
     pub(crate) served: &'a dyn Fn() -> BTreeSet<(NodeId, u64)>,
+    /// What is durable now of the logical nodes that are served.
+    pub(crate) durable_counts: &'a dyn Fn() -> BTreeMap<NodeId, DurableCounts>,
     /// The logical nodes that cannot be served because their rows are damaged, with what is damaged.
     pub(crate) damaged: &'a dyn Fn() -> DamagedNodes,
     /// Whether an index of a space is unique and ready.
@@ -172,6 +176,7 @@ pub(crate) fn check_objects(
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<ScrubReport> {
     let served_before = (serving.served)();
+    let durable_counts = (serving.durable_counts)();
     let state = store.snapshot()?;
     // A node that is served at both times under one epoch is complete in the snapshot.
     let complete: BTreeSet<NodeId> = served_before.intersection(&(serving.served)()).map(|(node, _)| *node).collect();
@@ -244,7 +249,8 @@ pub(crate) fn check_objects(
         let (from, to) = page_rows::table_range(b'P', **node);
         unreadable.iter().any(|range| range.overlaps(&from, &to))
     }));
-    report.miscounts = find_miscounts(&state, &found_usage, complete.difference(&uncounted).copied())?;
+    let counted = complete.difference(&uncounted).filter_map(|node| Some((*node, *durable_counts.get(node)?)));
+    report.miscounts = find_miscounts(&state, &found_usage, counted)?;
     let mut nodes: BTreeSet<NodeId> = found_usage.into_keys().collect();
     nodes.extend(readable(entry_rows::nodes_with_entries(&state))?);
     for damage in &mut report.damage {
@@ -369,19 +375,19 @@ fn damaged_nodes(report: &ScrubReport) -> BTreeSet<NodeId> {
     report.damage.iter().filter_map(|damage| Some(damage.object?.page().node)).collect()
 }
 
-/// Compares what was found of some logical nodes with what their rows say.
+/// Compares what was found of some logical nodes, of which this was durable before, with what their rows say.
 fn find_miscounts(
     state: &Snapshot,
     found: &BTreeMap<NodeId, NodeUsage>,
-    nodes: impl Iterator<Item = NodeId>,
+    nodes: impl Iterator<Item = (NodeId, DurableCounts)>,
 ) -> Result<Vec<Miscount>> {
     let mut miscounts = Vec::new();
-    for node in nodes {
+    for (node, before) in nodes {
         let found = found.get(&node).copied().unwrap_or_default();
         // Damage of the row is reported by itself.
         let Some(counted) = readable(NodeUsage::read(state, node).map(Some))? else { continue };
         if counted != found {
-            miscounts.push(Miscount { node, counted, found });
+            miscounts.push(Miscount { node, counted, found, before });
         }
     }
     Ok(miscounts)
@@ -466,11 +472,13 @@ mod tests {
         let mut rows = RowChanges::new();
         rows.put(&page_rows::object_key(page, 0), page_rows::encode_object(&Object::blob("12345".into())));
         store.commit_rows(rows).unwrap();
+        let before = DurableCounts { opening: 4, batches: 7 };
         let miscounts = |served: &dyn Fn() -> BTreeSet<(NodeId, u64)>| {
             scrub(
                 &store,
                 &Serving {
                     served,
+                    durable_counts: &|| [(NODE, before)].into(),
                     damaged: &DamagedNodes::new,
                     is_unique: &|_, _| false,
                     mixed_outcomes: &|_| Vec::new(),
@@ -481,7 +489,7 @@ mod tests {
             .miscounts
         };
         let found = NodeUsage { objects: 1, bytes: 5 };
-        let miscount = Miscount { node: NODE, counted: NodeUsage::default(), found };
+        let miscount = Miscount { node: NODE, counted: NodeUsage::default(), found, before };
         assert_eq!(miscounts(&|| [(NODE, 1)].into()), [miscount]);
         // A logical node that goes and comes back may be incomplete in between.
         let epoch = Cell::new(0);
@@ -511,6 +519,7 @@ mod tests {
         store.commit_rows(rows).unwrap();
         let serving = Serving {
             served: &BTreeSet::new,
+            durable_counts: &BTreeMap::new,
             damaged: &DamagedNodes::new,
             is_unique: &|_, _| false,
             mixed_outcomes: &|_| Vec::new(),
@@ -578,6 +587,7 @@ mod tests {
         let whole = std::fs::read(&file).unwrap();
         let serving = Serving {
             served: &BTreeSet::new,
+            durable_counts: &BTreeMap::new,
             damaged: &DamagedNodes::new,
             is_unique: &|_, _| false,
             mixed_outcomes: &|_| Vec::new(),
@@ -639,6 +649,7 @@ mod tests {
         let whole = std::fs::read(&file).unwrap();
         let serving = Serving {
             served: &|| [(NODE, 1)].into(),
+            durable_counts: &BTreeMap::new,
             damaged: &DamagedNodes::new,
             is_unique: &|_, _| false,
             mixed_outcomes: &|_| Vec::new(),

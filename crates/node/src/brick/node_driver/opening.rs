@@ -125,6 +125,7 @@ impl<C: Clone> NodeDriver<C> {
             staging,
             entries: EntryWriter::default(),
             usage,
+            usage_corrected_in: 0,
             quota: None,
             removals: Removals::default(),
             admission: Admission::default(),

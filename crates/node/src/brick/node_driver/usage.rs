@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use model::{ContentId, Error, Object, Oid, Result};
+use model::{ContentId, Error, ErrorKind, Object, Oid, Result};
 use protocol::commit::Part;
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
@@ -11,7 +11,7 @@ use super::admission::CheckedContents;
 use super::{NodeDriver, rows};
 use crate::brick::consistency::is_damage;
 use crate::brick::indexes::Replaced;
-use crate::brick::node_usage::NodeUsage;
+use crate::brick::node_usage::{DurableCounts, NodeUsage};
 use crate::brick::plant::{Bug, planted};
 use crate::brick::quota::{Growth, QuotaRefusal, SharedQuota, with_quota};
 use crate::brick::recent_pages::ObjectReader;
@@ -32,14 +32,35 @@ impl<C: Clone> NodeDriver<C> {
         self.admission.pending()
     }
 
-    /// A state of the store counts `counted` and has `found`: corrects what is counted since.
-    pub(crate) fn correct_usage(&mut self, counted: NodeUsage, found: NodeUsage, now: Ms) {
+    /// What is durable now, for a count of the objects in a state of the store that is taken afterwards.
+    pub(crate) fn durable_counts(&self) -> DurableCounts {
+        DurableCounts { opening: self.writer.opening(), batches: self.writer.durable_count() }
+    }
+
+    /// A state of the store counts `counted` and has `found`: corrects what is counted since. `before` was durable before the state was taken.
+    ///
+    /// Several scrubs may have found the same. So a state that may lack the last correction corrects nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if it may lack that.
+    pub(crate) fn correct_usage(
+        &mut self,
+        before: DurableCounts,
+        (counted, found): (NodeUsage, NodeUsage),
+        now: Ms,
+    ) -> Result<()> {
+        if before.opening != self.writer.opening() || before.batches < self.usage_corrected_in {
+            let what = format!("the count of logical node {:x} may have been corrected meanwhile", self.node.0);
+            return Err(Error::new(ErrorKind::Unavailable, what));
+        }
         let correct = |value: u64, counted: u64, found: u64| value.saturating_add(found).saturating_sub(counted);
         self.usage.objects = correct(self.usage.objects, counted.objects, found.objects);
         self.usage.bytes = correct(self.usage.bytes, counted.bytes, found.bytes);
         self.writer.rows().put(&rows::usage_key(self.node), self.usage.encode());
         self.writer.flush_rows();
+        self.usage_corrected_in = self.writer.flushed_count();
         self.process_outputs(true, now);
+        Ok(())
     }
 
     /// The space has this quota; `None`: it has none.

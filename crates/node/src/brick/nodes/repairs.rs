@@ -59,7 +59,13 @@ impl Nodes {
             self.with_driver(node, |driver| Ok(driver.mixed_outcomes().collect())).unwrap_or_default()
         };
         let damaged = || DamagedNodes::clone(&self.damaged());
-        call(&Serving { served: &served, damaged: &damaged, is_unique: &is_unique, mixed_outcomes: &mixed_outcomes })
+        call(&Serving {
+            served: &served,
+            durable_counts: &|| self.durable_counts(),
+            damaged: &damaged,
+            is_unique: &is_unique,
+            mixed_outcomes: &mixed_outcomes,
+        })
     }
 
     /// Whether an index of a space is unique and ready, so that no two objects have its values.

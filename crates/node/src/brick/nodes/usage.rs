@@ -16,7 +16,7 @@ use wire::proto::usage::{GetNodeUsages, NodeUsage as NodeUsageMessage, NodeUsage
 use wire::tasks;
 
 use super::Nodes;
-use crate::brick::node_usage::NodeUsage;
+use crate::brick::node_usage::{DurableCounts, NodeUsage};
 use crate::brick::quota::{SharedQuota, SpaceQuota, with_quota};
 use crate::brick::scrub::Miscount;
 use crate::server::Metric;
@@ -120,12 +120,17 @@ impl Nodes {
     /// Corrects the count of the objects of a logical node, if it is still served here.
     ///
     /// # Errors
-    /// If it is not served here any more, or has failed.
+    /// If it is not served here any more, or has failed; [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) if it was corrected meanwhile.
     pub(crate) fn correct_usage(&self, miscount: &Miscount) -> Result<()> {
         self.with_driver(miscount.node, |driver| {
-            driver.correct_usage(miscount.counted, miscount.found, self.time.now());
-            Ok(())
+            driver.correct_usage(miscount.before, (miscount.counted, miscount.found), self.time.now())
         })
+    }
+
+    /// What is durable now of the logical nodes that are served.
+    pub(crate) fn durable_counts(&self) -> BTreeMap<NodeId, DurableCounts> {
+        let served = self.served.load();
+        served.iter().filter_map(|(node, served)| Some((*node, served.lock().ok()?.durable_counts()))).collect()
     }
 
     /// What all logical nodes that are served take.

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use meta::catalog::{Parameters, ServerId, Storage};
@@ -8,7 +8,7 @@ use store::{Options, RowChanges};
 
 use super::*;
 use crate::brick::node_manager::DamagedNodes;
-use crate::brick::node_usage::NodeUsage;
+use crate::brick::node_usage::{DurableCounts, NodeUsage};
 use crate::brick::page_rows;
 use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
@@ -18,6 +18,7 @@ const NODE: NodeId = NodeId(3);
 /// Serves no logical node.
 const NOTHING: Serving<'_> = Serving {
     served: &BTreeSet::new,
+    durable_counts: &BTreeMap::new,
     damaged: &DamagedNodes::new,
     is_unique: &|_, _| false,
     mixed_outcomes: &|_| Vec::new(),
@@ -72,7 +73,8 @@ fn a_part_is_checked_in_two_steps_and_the_second_alone_finds_damaged_objects() {
 #[test]
 fn a_count_that_was_corrected_is_no_finding() {
     let counted = NodeUsage { objects: 2, bytes: 5 };
-    let miscount = Miscount { node: NODE, counted, found: NodeUsage::default() };
+    let before = DurableCounts { opening: 1, batches: 0 };
+    let miscount = Miscount { node: NODE, counted, found: NodeUsage::default(), before };
     let report = ScrubReport { miscounts: vec![miscount], ..ScrubReport::default() };
     let ended = work(JobPart::default()).end(&report, &[miscount]);
     assert_eq!((ended.found, ended.findings.len()), (0, 0));

@@ -3,6 +3,7 @@
 use model::planted_bug::assert_noticed;
 
 use super::*;
+use crate::brick::node_usage::DurableCounts;
 
 impl World {
     /// What the objects take that there must be.
@@ -66,12 +67,27 @@ fn wrong_count_is_corrected_by_what_was_found() {
     wrong.put(&rows::usage_key(NODE), counted.encode());
     world.store.commit_rows(wrong).unwrap();
     let mut world = world.reopen();
-    let found = world.expected_usage();
+    let (found, before) = (world.expected_usage(), world.driver.durable_counts());
     // Something is written between the look at the store and the correction.
     world.commit(&[], oid(ClassId::NONE, 2), blob("123"));
-    world.driver.correct_usage(counted, found, world.now);
+    world.driver.correct_usage(before, (counted, found), world.now).unwrap();
     world.carry_out();
     world.answer_all();
+    world.check_usage();
+    // Another scrub has found the same.
+    assert!(world.driver.correct_usage(before, (counted, found), world.now).is_err());
+    world.check_usage();
+    // This one would count a state after the correction.
+    let (right, before) = (world.expected_usage(), world.driver.durable_counts());
+    world.driver.correct_usage(before, (right, right), world.now).unwrap();
+    // While that is not durable, a state may lack it.
+    assert_eq!(world.driver.durable_counts(), before);
+    assert!(world.driver.correct_usage(before, (counted, found), world.now).is_err());
+    world.carry_out();
+    world.answer_all();
+    world.check_usage();
+    let earlier = DurableCounts { opening: 0, ..world.driver.durable_counts() };
+    assert!(world.driver.correct_usage(earlier, (counted, found), world.now).is_err());
     world.check_usage();
 }
 
