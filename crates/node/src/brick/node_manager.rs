@@ -48,7 +48,7 @@ pub(crate) use cloning::COMPLETE_CLONE;
 use cloning::CloneState;
 pub use job::{EditResult, JobId, PlacementEdit};
 pub(crate) use job::{Finished, ManagerOutput, ManagerSettings, MoveLimits, Work};
-use move_in::MoveIn;
+use move_in::{MoveIn, Removal};
 pub(crate) use move_in::{MoveProgress, rows_to_remove};
 use move_out::SealedNode;
 pub(crate) use move_out::{CopySource, RowCopy, begin_attempt};
@@ -56,7 +56,7 @@ pub(crate) use move_out::{CopySource, RowCopy, begin_attempt};
 /// An epoch that no map has: the copy of the node is incomplete.
 pub(crate) const INCOMPLETE_COPY: u64 = u64::MAX;
 
-/// Logical nodes that are copied to here at the same time; others wait.
+/// Logical nodes that are copied to here at the same time, and those whose rows are removed; others wait.
 const MAX_CONCURRENT: usize = 2;
 /// Pause before a map that could not be applied in full is applied again, in milliseconds.
 const RETRY_DELAY_MS: Ms = 200;
@@ -91,11 +91,17 @@ enum Residency {
 #[derive(Debug)]
 enum Task {
     MoveIn(MoveIn),
-    /// Removes rows; the next ones at this time, if none are being removed.
-    Removal {
-        next_at: Option<Ms>,
-        removed: usize,
-    },
+    Removal(Removal),
+}
+
+impl Task {
+    /// When it continues by itself.
+    fn deadline(&self) -> Option<Ms> {
+        match self {
+            Self::MoveIn(move_in) => move_in.deadline(),
+            Self::Removal(removal) => removal.deadline(),
+        }
+    }
 }
 
 /// What is done when a job ends.
@@ -523,10 +529,7 @@ impl NodeManager {
             Residency::Sealed(sealed) => Some(sealed.asked_at + ABANDONED_AFTER_MS),
             _ => None,
         });
-        let tasks = self.tasks.values().filter_map(|task| match task {
-            Task::MoveIn(move_in) => move_in.deadline(),
-            Task::Removal { next_at, .. } => *next_at,
-        });
+        let tasks = self.tasks.values().filter_map(Task::deadline);
         jobs.chain(sealed).chain(tasks).chain(self.retry_at).min().unwrap_or(Ms::MAX)
     }
 }

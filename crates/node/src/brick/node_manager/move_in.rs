@@ -4,9 +4,13 @@
 //!            newest map       all rows durable here          the catalogue says so
 //!  Refreshing ───────▶ Working ───────────────────▶ Finishing ───────────────────▶ served
 //!       ▲                 │ any failure
-//!       └──── Paused ◀────┘
+//!       └─ Waiting ◀─ Paused
 //! ```
+//!
+//! Few nodes are copied at a time, and rows of few are removed. A task that has failed gives its place up, and waits for one again after a pause: a
+//! brick that is away, or rows that cannot be read, hold up no other nodes.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use model::{ContentId, Error, ErrorKind, NodeId, Result};
@@ -62,8 +66,10 @@ pub(super) enum MoveIn {
     Finishing(u64),
     /// It is asked again at this time.
     FinishingAgain(u64, Ms),
-    /// The next attempt begins at this time.
+    /// An attempt has failed. It has no place until this time.
     Paused(Ms),
+    /// The next attempt begins when there is a place for it.
+    Waiting,
 }
 
 impl MoveIn {
@@ -71,8 +77,48 @@ impl MoveIn {
     pub(super) fn deadline(&self) -> Option<Ms> {
         match self {
             Self::Resting(_, at) | Self::FinishingAgain(_, at) | Self::Paused(at) => Some(*at),
-            Self::Refreshing | Self::Working(_) | Self::Finishing(_) => None,
+            Self::Refreshing | Self::Working(_) | Self::Finishing(_) | Self::Waiting => None,
         }
+    }
+
+    fn has_place(&self) -> bool {
+        !matches!(self, Self::Paused(_) | Self::Waiting)
+    }
+}
+
+/// A removal of rows that do not belong here any more.
+#[derive(Debug, Default)]
+pub(super) struct Removal {
+    step: RemovalStep,
+    removed: usize,
+    /// Steps that have failed, one after the other.
+    failures: u32,
+}
+
+#[derive(Debug, Default)]
+enum RemovalStep {
+    /// Some rows are being removed.
+    #[default]
+    Removing,
+    /// The next ones are removed from this time on.
+    Resting(Ms),
+    /// Rows could not be removed. It has no place until this time.
+    Paused(Ms),
+    /// It continues when there is a place for it.
+    Waiting,
+}
+
+impl Removal {
+    /// When it continues by itself.
+    pub(super) fn deadline(&self) -> Option<Ms> {
+        match self.step {
+            RemovalStep::Resting(at) | RemovalStep::Paused(at) => Some(at),
+            RemovalStep::Removing | RemovalStep::Waiting => None,
+        }
+    }
+
+    fn has_place(&self) -> bool {
+        !matches!(self.step, RemovalStep::Paused(_) | RemovalStep::Waiting)
     }
 }
 
@@ -105,7 +151,7 @@ impl NodeManager {
             let wanted = manager.wanted_task(node);
             match task {
                 Task::MoveIn(_) => wanted == Some(WantedTask::MoveIn),
-                Task::Removal { .. } => wanted == Some(WantedTask::Removal),
+                Task::Removal(_) => wanted == Some(WantedTask::Removal),
             }
         };
         let cancelled: Vec<NodeId> =
@@ -130,60 +176,84 @@ impl NodeManager {
         }
     }
 
-    /// Begins tasks for the nodes that are not here.
+    /// Begins tasks for the nodes that are not here, and continues those that wait, as far as there are places: those with the fewest failures first.
+    /// A sealed node waits for no place, because no brick serves it.
     pub(super) fn begin_tasks(&mut self, now: Ms) {
         let map = self.map.clone();
-        let nodes: Vec<NodeId> = map.moving.keys().chain(self.leftovers.keys()).copied().collect();
-        for node in nodes {
-            if self.tasks.contains_key(&node) || self.residents.contains_key(&node) || self.is_being_written(node) {
-                continue;
-            }
-            let (mut moving, mut removing) = (0, 0);
-            for task in self.tasks.values() {
-                *(if matches!(task, Task::MoveIn(_)) { &mut moving } else { &mut removing }) += 1;
-            }
-            match self.wanted_task(node) {
-                Some(WantedTask::MoveIn) if moving < MAX_CONCURRENT => {
+        let nodes: BTreeSet<NodeId> = map.moving.keys().chain(self.leftovers.keys()).copied().collect();
+        let waiting = |node: NodeId| self.waiting_task(node).map(|(wanted, failures)| (failures, node, wanted));
+        let mut waiting: Vec<(u32, NodeId, WantedTask)> = nodes.into_iter().filter_map(waiting).collect();
+        waiting.sort_unstable_by_key(|(failures, node, _)| (*failures, *node));
+        let places = |has_place: fn(&Task) -> bool| {
+            MAX_CONCURRENT.saturating_sub(self.tasks.values().filter(|task| has_place(task)).count())
+        };
+        let mut moving = places(|task| matches!(task, Task::MoveIn(move_in) if move_in.has_place()));
+        let mut removing = places(|task| matches!(task, Task::Removal(removal) if removal.has_place()));
+        for (_, node, wanted) in waiting {
+            match wanted {
+                WantedTask::MoveIn if moving > 0 || self.is_sealed(node) => {
+                    moving = moving.saturating_sub(1);
                     self.tasks.insert(node, Task::MoveIn(MoveIn::Refreshing));
                     self.run(node, Purpose::Task, Work::RefreshMap, now);
                 }
-                Some(WantedTask::Removal) if removing < MAX_CONCURRENT => {
-                    self.tasks.insert(node, Task::Removal { next_at: None, removed: 0 });
-                    self.run(node, Purpose::Task, Work::Remove, now);
+                WantedTask::Removal if removing > 0 => {
+                    removing -= 1;
+                    let before = match self.tasks.remove(&node) {
+                        Some(Task::Removal(removal)) => removal,
+                        _ => Removal::default(),
+                    };
+                    self.remove_some(node, before, now);
                 }
                 _ => {}
             }
         }
     }
 
-    /// Continues the tasks whose pause has ended.
+    /// What is to be done about a node that waits for a place, and how often that has failed.
+    fn waiting_task(&self, node: NodeId) -> Option<(WantedTask, u32)> {
+        if self.residents.contains_key(&node) || self.is_being_written(node) {
+            return None;
+        }
+        let wanted = self.wanted_task(node)?;
+        let failures = match (self.tasks.get(&node), wanted) {
+            (None | Some(Task::MoveIn(MoveIn::Waiting)), WantedTask::MoveIn) => {
+                self.progress.get(&node).map_or(0, |progress| progress.failures)
+            }
+            (None, WantedTask::Removal) => 0,
+            (Some(Task::Removal(Removal { step: RemovalStep::Waiting, failures, .. })), WantedTask::Removal) => {
+                *failures
+            }
+            _ => return None,
+        };
+        Some((wanted, failures))
+    }
+
+    fn is_sealed(&self, node: NodeId) -> bool {
+        self.transfer(node).is_some_and(|transfer| transfer.sealed.is_some())
+    }
+
+    /// Continues the tasks whose pause has ended, or has them wait for a place.
     pub(super) fn poll_tasks(&mut self, now: Ms) {
-        let due: Vec<NodeId> = self
-            .tasks
-            .iter()
-            .filter(|(_, task)| match task {
-                Task::MoveIn(move_in) => move_in.deadline().is_some_and(|at| at <= now),
-                Task::Removal { next_at, .. } => next_at.is_some_and(|at| at <= now),
-            })
-            .map(|(node, _)| *node)
-            .collect();
-        for node in due {
-            match self.tasks.remove(&node) {
+        let is_due = |task: &Task| task.deadline().is_some_and(|at| at <= now);
+        let due: Vec<NodeId> = self.tasks.iter().filter(|(_, task)| is_due(task)).map(|(node, _)| *node).collect();
+        for node in &due {
+            match self.tasks.remove(node) {
                 Some(Task::MoveIn(MoveIn::Resting(mut attempt, _))) => {
                     let handled = attempt.handle(Event::Done, now);
-                    self.continue_attempt(node, attempt, handled, now);
+                    self.continue_attempt(*node, attempt, handled, now);
                 }
-                Some(Task::MoveIn(MoveIn::FinishingAgain(epoch, _))) => self.finish_move_in(node, epoch, now),
-                Some(Task::MoveIn(_)) => {
-                    self.tasks.insert(node, Task::MoveIn(MoveIn::Refreshing));
-                    self.run(node, Purpose::Task, Work::RefreshMap, now);
-                }
-                Some(Task::Removal { removed, .. }) => {
-                    self.tasks.insert(node, Task::Removal { next_at: None, removed });
-                    self.run(node, Purpose::Task, Work::Remove, now);
+                Some(Task::MoveIn(MoveIn::FinishingAgain(epoch, _))) => self.finish_move_in(*node, epoch, now),
+                Some(Task::MoveIn(_)) => drop(self.tasks.insert(*node, Task::MoveIn(MoveIn::Waiting))),
+                Some(Task::Removal(removal)) if removal.has_place() => self.remove_some(*node, removal, now),
+                Some(Task::Removal(removal)) => {
+                    let waiting = Removal { step: RemovalStep::Waiting, ..removal };
+                    self.tasks.insert(*node, Task::Removal(waiting));
                 }
                 None => {}
             }
+        }
+        if !due.is_empty() {
+            self.begin_tasks(now);
         }
     }
 
@@ -196,8 +266,8 @@ impl NodeManager {
                 self.drop_task(node);
                 self.update(now);
             }
-            Some(Task::Removal { .. }) if is_wanted != Some(WantedTask::Removal) => self.update(now),
-            Some(Task::Removal { removed, .. }) => self.continue_removal(node, removed, finished, (began, now)),
+            Some(Task::Removal(_)) if is_wanted != Some(WantedTask::Removal) => self.update(now),
+            Some(Task::Removal(removal)) => self.continue_removal(node, removal, finished, (began, now)),
             Some(Task::MoveIn(MoveIn::Refreshing)) => self.begin_attempt(node, id, finished, now),
             Some(Task::MoveIn(MoveIn::Working(mut attempt))) => {
                 let handled = self.event_of(node, &mut attempt, finished).and_then(|event| attempt.handle(event, now));
@@ -309,10 +379,9 @@ impl NodeManager {
             failures = progress.failures;
             progress.failures = failures.saturating_add(1);
         });
-        let is_sealed = self.transfer(node).is_some_and(|transfer| transfer.sealed.is_some());
         let most = match error.kind() {
             // No brick serves it: the next attempt begins by changing that.
-            _ if is_sealed => 0,
+            _ if self.is_sealed(node) => 0,
             ErrorKind::Unavailable | ErrorKind::Unknown => MAX_DOUBLINGS_OF_SILENCE,
             _ if planted(Bug::FailedMoveHurries) => 0,
             _ => MAX_DOUBLINGS,
@@ -320,6 +389,8 @@ impl NodeManager {
         let pause_ms = RETRY_DELAY_MS << failures.min(most);
         warn!(%node, %error, pause_ms, "the move of a logical node failed and is tried again");
         self.tasks.insert(node, Task::MoveIn(MoveIn::Paused(now + pause_ms)));
+        // Another node gets its place.
+        self.begin_tasks(now);
     }
 
     /// Asks the catalogue to end a move, under the epoch of its seal.
@@ -371,31 +442,41 @@ impl NodeManager {
 
     // -------------------------------------------------------------------------------------------- removals
 
-    fn continue_removal(&mut self, node: NodeId, before: usize, finished: Finished, (began, now): (Ms, Ms)) {
-        let next_at = match finished {
+    /// Removes some rows of a node that has a place.
+    fn remove_some(&mut self, node: NodeId, removal: Removal, now: Ms) {
+        self.tasks.insert(node, Task::Removal(Removal { step: RemovalStep::Removing, ..removal }));
+        self.run(node, Purpose::Task, Work::Remove, now);
+    }
+
+    fn continue_removal(&mut self, node: NodeId, before: Removal, finished: Finished, (began, now): (Ms, Ms)) {
+        let Removal { removed, failures, .. } = before;
+        match finished {
             Finished::Removed(Ok(0)) => {
-                if before > 0 {
-                    info!(%node, rows = before, "removed the rows of a logical node that is not here any more");
+                if removed > 0 {
+                    info!(%node, rows = removed, "removed the rows of a logical node that is not here any more");
                 }
                 self.leftovers.remove(&node);
                 if self.map.is_removed(node) {
                     self.emptied.insert(node);
                 }
-                return self.update(now);
+                self.update(now);
             }
             // Rests for as long as the last step took, so that other work can proceed.
             Finished::Removed(Ok(count)) => {
-                let next_at = Some(now + (now - began).min(MAX_REST_MS));
-                self.tasks.insert(node, Task::Removal { next_at, removed: before + count });
-                return;
+                let step = RemovalStep::Resting(now + (now - began).min(MAX_REST_MS));
+                let removal = Removal { step, removed: removed + count, failures: 0 };
+                self.tasks.insert(node, Task::Removal(removal));
             }
             Finished::Removed(Err(error)) => {
                 warn!(%node, %error, "the rows of a logical node that is not here any more cannot be removed");
-                Some(now + REMOVAL_RETRY_DELAY_MS)
+                let step = RemovalStep::Paused(now + REMOVAL_RETRY_DELAY_MS);
+                let removal = Removal { step, removed, failures: failures.saturating_add(1) };
+                self.tasks.insert(node, Task::Removal(removal));
+                // Another node gets its place.
+                self.begin_tasks(now);
             }
             other => panic!("M1: {other:?} does not end a removal"),
-        };
-        self.tasks.insert(node, Task::Removal { next_at, removed: before });
+        }
     }
 }
 

@@ -133,6 +133,50 @@ fn rows_of_many_nodes_are_removed_one_after_the_other_without_pauses() {
     assert_eq!(removed, nodes.count());
 }
 
+/// Rows of some nodes cannot be removed, because they cannot be read. They are tried again when there is a place for them.
+#[test]
+fn removals_that_keep_failing_hold_up_no_others() {
+    let (store, mut now, nodes) = (Store::in_memory(Options::default()).unwrap(), 1_000, 1..=6);
+    let mut seals = RowChanges::new();
+    nodes.clone().for_each(|node| seals.put(&rows::seal_key(NodeId(node)), rows::encode_number(4)));
+    store.commit_rows(seals).unwrap();
+    let settings = ManagerSettings { brick: OLD, first_job: 0, limits: MoveLimits::SMALL };
+    let mut manager = NodeManager::new(settings, RowReader::new(store)).unwrap();
+    let mut map = PlacementSnapshot::default();
+    let place = catalog::NodePlacement { brick: catalog::BrickId(NEW.0), epoch: Epoch(9), moves: 1, moving: None };
+    nodes.for_each(|node| map.add(NodeId(node), &place));
+    manager.follow_map(Arc::new(map), now);
+    let is_damaged = |node: NodeId| node.0 <= 3;
+    let (mut removed, mut tried) = (BTreeSet::new(), Vec::new());
+    for _ in 0..8 {
+        loop {
+            let running = manager.take_outputs().into_iter().filter_map(|output| match output {
+                ManagerOutput::Run { job, node, work: Work::Remove } => Some((node, job)),
+                _ => None,
+            });
+            let running: Vec<(NodeId, JobId)> = running.collect();
+            assert!(running.len() <= MAX_CONCURRENT, "{running:?}");
+            if running.is_empty() {
+                break;
+            }
+            for (node, job) in running {
+                let damage = Err(Error::new(ErrorKind::Corrupt, "a row is damaged"));
+                if is_damaged(node) {
+                    tried.push(node.0);
+                } else {
+                    removed.insert(node.0);
+                }
+                manager.finish(job, Finished::Removed(if is_damaged(node) { damage } else { Ok(0) }), now);
+            }
+        }
+        assert_eq!(removed, (4..=6).collect(), "others are removed at once");
+        assert!(manager.deadline() > now);
+        now = manager.deadline();
+        manager.poll(now);
+    }
+    assert!((1..=3).all(|node| tried.iter().filter(|tried| **tried == node).count() >= 4), "{tried:?}");
+}
+
 #[test]
 pub(super) fn old_map_removes_no_rows() {
     let mut test = MoveTest::new();

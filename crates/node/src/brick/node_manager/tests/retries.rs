@@ -158,6 +158,74 @@ pub(super) fn move_that_fails_again_and_again_is_tried_less_and_less_often() {
     assert_eq!(fail(&mut test, ErrorKind::Corrupt), 100, "it has moved since");
 }
 
+/// A manager to which these nodes move, all of which are served by the other brick.
+fn manager_of_moves(nodes: std::ops::RangeInclusive<u32>) -> (NodeManager, PlacementSnapshot) {
+    let store = Store::in_memory(Options::default()).unwrap();
+    let settings = ManagerSettings { brick: NEW, first_job: 0, limits: MoveLimits::SMALL };
+    let mut map = PlacementSnapshot::default();
+    let old = catalog::BrickId(OLD.0);
+    let mut moving = catalog::NodePlacement { brick: old, epoch: Epoch(4), moves: 0, moving: None };
+    moving.begin_move(catalog::BrickId(NEW.0)).unwrap();
+    nodes.for_each(|node| map.add(NodeId(node), &moving));
+    (NodeManager::new(settings, RowReader::new(store)).unwrap(), map)
+}
+
+/// The attempts that begin.
+fn begun(manager: &mut NodeManager) -> Vec<(u32, JobId)> {
+    let begun = |output| match output {
+        ManagerOutput::Run { job, node, work: Work::RefreshMap } => Some((node.0, job)),
+        _ => None,
+    };
+    manager.take_outputs().into_iter().filter_map(begun).collect()
+}
+
+/// Ends attempts with an error that does not pass.
+fn fail_moves(manager: &mut NodeManager, moves: Vec<(u32, JobId)>, now: Ms) {
+    for (_, job) in moves {
+        manager.finish(job, Finished::Refreshed(Err(Error::new(ErrorKind::Corrupt, "a row is damaged"))), now);
+    }
+}
+
+#[test]
+fn moves_that_keep_failing_hold_up_no_others() {
+    let ((mut manager, map), mut now) = (manager_of_moves(1..=5), 1_000);
+    let numbers = |moves: &[(u32, JobId)]| moves.iter().map(|(node, _)| *node).collect::<Vec<_>>();
+    manager.follow_map(Arc::new(map), now);
+    let first = begun(&mut manager);
+    assert_eq!(numbers(&first), [1, 2]);
+    fail_moves(&mut manager, first, now);
+    let others = begun(&mut manager);
+    assert_eq!(numbers(&others), [3, 4], "they get the places");
+    now = manager.deadline();
+    manager.poll(now);
+    assert!(begun(&mut manager).is_empty() && manager.deadline() > now, "those that have failed wait for a place");
+    fail_moves(&mut manager, others, now);
+    let last = begun(&mut manager);
+    assert_eq!(numbers(&last), [5, 1], "the one that has not failed yet comes first");
+    fail_moves(&mut manager, last, now);
+    // 2 has waited since its pause has ended. All others pause: 1 for longer, because it has failed twice.
+    let again = begun(&mut manager);
+    assert_eq!(numbers(&again), [2]);
+    manager.poll(now + 100);
+    assert_eq!(numbers(&begun(&mut manager)), [3], "one place is free, and 4, 5 wait with it");
+    fail_moves(&mut manager, again, now + 100);
+    manager.poll(now + 200);
+    assert_eq!(numbers(&begun(&mut manager)), [4], "1 waits, too, and has failed more often");
+}
+
+#[test]
+fn sealed_node_whose_attempt_has_failed_waits_for_no_place() {
+    let ((mut manager, mut map), now) = (manager_of_moves(1..=4), 1_000);
+    manager.follow_map(Arc::new(map.clone()), now);
+    let first = begun(&mut manager);
+    fail_moves(&mut manager, first[..1].to_vec(), now);
+    assert_eq!(begun(&mut manager).len(), 1, "both places are taken");
+    map.moving.get_mut(&NodeId(1)).unwrap().sealed = Some(5);
+    manager.follow_map(Arc::new(map), now);
+    manager.poll(now + 100);
+    assert_eq!(begun(&mut manager).iter().map(|(node, _)| *node).collect::<Vec<_>>(), [1], "no brick serves it");
+}
+
 #[test]
 fn restarted_new_brick_ends_the_move_of_a_complete_copy() {
     let mut test = MoveTest::new();
