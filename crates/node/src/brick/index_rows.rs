@@ -20,6 +20,8 @@ pub(crate) type Key = SmallVec<[u8; 64]>;
 /// Bytes before and after the key of an entry.
 const PREFIX: usize = 1 + 4 + 2 + 4;
 const PLACE: usize = rows::PAGE_LEN + 2;
+/// Bytes of the row of an entry beside its key.
+pub(crate) const ENTRY_OVERHEAD: usize = PREFIX + PLACE;
 
 /// An index of a space at a logical node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -19,6 +19,7 @@
 //! | [`removals`] | what is refused because it is being removed, and whether there are objects of it |
 //! | [`repairs`] | what a scrub has found wrong and can be put right |
 //! | [`admission`] | which transactions are taken in, and what they replace |
+//! | [`change_size`] | how much their changes take in the store |
 //! | [`undecidable`] | prepared transactions whose outcome cannot be written, because of damage |
 //!
 //! - **L1.** Nothing is sent that rests on rows which are not durable: the machine hears of them by [`NodeDriver::handle_written`] only.
@@ -30,6 +31,7 @@
 
 mod admission;
 mod build_paces;
+mod change_size;
 pub(super) mod change_tracking;
 mod contents;
 mod entry_writer;

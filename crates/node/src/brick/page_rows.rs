@@ -77,6 +77,10 @@ const EXTENT_KEY: usize = 1 + 4 + 2 + 4 + PAGE_LEN + 2;
 const HEAD: usize = 4 + 8 + 8;
 /// Bytes before an object's encoding: class, code, and the CRC-32C of the encoding. Readers receive the checksum and verify it.
 const OBJECT_HEAD: usize = 4 + 1 + 4;
+/// Bytes of the row of a page's head, with its key.
+pub(crate) const HEAD_ROW: usize = HEAD_KEY + HEAD;
+/// Bytes of the row of an object without its encoding, with its key.
+pub(crate) const OBJECT_ROW: usize = HEAD_KEY + 2 + OBJECT_HEAD;
 
 fn key(table: u8, parts: &[&[u8]]) -> Key {
     let mut key = Key::new();

@@ -14,6 +14,7 @@ use protocol::validate::{NO_STATE, Read, ReadVersion};
 use store::ContentChange;
 use wire::cluster::Message;
 
+use super::change_size::ChangeSize;
 use super::contents::{ContentRejection, plan_write};
 use super::output::DriverOutput;
 use super::{NodeDriver, rows};
@@ -30,25 +31,12 @@ const OBJECT_OVERHEAD: usize = 256;
 const HEAD_SIZE: usize = 256;
 /// Why a brick in memory that is full takes nothing that makes it fuller.
 pub(super) const STORE_FULL: &str = "the brick's store in memory has no room: delete something, or start it with more";
-/// Bytes that one transaction may change beside the objects that it writes: keys of entries of indexes, rows of entries of collections,
-/// and blobs that move from their pages to contents.
-const MAX_EXTRA_BYTES: usize = limits::CHANGE - limits::TRANSACTION - (2 << 20);
 /// Contents that one transaction may make of blobs in pages: a change of the store creates 65,535, and may be that of several transactions.
 const MAX_CREATED: usize = if cfg!(test) { 100 } else { 60_000 };
 /// Transactions that are remembered because they bring objects of classes that are not known.
 const MAX_UNKNOWN: usize = if cfg!(test) { 8 } else { 4_096 };
-/// Rows of an object without its entries: itself, the head of its page, its places in two extents.
-const ROWS_PER_OBJECT: usize = 4;
-/// Rows of an entry of a collection, without the heads of pages of guards: itself, under its old and its new target, and the totals.
-const ROWS_PER_ENTRY: usize = 4;
-/// What a row of an entry takes beside its key, at most, in bytes: the identifiers in the key of the row, and the target.
-const ENTRY_ROW_BYTES: usize = 80;
-/// Rows of an entry that have its key: itself, and those under its old and its new target.
-const ROWS_WITH_KEY: usize = 3;
 /// What an entry takes in the two rows beside its key, about, in bytes.
 const ENTRY_OVERHEAD: usize = 256;
-/// Heads of pages of guards that entries change, at most.
-const GUARD_HEADS: usize = 256;
 
 /// Why a transaction is not taken in.
 #[derive(Debug)]
@@ -78,6 +66,8 @@ pub(super) struct CheckedContents {
     pub(super) offsets: AppendOffsets,
     /// What its changes of them do in the store.
     pub(super) work: ContentWork,
+    /// Bytes of all objects that it writes, as they are in their pages afterwards. A change of a part of a blob has fewer.
+    pub(super) object_bytes: usize,
     /// Why one of them cannot be changed: it is lost or damaged.
     pub(super) unreadable: Option<Error>,
 }
@@ -89,17 +79,24 @@ pub(super) struct ContentWork {
     created: usize,
     /// Bytes that move from pages to contents.
     moved_bytes: usize,
+    /// All bytes that are written to contents.
+    pub(super) written_bytes: usize,
     /// Changes of contents.
-    changes: usize,
+    pub(super) changes: usize,
 }
 
 impl ContentWork {
     fn add(&mut self, changes: &[ContentChange]) {
         self.changes += changes.len();
         for change in changes {
-            if let ContentChange::Create { data, .. } = change {
-                self.created += 1;
-                self.moved_bytes += data.len();
+            match change {
+                ContentChange::Create { data, .. } => {
+                    self.created += 1;
+                    self.moved_bytes += data.len();
+                    self.written_bytes += data.len();
+                }
+                ContentChange::Write { data, .. } => self.written_bytes += data.len(),
+                _ => {}
             }
         }
     }
@@ -121,8 +118,8 @@ pub(super) struct Admission {
     /// By how much the transaction that is being taken in grows, and those that are prepared.
     current_growth: Option<(TxnId, Growth)>,
     prepared_growth: HashMap<TxnId, Growth>,
-    /// Rows that the transaction writes that is being taken in, about, and the bytes of their keys.
-    current_rows: (usize, usize),
+    /// What the change takes in the store of the transaction that is being taken in.
+    current_size: ChangeSize,
     /// Why a transaction was not taken in that comes once more, because it is not committed in one phase.
     deferred: Option<(TxnId, DeferredTransaction)>,
 }
@@ -186,9 +183,9 @@ impl Admission {
         increases.fold(NodeUsage::default(), |sum, increase| sum + increase)
     }
 
-    /// The rows that the transaction writes that is being taken in, about, and the bytes of their keys.
-    pub(super) fn current_rows(&self) -> (usize, usize) {
-        self.current_rows
+    /// What the change takes in the store, at most, of the transaction that is being taken in.
+    pub(super) fn current_size(&self) -> ChangeSize {
+        self.current_size
     }
 
     /// Remembers why a transaction was not taken in until it comes once more.
@@ -329,24 +326,21 @@ impl<C: Clone> NodeDriver<C> {
         }
         let checked = self.check_contents(txn, part, |oid| replaced.replaced_object(oid));
         let checked = checked.map_err(|rejection| reject_content(part, rejection))?;
-        let CheckedContents { growth, offsets, work, unreadable } = checked;
+        let size = ChangeSize::of(part, &touches, &replaced, &checked);
+        let CheckedContents { growth, offsets, work, object_bytes, unreadable } = checked;
         if let Some(error) = unreadable {
             return Err(self.handle_unread(error));
         }
         self.check_removed_collections(&replaced, part)?;
-        let (of_indexes, key_bytes) = replaced.entries();
-        let (of_collections, row_bytes) = rows_of_entries(&part.entries);
-        let rows = of_indexes + of_collections + ROWS_PER_OBJECT * part.writes.len() + touches.len() + work.changes;
-        let bytes = key_bytes + row_bytes + work.moved_bytes;
-        if (rows >= limits::OPERATIONS || bytes > MAX_EXTRA_BYTES || work.created > MAX_CREATED)
-            && !planted(Bug::ContentWorkUnbounded)
-        {
+        if (size.is_too_large() || work.created > MAX_CREATED) && !planted(Bug::ContentWorkUnbounded) {
             let (objects, entries) = (part.writes.len(), part.entries.len());
-            let ContentWork { created, moved_bytes, changes } = work;
+            let (of_indexes, key_bytes) = replaced.entries();
+            let ContentWork { created, moved_bytes, changes, .. } = work;
             let why = format!(
-                "the transaction writes {objects} objects, {of_indexes} entries of indexes ({key_bytes} bytes) and {entries} \
-                 entries of collections ({row_bytes} bytes), changes parts of blobs {changes} times, and moves {created} blobs \
-                 ({moved_bytes} bytes) out of their pages: part it"
+                "the transaction writes {objects} objects ({object_bytes} bytes), {of_indexes} entries of indexes ({key_bytes} bytes) \
+                 and {entries} entries of collections, changes parts of blobs {changes} times, and moves {created} blobs ({moved_bytes} \
+                 bytes) out of their pages, {} bytes together: part it",
+                size.bytes
             );
             return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
         }
@@ -355,7 +349,7 @@ impl<C: Clone> NodeDriver<C> {
         (part.touches, part.offsets) = (touches, offsets);
         self.admission.begin(txn, replaced, growth);
         self.admission.current_unbound = unbound;
-        self.admission.current_rows = (rows, bytes);
+        self.admission.current_size = size;
         Ok(())
     }
 
@@ -443,7 +437,8 @@ impl<C: Clone> NodeDriver<C> {
         replaced: impl Fn(Oid) -> Option<&'a Replaced>,
     ) -> std::result::Result<CheckedContents, ContentRejection> {
         let (mut taken, mut growth, mut offsets) = (BTreeSet::new(), Growth::default(), AppendOffsets::new());
-        let (mut work, mut unreadable) = (ContentWork::default(), None);
+        let (mut work, mut object_bytes, mut unreadable) = (ContentWork::default(), 0, None);
+        let sizes = |object: &Object| (object.total_size(), object.encoded_len());
         for (oid, written) in &part.writes {
             let concerns_content = match written {
                 ObjectState::Value(object) => object.content().is_some(),
@@ -452,7 +447,7 @@ impl<C: Clone> NodeDriver<C> {
             };
             let replaced = replaced(*oid);
             let size_before = replaced.and_then(|replaced| replaced.before.map(|_| replaced.size_before));
-            let size_after = if concerns_content {
+            let after = if concerns_content {
                 let durable = self.durable_blob(*oid);
                 let before = durable.as_ref().or_else(|| replaced.and_then(|replaced| replaced.blob.as_ref()));
                 let size = |id| self.staging.size(id, txn);
@@ -465,13 +460,14 @@ impl<C: Clone> NodeDriver<C> {
                 growth.take_staged(plan.staged.and_then(size).unwrap_or(0));
                 work.add(&plan.changes);
                 unreadable = unreadable.or_else(|| self.check_changeable(*oid, &plan.changes).err());
-                plan.object.map(|object| object.total_size())
+                plan.object.as_ref().map(sizes)
             } else {
-                if let ObjectState::Value(object) = written { Some(object.total_size()) } else { None }
+                if let ObjectState::Value(object) = written { Some(sizes(object)) } else { None }
             };
-            growth.replace(size_before, size_after);
+            object_bytes += after.map_or(0, |(_, encoded)| encoded);
+            growth.replace(size_before, after.map(|(size, _)| size));
         }
-        Ok(CheckedContents { growth, offsets, work, unreadable })
+        Ok(CheckedContents { growth, offsets, work, object_bytes, unreadable })
     }
 
     /// Checks that the content of a blob can be changed so. What changes in flight have made of a blob is not in the store yet, and they
@@ -549,15 +545,6 @@ impl<C: Clone> NodeDriver<C> {
 /// The guards that changes of entries touch.
 pub(super) fn guards_of_entries(entries: &EntryChanges) -> Vec<Oid> {
     entries.keys().flat_map(|entry| [entry_guard(entry), collection_guard(entry.collection)]).collect()
-}
-
-/// How many rows changed entries of collections become at most, and their bytes without the heads of pages of guards.
-fn rows_of_entries(entries: &EntryChanges) -> (usize, usize) {
-    if entries.is_empty() || planted(Bug::EntriesUnbounded) {
-        return (0, 0);
-    }
-    let bytes = |entry: &Entry| ROWS_WITH_KEY * (entry.key.as_bytes().len() + ENTRY_ROW_BYTES);
-    (ROWS_PER_ENTRY * entries.len() + GUARD_HEADS, entries.keys().map(bytes).sum())
 }
 
 /// A transaction that has read the object conflicts: another one has changed it since.

@@ -11,14 +11,14 @@ use protocol::commit::coordinator::CommitReply;
 use protocol::commit::{Part, Request};
 use protocol::ident::{HlcTimestamp, TxnId};
 use protocol::lease::Ms;
-use protocol::page_cache::ObjectState;
 use protocol::validate::Footprint;
 use tracing::warn;
 
+use super::change_size::ChangeSize;
 use super::output::DriverOutput;
-use super::{NodeDriver, Requester, contents};
+use super::{NodeDriver, Requester};
 
-/// Rows, and bytes of keys and objects, that one part of a one-phase commit has at most. All parts are one change of the store.
+/// Rows, and their bytes, that one part of a one-phase commit has at most. All parts are one change of the store.
 const MAX_ROWS: usize = 4_096;
 const MAX_BYTES: usize = 4 << 20;
 
@@ -34,14 +34,8 @@ impl<C: Clone> NodeDriver<C> {
             self.admission.set_deferred(*txn, deferred);
             return None;
         }
-        let (rows, key_bytes) = self.admission.current_rows();
-        let object_bytes = |written: &ObjectState<Object>| match written {
-            ObjectState::Value(object) => object.encoded_len(),
-            // The row of a changed object in its page is the whole object.
-            ObjectState::Changed(object) => object.encoded_len() + contents::MAX_INLINE as usize,
-            ObjectState::Absent => 0,
-        };
-        if rows > MAX_ROWS || key_bytes + part.writes.values().map(object_bytes).sum::<usize>() > MAX_BYTES {
+        let ChangeSize { rows, bytes } = self.admission.current_size();
+        if rows > MAX_ROWS || bytes > MAX_BYTES {
             return None;
         }
         match self.look_up(request) {

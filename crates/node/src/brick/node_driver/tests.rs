@@ -28,6 +28,7 @@ use crate::brick::scan::scan;
 
 mod acknowledged;
 mod appends;
+mod change_size;
 mod consistency;
 mod contents;
 mod damage;

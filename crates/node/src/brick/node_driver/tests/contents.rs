@@ -317,6 +317,22 @@ fn part_of_a_blob_whose_content_is_lost_cannot_be_changed() {
     });
 }
 
+/// Attributes are in the page, and are written again with each change of a part of the bytes.
+#[test]
+fn transaction_that_changes_parts_of_blobs_writes_a_bounded_number_of_bytes() {
+    let mut world = World::new();
+    let mut large = Object::blob("x".into());
+    for key in ["a", "b", "c"] {
+        large.set_attribute(key.into(), Some(vec![7; 1 << 20].into()));
+    }
+    for slot in 0..23 {
+        assert!(world.is_committed(blob(slot), ObjectState::Value(large.clone())));
+    }
+    let append = |slot| (blob(slot), changed_state(vec![ContentOp::Append { data: "y".into() }]));
+    assert!(!world.commit_part(Part { writes: (0..23).map(append).collect(), ..Part::default() }));
+    assert!(world.commit_part(Part { writes: (0..20).map(append).collect(), ..Part::default() }));
+}
+
 /// A change of the store creates a bounded number of contents.
 #[test]
 fn transaction_moves_a_bounded_number_of_blobs_out_of_their_pages() {

@@ -219,7 +219,7 @@ fn transaction_changes_a_bounded_number_of_entries() {
         let mut world = with_names();
         let long = |number| entry(&format!("{number:0>255}"));
         let many = |count| (0..count).map(|number| (long(number), Some(oid(ClassId::NONE, 2)))).collect();
-        assert!(!world.commit_part(Part { entries: many(65_000), ..Part::default() }));
+        assert!(!world.commit_part(Part { entries: many(67_000), ..Part::default() }));
         assert!(world.commit_part(Part { entries: many(60_000), ..Part::default() }));
     };
     assert_noticed(&[Bug::EntriesUnbounded], bounded);
