@@ -14,7 +14,7 @@
 //! 2. Only the outcome of the transaction that named it, or the end of its lease before any transaction did, frees a staged content.
 //! 3. A transaction that is aborted leaves its contents staged: it can be repeated without uploading them again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use model::{ContentId, ContentOrigin, Error, ErrorKind, NodeId, Result, SpaceId, UploadId};
@@ -46,6 +46,23 @@ struct StagedUpload {
     expires: Ms,
 }
 
+impl StagedUpload {
+    fn size(&self) -> u64 {
+        match self.stage {
+            Stage::Receiving(size) | Stage::Finishing(size) | Stage::Staged(size, _) => size,
+        }
+    }
+
+    /// Whether its lease may end.
+    fn can_expire(&self) -> bool {
+        match self.stage {
+            Stage::Receiving(_) | Stage::Staged(_, None) => true,
+            Stage::Staged(_, Some(_)) => planted(Bug::PreparedContentExpires),
+            Stage::Finishing(_) => false,
+        }
+    }
+}
+
 /// The uploads and staged contents of a logical node.
 #[derive(Debug)]
 pub(super) struct Staging {
@@ -54,23 +71,50 @@ pub(super) struct Staging {
     /// How long an upload lasts after its last bytes, and a staged content without a transaction.
     lease_ms: Ms,
     uploads: BTreeMap<ContentId, StagedUpload>,
+    /// Bytes of all of them. Sparse ones have more together than a smaller number holds.
+    bytes: u128,
+    /// When those expire that can.
+    expiries: BTreeSet<(Ms, ContentId)>,
     /// How many uploads have their rows with the store.
     in_flight: usize,
 }
 
 impl Staging {
+    fn new(node: NodeId, moves: u32, lease_ms: Ms) -> Self {
+        let (uploads, bytes, expiries, in_flight) = Default::default();
+        Self { node, moves, lease_ms, uploads, bytes, expiries, in_flight }
+    }
+
+    /// An upload is in this state now. Returns the one before.
+    fn insert(&mut self, id: ContentId, upload: StagedUpload) -> Option<StagedUpload> {
+        let before = self.remove(id);
+        self.bytes += u128::from(upload.size());
+        if upload.can_expire() {
+            self.expiries.insert((upload.expires, id));
+        }
+        self.uploads.insert(id, upload);
+        before
+    }
+
+    fn remove(&mut self, id: ContentId) -> Option<StagedUpload> {
+        let upload = self.uploads.remove(&id)?;
+        self.bytes -= u128::from(upload.size());
+        self.expiries.remove(&(upload.expires, id));
+        Some(upload)
+    }
+
     /// The staged contents that the store has. Their leases begin anew.
     ///
     /// # Errors
     /// If rows cannot be read.
     pub(super) fn open(node: NodeId, moves: u32, lease_ms: Ms, reader: &impl Rows, now: Ms) -> Result<Self> {
-        let mut uploads = BTreeMap::new();
+        let mut staging = Self::new(node, moves, lease_ms);
         let (from, to) = rows::staged_range(node);
         let mut failed = None;
         reader.each(&from, &to, |key, row| match rows::parse_staged(key, row) {
             Ok((id, size)) => {
                 let stage = Stage::Staged(size, None);
-                uploads.insert(id, StagedUpload { stage, expires: now + lease_ms });
+                staging.insert(id, StagedUpload { stage, expires: now + lease_ms });
                 ControlFlow::Continue(())
             }
             Err(error) => {
@@ -78,14 +122,14 @@ impl Staging {
                 ControlFlow::Break(())
             }
         })?;
-        failed.map_or(Ok(Self { node, moves, lease_ms, uploads, in_flight: 0 }), Err)
+        failed.map_or(Ok(staging), Err)
     }
 
     /// An upload begins: the identifier of its content, which an object of `space` can have.
     pub(super) fn begin(&mut self, space: SpaceId, upload: UploadId, now: Ms) -> ContentId {
         let id = ContentId::new(space, self.node, self.moves, ContentOrigin::Upload, upload.0);
         let upload = StagedUpload { stage: Stage::Receiving(0), expires: now + self.lease_ms };
-        let before = self.uploads.insert(id, upload);
+        let before = self.insert(id, upload);
         assert!(before.is_none(), "K3: upload {id} began twice");
         id
     }
@@ -95,9 +139,9 @@ impl Staging {
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such upload, or it has ended.
     pub(super) fn receive(&mut self, id: ContentId, now: Ms) -> Result<UploadId> {
-        match self.uploads.get_mut(&id) {
-            Some(upload) if matches!(upload.stage, Stage::Receiving(_)) => {
-                upload.expires = now + self.lease_ms;
+        match self.uploads.get(&id) {
+            Some(StagedUpload { stage: stage @ Stage::Receiving(_), .. }) => {
+                self.insert(id, StagedUpload { stage: *stage, expires: now + self.lease_ms });
                 Ok(upload_of(id))
             }
             _ => Err(unknown_upload_error(id)),
@@ -114,17 +158,14 @@ impl Staging {
 
     /// An upload has this many bytes now.
     pub(super) fn set_received(&mut self, id: ContentId, size: u64) {
-        if let Some(StagedUpload { stage: Stage::Receiving(received), .. }) = self.uploads.get_mut(&id) {
-            *received = size;
+        if let Some(StagedUpload { stage: Stage::Receiving(_), expires }) = self.uploads.get(&id).copied() {
+            self.insert(id, StagedUpload { stage: Stage::Receiving(size), expires });
         }
     }
 
     /// Bytes of all uploads and staged contents.
     pub(super) fn bytes(&self) -> u64 {
-        let size = |upload: &StagedUpload| match upload.stage {
-            Stage::Receiving(size) | Stage::Finishing(size) | Stage::Staged(size, _) => size,
-        };
-        self.uploads.values().map(size).fold(0, u64::saturating_add)
+        u64::try_from(self.bytes).unwrap_or(u64::MAX)
     }
 
     /// All bytes of an upload have come: the rows that make it a staged content of `size` bytes.
@@ -138,7 +179,7 @@ impl Staging {
             changes.put(&rows::staged_key(id), rows::encode_number(size));
         }
         changes.content(ContentChange::CreateFromUpload { id, upload });
-        self.uploads.insert(id, StagedUpload { stage: Stage::Finishing(size), expires: now + self.lease_ms });
+        self.insert(id, StagedUpload { stage: Stage::Finishing(size), expires: now + self.lease_ms });
         self.in_flight += 1;
         Ok(changes)
     }
@@ -148,14 +189,14 @@ impl Staging {
     /// # Panics
     /// If the upload was not finishing.
     pub(super) fn complete(&mut self, id: ContentId, is_durable: bool, now: Ms) -> u64 {
-        let Some(StagedUpload { stage: Stage::Finishing(size), .. }) = self.uploads.remove(&id) else {
+        let Some(StagedUpload { stage: Stage::Finishing(size), .. }) = self.remove(id) else {
             panic!("K3: upload {id} has finished and was not finishing");
         };
         assert!(self.in_flight > 0, "K3: upload {id} has finished, and none was finishing");
         self.in_flight -= 1;
         if is_durable {
             let stage = Stage::Staged(size, None);
-            self.uploads.insert(id, StagedUpload { stage, expires: now + self.lease_ms });
+            self.insert(id, StagedUpload { stage, expires: now + self.lease_ms });
         }
         size
     }
@@ -163,13 +204,13 @@ impl Staging {
     /// The client gives an upload up. Returns its number in the store, which has to abort it, if its bytes are still arriving. A
     /// staged content that no transaction has named is freed soon.
     pub(super) fn abort(&mut self, id: ContentId, now: Ms) -> Option<UploadId> {
-        match self.uploads.get_mut(&id)? {
+        match *self.uploads.get(&id)? {
             StagedUpload { stage: Stage::Receiving(_), .. } => {
-                self.uploads.remove(&id);
+                self.remove(id);
                 Some(upload_of(id))
             }
             upload => {
-                upload.expires = upload.expires.min(now);
+                self.insert(id, StagedUpload { expires: upload.expires.min(now), ..upload });
                 None
             }
         }
@@ -194,14 +235,14 @@ impl Staging {
 
     /// A transaction has prepared with a staged content.
     pub(super) fn prepare(&mut self, id: ContentId, txn: TxnId) {
-        if let Some(StagedUpload { stage: Stage::Staged(_, used_by), .. }) = self.uploads.get_mut(&id) {
-            *used_by = Some(txn);
+        if let Some(StagedUpload { stage: Stage::Staged(size, _), expires }) = self.uploads.get(&id).copied() {
+            self.insert(id, StagedUpload { stage: Stage::Staged(size, Some(txn)), expires });
         }
     }
 
     /// A transaction has committed with a staged content: an object's head names it now. Says whether there was one.
     pub(super) fn commit(&mut self, id: ContentId, changes: &mut RowChanges) -> bool {
-        let was_staged = self.uploads.remove(&id).is_some();
+        let was_staged = self.remove(id).is_some();
         if was_staged && !planted(Bug::StagedMarkKept) {
             changes.remove(&rows::staged_key(id));
         }
@@ -210,48 +251,39 @@ impl Staging {
 
     /// There is no such content, though there is a mark of it.
     pub(super) fn forget(&mut self, id: ContentId) {
-        self.uploads.remove(&id);
+        self.remove(id);
     }
 
     /// A transaction was aborted: its contents are staged again.
     pub(super) fn release(&mut self, txn: TxnId, now: Ms) {
-        for upload in self.uploads.values_mut() {
-            if let Stage::Staged(_, used_by) = &mut upload.stage
-                && *used_by == Some(txn)
-            {
-                *used_by = None;
-                upload.expires = now + self.lease_ms;
-            }
+        let is_used = |upload: &StagedUpload| matches!(upload.stage, Stage::Staged(_, Some(used_by)) if used_by == txn);
+        let used = self.uploads.iter().filter(|(_, upload)| is_used(upload));
+        for (id, size) in used.map(|(id, upload)| (*id, upload.size())).collect::<Vec<_>>() {
+            self.insert(id, StagedUpload { stage: Stage::Staged(size, None), expires: now + self.lease_ms });
         }
     }
 
     /// Ends what has expired: adds the rows that free staged contents, and returns the uploads that the store has to abort.
     pub(super) fn expire(&mut self, now: Ms, changes: &mut RowChanges) -> Vec<UploadId> {
         let mut aborted = Vec::new();
-        let is_over = |upload: &StagedUpload| match upload.stage {
-            Stage::Receiving(_) | Stage::Staged(_, None) => upload.expires <= now,
-            Stage::Staged(_, Some(_)) => upload.expires <= now && planted(Bug::PreparedContentExpires),
-            Stage::Finishing(_) => false,
-        };
-        self.uploads.retain(|id, upload| {
-            if !is_over(upload) {
-                return true;
+        while let Some((expires, id)) = self.expiries.first().copied()
+            && expires <= now
+        {
+            self.expiries.pop_first();
+            match self.remove(id) {
+                Some(StagedUpload { stage: Stage::Receiving(_), .. }) => aborted.push(upload_of(id)),
+                _ => {
+                    changes.remove(&rows::staged_key(id));
+                    changes.content(ContentChange::Delete { id });
+                }
             }
-            if matches!(upload.stage, Stage::Receiving(_)) {
-                aborted.push(upload_of(*id));
-            } else {
-                changes.remove(&rows::staged_key(*id));
-                changes.content(ContentChange::Delete { id: *id });
-            }
-            false
-        });
+        }
         aborted
     }
 
     /// When something expires.
     pub(super) fn due(&self) -> Ms {
-        let can_expire = |upload: &&StagedUpload| matches!(upload.stage, Stage::Receiving(_) | Stage::Staged(_, None));
-        self.uploads.values().filter(can_expire).map(|upload| upload.expires).min().unwrap_or(Ms::MAX)
+        self.expiries.first().map_or(Ms::MAX, |(expires, _)| *expires)
     }
 
     /// Ends all uploads whose bytes are still arriving: the logical node is closed.
@@ -259,7 +291,9 @@ impl Staging {
         let is_receiving = |upload: &StagedUpload| matches!(upload.stage, Stage::Receiving(_));
         let receiving: Vec<ContentId> =
             self.uploads.iter().filter(|(_, upload)| is_receiving(upload)).map(|(id, _)| *id).collect();
-        self.uploads.retain(|_, upload| !is_receiving(upload));
+        for id in &receiving {
+            self.remove(*id);
+        }
         receiving.into_iter().map(upload_of).collect()
     }
 
@@ -290,7 +324,7 @@ mod tests {
     const OTHER: TxnId = TxnId { start: HlcTimestamp(9), client: ClientId(2) };
 
     fn empty() -> Staging {
-        Staging { node: NodeId(3), moves: 1, lease_ms: STAGING_LEASE_MS, uploads: BTreeMap::new(), in_flight: 0 }
+        Staging::new(NodeId(3), 1, STAGING_LEASE_MS)
     }
 
     /// A node with one staged content of 5 bytes.
@@ -359,6 +393,48 @@ mod tests {
         let open = staging.begin(SpaceId(1), UploadId(9), 0);
         assert_eq!(staging.close(), [UploadId(9)]);
         assert!(staging.receive(open, 5).is_err());
+    }
+
+    /// What is kept beside the uploads is what they say.
+    #[test]
+    fn bytes_and_the_next_expiry_are_those_of_the_uploads() {
+        let check = |staging: &Staging| {
+            let bytes: u64 = staging.uploads.values().map(StagedUpload::size).sum();
+            let expiring = staging.uploads.values().filter(|upload| upload.can_expire());
+            let due = expiring.map(|upload| upload.expires).min().unwrap_or(Ms::MAX);
+            assert_eq!((staging.bytes(), staging.due()), (bytes, due), "{staging:?}");
+            (bytes, due)
+        };
+        let (mut staging, id) = staging_with_content();
+        assert_eq!(check(&staging), (5, 3 + STAGING_LEASE_MS));
+        let other = staging.begin(SpaceId(1), UploadId(8), 1);
+        staging.set_received(other, 70);
+        assert_eq!(check(&staging), (75, 1 + STAGING_LEASE_MS));
+        staging.receive(other, 9).unwrap();
+        staging.prepare(id, TXN);
+        assert_eq!(check(&staging), (75, 9 + STAGING_LEASE_MS));
+        staging.finish(other, 80, 10).unwrap();
+        assert_eq!(check(&staging), (85, Ms::MAX));
+        staging.complete(other, true, 11);
+        staging.release(TXN, 20);
+        assert_eq!(check(&staging), (85, 11 + STAGING_LEASE_MS));
+        staging.abort(id, 12);
+        assert_eq!(check(&staging), (85, 12));
+        let mut changes = RowChanges::new();
+        staging.expire(12, &mut changes);
+        assert_eq!(check(&staging), (80, 11 + STAGING_LEASE_MS));
+        staging.commit(other, &mut changes);
+        assert_eq!(check(&staging), (0, Ms::MAX));
+        let last = staging.begin(SpaceId(1), UploadId(9), 1);
+        staging.set_received(last, 7);
+        staging.close();
+        assert_eq!(check(&staging), (0, Ms::MAX));
+        // Sparse contents.
+        for upload in 10..10 + (1 << 14) + 1 {
+            let id = staging.begin(SpaceId(1), UploadId(upload), 1);
+            staging.set_received(id, model::limits::BLOB);
+        }
+        assert_eq!(staging.bytes(), u64::MAX);
     }
 
     #[test]
