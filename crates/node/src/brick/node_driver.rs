@@ -458,9 +458,9 @@ impl<C: Clone> NodeDriver<C> {
         self.machine.check_invariants()
     }
 
-    /// The entries of collections whose changes are not decided or not durable.
-    pub(crate) fn unsettled_entries(&self) -> BTreeSet<Entry> {
-        self.machine.unsettled_entries().cloned().collect()
+    /// Those entries of collections whose changes are not decided or not durable that `is_wanted` accepts.
+    pub(crate) fn unsettled_entries(&self, is_wanted: impl Fn(&Entry) -> bool) -> BTreeSet<Entry> {
+        self.machine.unsettled_entries().filter(|entry| is_wanted(entry)).cloned().collect()
     }
 
     /// Whether an entry is among them.

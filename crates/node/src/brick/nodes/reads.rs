@@ -105,8 +105,9 @@ impl Nodes {
     /// If the logical node is not served here, or rows cannot be read; [`ErrorKind::Unavailable`] if a change of an entry is not
     /// decided for long.
     pub(crate) async fn look_up(self: Arc<Self>, wanted: LookUp) -> Result<LookedUp> {
-        let node = wanted.node();
-        self.read_settled(node, move |nodes, unsettled| nodes.look_up_settled(&wanted, unsettled)).await
+        let (node, keys): (_, BTreeSet<_>) = (wanted.node(), wanted.keys.iter().cloned().collect());
+        let is_wanted = move |entry: &Entry| keys.contains(&entry.key);
+        self.read_settled(node, is_wanted, move |nodes, unsettled| nodes.look_up_settled(&wanted, unsettled)).await
     }
 
     /// Follows keys on the calling thread. Returns `None` if there are many, or if it would wait: for the disk, or for a change that is not
@@ -124,7 +125,8 @@ impl Nodes {
             // Where the rows of the second key are, only the first one tells.
             [_, _, ..] if wanted.keys.len() <= FOLLOWED_AT_ONCE && !self.cold_reads.is_probing() => {
                 self.cold_reads.measure(|| {
-                    let unsettled = self.require_served(wanted.node())?.lock()?.unsettled_entries();
+                    let is_wanted = |entry: &Entry| wanted.keys.contains(&entry.key);
+                    let unsettled = self.require_served(wanted.node())?.lock()?.unsettled_entries(is_wanted);
                     self.look_up_settled(wanted, &unsettled)
                 })
             }
@@ -150,7 +152,9 @@ impl Nodes {
     /// # Errors
     /// As [`Nodes::look_up`].
     pub(crate) async fn list_entries(self: Arc<Self>, wanted: ListEntries) -> Result<EntryList> {
-        self.read_settled(wanted.node(), move |nodes, unsettled| nodes.list_settled(&wanted, unsettled)).await
+        let (node, collection) = (wanted.node(), wanted.collection);
+        let is_wanted = move |entry: &Entry| entry.collection == collection;
+        self.read_settled(node, is_wanted, move |nodes, unsettled| nodes.list_settled(&wanted, unsettled)).await
     }
 
     /// Lists entries on the calling thread. Returns `None` if there are many, or if it would wait: for the disk, or for a change that is not
@@ -163,7 +167,8 @@ impl Nodes {
             return Ok(None);
         }
         self.cold_reads.measure(|| {
-            let unsettled = self.require_served(wanted.node())?.lock()?.unsettled_entries();
+            let is_wanted = |entry: &Entry| entry.collection == wanted.collection;
+            let unsettled = self.require_served(wanted.node())?.lock()?.unsettled_entries(is_wanted);
             let few = ListEntries { limit: wanted.limit.min(LISTED_AT_ONCE), ..wanted.clone() };
             let found = self.list_settled(&few, &unsettled)?;
             Ok(found.filter(|found| few.limit == wanted.limit || !found.more))
@@ -180,19 +185,21 @@ impl Nodes {
         Ok(Some(EntryList { seen, ..found }))
     }
 
-    /// Reads on a thread that may block, again and again until `read` returns something. It is given the entries of the logical node
-    /// that were not settled before.
+    /// Reads on a thread that may block, again and again until `read` returns something. It is given those entries of the logical node
+    /// that were not settled before and that `is_wanted` accepts.
     async fn read_settled<T: Send + 'static>(
         self: Arc<Self>,
         node: NodeId,
+        is_wanted: impl Fn(&Entry) -> bool + Send + Sync + 'static,
         read: impl Fn(&Self, &BTreeSet<Entry>) -> Result<Option<T>> + Send + Sync + 'static,
     ) -> Result<T> {
-        let (read, until) = (Arc::new(read), Instant::now() + SETTLE_TIMEOUT);
+        let (read, until) = (Arc::new((is_wanted, read)), Instant::now() + SETTLE_TIMEOUT);
         let mut pause = SETTLE_PAUSE;
         loop {
             let (nodes, read) = (self.clone(), read.clone());
             let job = move || {
-                let unsettled = nodes.require_served(node)?.lock()?.unsettled_entries();
+                let (is_wanted, read) = &*read;
+                let unsettled = nodes.require_served(node)?.lock()?.unsettled_entries(is_wanted);
                 read(&nodes, &unsettled)
             };
             if let Some(found) = blocking::wait(job).await? {
