@@ -364,7 +364,9 @@ impl<C: Clone> NodeDriver<C> {
         if self.failed.is_some() {
             return Ms::MAX;
         }
-        let own = self.index.due().min(self.staging.due());
+        // Nothing expires while the store takes no rows.
+        let expiry = if self.writer.full_error().is_some() { Ms::MAX } else { self.staging.due() };
+        let own = self.index.due().min(expiry);
         self.machine.deadline().min(self.writer.retry_at().unwrap_or(Ms::MAX)).min(own)
     }
 

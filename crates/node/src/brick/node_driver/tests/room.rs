@@ -47,6 +47,40 @@ fn what_was_taken_is_answered_again_when_there_is_no_room_any_more() {
 }
 
 #[test]
+fn lease_that_ends_while_the_store_has_no_room_is_not_waited_for() {
+    let mut world = World::with_index();
+    world.stage(b"bytes");
+    let txn = world.next_txn();
+    let writes = [(oid(ClassId::NONE, 1), ObjectState::Value(Object::blob("something".into())))].into();
+    let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
+    world.driver.handle_request(Requester::Node(NodeId(9)), request, HlcTimestamp::ZERO, world.now).unwrap();
+    let mut refused = None;
+    while let Some(output) = world.driver.next_output() {
+        if let DriverOutput::SubmitRows { life, rows } = output {
+            refused = Some(rows);
+            world.driver.handle_written(life, Err(Error::new(ErrorKind::Full, "the disk is full")), world.now);
+        }
+    }
+    assert!(refused.is_some() && world.driver.health_problem().is_some());
+    world.now += 2 * super::super::STAGING_LEASE_MS;
+    world.driver.poll(world.now);
+    // Rows are submitted again to see whether there is room, and are refused again.
+    while let Some(output) = world.driver.next_output() {
+        if let DriverOutput::SubmitRows { life, .. } = output {
+            world.driver.handle_written(life, Err(Error::new(ErrorKind::Full, "the disk is full")), world.now);
+        }
+    }
+    assert!(world.driver.deadline() > world.now, "nothing can be done at once");
+    while world.driver.health_problem().is_some() {
+        world.now = world.driver.deadline();
+        world.driver.poll(world.now);
+        world.carry_out();
+    }
+    world.poll();
+    assert_eq!(world.driver.staged_bytes(), 0, "there is room again: the lease has ended");
+}
+
+#[test]
 fn to_delete_what_is_not_there_needs_no_room() {
     let mut world = with_little_room();
     let place = |number| Oid::new(ClassId::NONE, PageId { number, ..page(0) }, 1);
