@@ -15,7 +15,7 @@ mod repairs;
 mod routing;
 mod usage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -90,8 +90,8 @@ pub(crate) struct Nodes {
     manager: Mutex<NodeManager>,
     /// Logical nodes that are no longer served and still have rows in flight.
     closing: Mutex<BTreeMap<NodeId, Arc<ServedNode>>>,
-    /// Whether a schema refresh is running.
-    is_learning: AtomicBool,
+    /// Spaces whose schema is being refreshed.
+    refreshing: Mutex<BTreeSet<SpaceId>>,
     /// Counts of the answers of all logical nodes that were served here.
     answer_counts: Arc<AnswerCounts>,
     quotas: SpaceQuotas,
@@ -181,7 +181,7 @@ impl Nodes {
             opening,
             manager: Mutex::new(manager),
             closing: Mutex::default(),
-            is_learning: AtomicBool::new(false),
+            refreshing: Mutex::default(),
             answer_counts: Arc::default(),
             quotas: SpaceQuotas::default(),
             two_phases_until: AtomicU64::new(0),
@@ -530,30 +530,35 @@ impl Nodes {
         driver.deadline()
     }
 
-    /// Refreshes the schema from the catalogue, unless a refresh is running.
+    fn lock_refreshing(&self) -> MutexGuard<'_, BTreeSet<SpaceId>> {
+        // The data is consistent between statements, so a poisoned lock is harmless.
+        self.refreshing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refreshes the schema of a space from the catalogue, unless that is being done.
     fn refresh_schema(self: &Arc<Self>, space: SpaceId) {
-        if self.is_learning.swap(true, Ordering::AcqRel) {
+        if !self.lock_refreshing().insert(space) {
             return;
         }
         let nodes = self.clone();
         tasks::spawn(async move {
             let learned = time::timeout(SCHEMA_TIMEOUT, nodes.cluster_view.refresh_schema(space)).await;
             match learned {
-                Ok(Ok(_)) => nodes.on_schema_refreshed(),
+                Ok(Ok(_)) => nodes.on_schema_refreshed(space),
                 Ok(Err(error)) => {
                     warn!(space = space.0, %error, "the schema cannot be refreshed from the catalogue")
                 }
                 Err(_) => {}
             }
-            nodes.is_learning.store(false, Ordering::Release);
+            nodes.lock_refreshing().remove(&space);
         });
     }
 
-    /// Gives the refreshed schema to all drivers.
-    fn on_schema_refreshed(&self) {
+    /// Gives the refreshed schema of a space to all drivers. It tells nothing of the classes of other spaces.
+    fn on_schema_refreshed(&self, space: SpaceId) {
         self.follow_schemas();
         for served in self.served.load().values() {
-            self.act(served, Driver::on_schema_refreshed);
+            self.act(served, |driver| driver.on_schema_refreshed(space));
         }
     }
 

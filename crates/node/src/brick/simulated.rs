@@ -330,10 +330,10 @@ impl<C: Clone> SimulatedBrick<C> {
         handled
     }
 
-    /// The catalogue was asked for the classes that a driver lacked, and the answer was applied with
+    /// The catalogue was asked for the classes of a space that a driver lacked, and the answer was applied with
     /// [`SimulatedBrick::set_schema`].
-    pub fn handle_schema_refreshed(&mut self, now: Ms) {
-        self.act_at_each(now, NodeDriver::on_schema_refreshed);
+    pub fn handle_schema_refreshed(&mut self, space: SpaceId, now: Ms) {
+        self.act_at_each(now, |driver| driver.on_schema_refreshed(space));
     }
 
     /// A page was read some time ago: see [`BrickOutput::Read`].

@@ -393,7 +393,7 @@ impl World {
             return self.give_classes(pid);
         }
         self.apply_newest_schema(pid);
-        self.with_driven(pid, |driven, now| driven.brick.handle_schema_refreshed(now));
+        self.with_driven(pid, |driven, now| driven.brick.handle_schema_refreshed(SPACE, now));
         self.handle_query_schema(pid);
         self.drain_process(pid);
     }

@@ -3,9 +3,9 @@
 //! A transaction that cannot be taken in now is *deferred*: its coordinator is told why, and may bring it again. One that never can be is
 //! refused: it is asked for as if it had never come, so that it never commits (C2).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use model::{ContentId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
+use model::{ContentId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId, limits};
 use protocol::commit::{AppendOffsets, EntryChanges, Part};
 use protocol::entries::{collection_guard, entry_guard};
 use protocol::ident::{TxnId, Version};
@@ -105,8 +105,8 @@ impl ContentWork {
 /// What a driver remembers of transactions that it takes in, or has not taken in.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
-    /// How often the catalogue was asked for classes.
-    schema_refreshes: u64,
+    /// How often the catalogue was asked for classes of each space.
+    schema_refreshes: BTreeMap<SpaceId, u64>,
     /// How often it had been asked when a transaction first came with a class that is not known.
     unknown_class_txns: HashMap<TxnId, u64>,
     /// What the transaction replaces that is being taken in.
@@ -125,9 +125,9 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// The catalogue was asked for classes, and those that it has are known here.
-    pub(super) fn count_schema_refresh(&mut self) {
-        self.schema_refreshes += 1;
+    /// The catalogue was asked for classes of a space, and those that it has are known here.
+    pub(super) fn count_schema_refresh(&mut self, space: SpaceId) {
+        *self.schema_refreshes.entry(space).or_default() += 1;
     }
 
     /// Why a transaction with an object of a class that is not known is not taken in: the class may be new. If the catalogue was asked
@@ -137,9 +137,10 @@ impl Admission {
         if self.unknown_class_txns.len() >= MAX_UNKNOWN {
             self.unknown_class_txns.clear();
         }
-        let first = *self.unknown_class_txns.entry(txn).or_insert(self.schema_refreshes);
+        let refreshes = self.schema_refreshes.get(&oid.space()).copied().unwrap_or(0);
+        let first = *self.unknown_class_txns.entry(txn).or_insert(refreshes);
         // The first answer may be to a question from before.
-        if self.schema_refreshes >= first + 2 {
+        if refreshes >= first + 2 {
             self.unknown_class_txns.remove(&txn);
             let why = format!("there is no class {class}, of which {oid} is to be: define it first");
             return DeferredTransaction { kind: ErrorKind::Invalid, why };
@@ -572,7 +573,7 @@ fn reject_content(part: &Part<Object>, rejection: ContentRejection) -> DeferredT
 
 #[cfg(test)]
 mod tests {
-    use model::{ClassId, ContentOrigin, SpaceId};
+    use model::{ClassId, ContentOrigin};
     use protocol::ident::{ClientId, HlcTimestamp};
 
     use super::*;
@@ -587,9 +588,11 @@ mod tests {
         let oid = Oid::new(ClassId(9), PageId { space: SpaceId(1), node: NodeId(3), number: 1 }, 0);
         let kind = |admission: &mut Admission| admission.defer_unknown_class(txn(1), oid).kind;
         assert_eq!(kind(&mut admission), ErrorKind::Unavailable);
-        admission.count_schema_refresh();
+        (0..3).for_each(|_| admission.count_schema_refresh(SpaceId(2)));
+        assert_eq!(kind(&mut admission), ErrorKind::Unavailable, "the classes of another space");
+        admission.count_schema_refresh(SpaceId(1));
         assert_eq!(kind(&mut admission), ErrorKind::Unavailable, "the answer may be to an earlier question");
-        admission.count_schema_refresh();
+        admission.count_schema_refresh(SpaceId(1));
         assert_eq!(kind(&mut admission), ErrorKind::Invalid);
         (0..MAX_UNKNOWN as u64).for_each(|number| drop(admission.defer_unknown_class(txn(2 + number), oid)));
         drop(admission.defer_unknown_class(txn(1_000), oid));

@@ -25,9 +25,9 @@ use crate::brick::plant::{Bug, planted};
 const MAX_IN_FLIGHT: usize = 256;
 
 impl<C: Clone> NodeDriver<C> {
-    /// The catalogue was asked for classes, and those that it has are known here.
-    pub(crate) fn on_schema_refreshed(&mut self) {
-        self.admission.count_schema_refresh();
+    /// The catalogue was asked for classes of a space, and those that it has are known here.
+    pub(crate) fn on_schema_refreshed(&mut self, space: SpaceId) {
+        self.admission.count_schema_refresh(space);
     }
 
     /// What a transaction replaces that has a record now, if it is known; nothing is known if indexes have come or gone since.

@@ -448,7 +448,7 @@ fn objects_of_a_class_that_there_is_not_are_refused_once_the_catalogue_was_asked
     // An answer to the catalogue that was on its way does not count.
     for _ in 0..2 {
         assert_eq!(bring(&mut world), [], "it may be a new class");
-        world.driver.on_schema_refreshed();
+        world.driver.on_schema_refreshed(SPACE);
     }
     let answers = bring(&mut world);
     assert!(matches!(answers[..], [Answer::Refused { why: Refusal::Aborted, .. }]), "{answers:?}");
