@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use model::{Error, ErrorKind, NodeId, Oid, Result, SpaceId, UploadId};
+use model::{ContentId, Error, ErrorKind, NodeId, Oid, Result, SpaceId, UploadId};
 use protocol::lease::Ms;
 use store::Store;
 use tokio::time;
@@ -33,7 +33,7 @@ use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
 use super::cold_reads::ColdReads;
 use super::node_driver::{BuildPace, NodeDriver, OpenSettings, PortionLimits, Reservation, WINDOWS};
-use super::node_inbox::{NodeInbox, NodeTask};
+use super::node_inbox::{NodeInbox, NodeTask, UploadAnswer};
 use super::node_manager::{DamagedNodes, ManagerSettings, MoveLimits, NodeManager};
 use super::row_reader::RowReader;
 use crate::brick_links::BrickLinks;
@@ -90,6 +90,9 @@ pub(crate) struct Nodes {
     manager: Mutex<NodeManager>,
     /// Logical nodes that are no longer served and still have rows in flight.
     closing: Mutex<BTreeMap<NodeId, Arc<ServedNode>>>,
+    /// Answers to clients that have asked once more for the end of an upload whose rows are with the store. It is locked after the driver of a node, if
+    /// both are.
+    finishing: Mutex<BTreeMap<ContentId, Vec<UploadAnswer>>>,
     /// Spaces whose schema is being refreshed.
     refreshing: Mutex<BTreeSet<SpaceId>>,
     /// Counts of the answers of all logical nodes that were served here.
@@ -181,6 +184,7 @@ impl Nodes {
             opening,
             manager: Mutex::new(manager),
             closing: Mutex::default(),
+            finishing: Mutex::default(),
             refreshing: Mutex::default(),
             answer_counts: Arc::default(),
             quotas: SpaceQuotas::default(),
@@ -563,17 +567,12 @@ impl Nodes {
     }
 
     fn handle_task(self: &Arc<Self>, task: NodeTask) {
-        let now = self.time.now();
         match task {
             NodeTask::Reserved { node } => {
                 self.act_at_writing(node, Driver::finish_reservation);
                 self.check_closing();
             }
-            NodeTask::Staged { id, size, answer } => {
-                self.act_at_writing(id.node(), |driver| driver.complete_upload(id, size.is_ok(), now));
-                self.check_closing();
-                answer(size);
-            }
+            NodeTask::Staged { id, size, answer } => self.end_upload(id, size, answer),
             NodeTask::ManagerChanged => self.manage(|_, _| ()),
             NodeTask::JobEnded { job, finished } => self.end_job(job, finished),
             NodeTask::Damaged { node, damage } => self.manage(|manager, _| manager.note_damage(node, damage)),

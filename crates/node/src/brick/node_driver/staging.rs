@@ -233,6 +233,14 @@ impl Staging {
         }
     }
 
+    /// The size of a content whose bytes have all come, whether it is staged already or its rows are with the store.
+    pub(super) fn finished_size(&self, id: ContentId) -> Option<u64> {
+        match self.uploads.get(&id)?.stage {
+            Stage::Finishing(size) | Stage::Staged(size, _) => Some(size),
+            Stage::Receiving(_) => None,
+        }
+    }
+
     /// A transaction has prepared with a staged content.
     pub(super) fn prepare(&mut self, id: ContentId, txn: TxnId) {
         if let Some(StagedUpload { stage: Stage::Staged(size, _), expires }) = self.uploads.get(&id).copied() {

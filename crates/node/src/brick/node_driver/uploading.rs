@@ -27,6 +27,11 @@ impl<C: Clone> NodeDriver<C> {
         self.staging.staged_size(id)
     }
 
+    /// The size of a content whose bytes have all come, whether it is staged already or its rows are with the store.
+    pub(crate) fn finished_size(&self, id: ContentId) -> Option<u64> {
+        self.staging.finished_size(id)
+    }
+
     /// All `size` bytes of an upload have come, and the store takes no more: the rows that stage its content. They are to be
     /// submitted, and [`NodeDriver::finished_upload`] is to be called once with the result.
     ///

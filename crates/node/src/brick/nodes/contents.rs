@@ -1,6 +1,7 @@
 //! Uploads of contents, and reads of ranges of them.
 
-use std::sync::{Arc, MutexGuard};
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use model::{ContentId, Error, ErrorKind, NodeId, Result, SpaceId, UploadId};
@@ -9,11 +10,14 @@ use wire::cluster::ReadContent;
 
 use super::{Driver, NodeTask, Nodes};
 use crate::brick::content_reads::{FoundRange, read_range};
+use crate::brick::node_inbox::UploadAnswer;
 
 /// What is to be done at the end of an upload.
 enum Finish<'a> {
     /// Nothing: it is staged, and has this size.
     Staged(u64),
+    /// Its rows are with the store. The answer is added before the driver is unlocked.
+    Finishing(MutexGuard<'a, Driver>),
     /// Rows are to be submitted before the driver is unlocked.
     Rows(u64, RowChanges, MutexGuard<'a, Driver>),
 }
@@ -35,16 +39,22 @@ impl Nodes {
         begun
     }
 
-    /// Adds bytes to an upload, behind those that have come before. Bytes that have come already are ignored. It may block.
+    /// Adds bytes to an upload, behind those that have come before. The last bytes that have come are ignored if they come again, also when the upload
+    /// has ended with them: a client that has heard of no answer sends them again. It may block.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such upload;
     /// [`ErrorKind::Invalid`] if bytes are missing; [`ErrorKind::QuotaExceeded`] and the errors of the store, after which the upload
     /// has ended.
     pub(crate) fn add_to_upload(&self, id: ContentId, offset: u64, bytes: Bytes) -> Result<()> {
-        let upload = self.with_driver(id.node(), |driver| driver.receive_upload(id, self.time.now()))?;
+        let end = offset.checked_add(bytes.len() as u64);
+        let upload = self.with_driver(id.node(), |driver| match driver.finished_size(id) {
+            Some(size) if end == Some(size) => Ok(None),
+            _ => driver.receive_upload(id, self.time.now()).map(Some),
+        })?;
+        let Some(upload) = upload else { return Ok(()) };
         let size = self.store.upload_size(upload)?;
-        if offset.checked_add(bytes.len() as u64) == Some(size) {
+        if end == Some(size) {
             return Ok(());
         }
         if offset != size {
@@ -74,12 +84,16 @@ impl Nodes {
             if let Some(size) = driver.staged_size(id) {
                 return Ok(Finish::Staged(size));
             }
+            if driver.finished_size(id).is_some() {
+                return Ok(Finish::Finishing(driver));
+            }
             let upload = driver.receive_upload(id, self.time.now())?;
             let size = self.store.seal_upload(upload)?;
             Ok(Finish::Rows(size, driver.finish_upload(id, size, self.time.now())?, driver))
         });
         match finished {
             Ok(Finish::Staged(size)) => done(Ok(size)),
+            Ok(Finish::Finishing(_driver)) => self.lock_finishing().entry(id).or_default().push(Box::new(done)),
             Ok(Finish::Rows(size, rows, _driver)) => {
                 let inbox = self.inbox.clone();
                 self.store.submit_rows(rows, move |result| {
@@ -88,6 +102,24 @@ impl Nodes {
             }
             Err(error) => done(Err(error)),
         }
+    }
+
+    /// The store has made the rows of a finished upload durable, or has refused them: answers all clients that have asked.
+    pub(super) fn end_upload(self: &Arc<Self>, id: ContentId, size: Result<u64>, answer: UploadAnswer) {
+        let now = self.time.now();
+        self.act_at_writing(id.node(), |driver| driver.complete_upload(id, size.is_ok(), now));
+        self.check_closing();
+        // The driver knows that the upload has ended, so no more answers are added.
+        for other in self.lock_finishing().remove(&id).unwrap_or_default() {
+            let copy = |error: &Error| Error::new(error.kind(), error.message().to_owned());
+            other(size.as_ref().map_or_else(|error| Err(copy(error)), |size| Ok(*size)));
+        }
+        answer(size);
+    }
+
+    fn lock_finishing(&self) -> MutexGuard<'_, BTreeMap<ContentId, Vec<UploadAnswer>>> {
+        // The data is consistent between statements, so a poisoned lock is harmless.
+        self.finishing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives an upload up.

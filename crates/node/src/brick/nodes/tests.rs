@@ -98,6 +98,52 @@ async fn finished_upload_is_answered_when_a_transaction_can_name_its_content() {
 #[tokio::test]
 async fn bytes_of_an_upload_are_added_once_and_in_order() {
     let nodes = nodes();
+#[tokio::test]
+async fn last_bytes_of_an_upload_that_come_again_are_answered_as_before() {
+    let nodes = nodes();
+    let id = nodes.begin_upload(SpaceId(1), NODE, "").unwrap();
+    let (answer, mut answers) = mpsc::unbounded_channel();
+    let send_last = || {
+        nodes.add_to_upload(id, 0, "staged".into()).unwrap();
+        let answer = answer.clone();
+        nodes.finish_upload(id, move |size| answer.send(size.unwrap()).unwrap());
+    };
+    // The client has lost its connection twice while the rows were with the store.
+    (0..3).for_each(|_| send_last());
+    assert!(answers.try_recv().is_err(), "its rows are with the store");
+    let mut tasks = Vec::new();
+    nodes.inbox.take(&mut tasks);
+    tasks.into_iter().for_each(|task| nodes.handle_task(task));
+    for _ in 0..3 {
+        assert_eq!(answers.try_recv().unwrap(), 6);
+    }
+    // And once more afterwards.
+    send_last();
+    assert_eq!(answers.try_recv().unwrap(), 6);
+    let other = nodes.add_to_upload(id, 0, "other".into()).unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::NotFound, "the upload has ended with other bytes");
+}
+
+#[tokio::test]
+async fn refused_rows_of_an_upload_are_told_to_all_who_have_asked() {
+    let nodes = nodes();
+    let id = nodes.begin_upload(SpaceId(1), NODE, "").unwrap();
+    nodes.add_to_upload(id, 0, "staged".into()).unwrap();
+    let (answer, mut answers) = mpsc::unbounded_channel();
+    for _ in 0..2 {
+        let answer = answer.clone();
+        nodes.finish_upload(id, move |size| answer.send(size.map_err(|error| error.kind())).unwrap());
+    }
+    let mut tasks = Vec::new();
+    nodes.inbox.take(&mut tasks);
+    for task in tasks {
+        let NodeTask::Staged { id, answer, .. } = task else { continue };
+        let full = Err(Error::new(ErrorKind::Full, "the disk is full"));
+        nodes.handle_task(NodeTask::Staged { id, size: full, answer });
+    }
+    assert_eq!([(); 2].map(|()| answers.try_recv().unwrap()), [Err(ErrorKind::Full); 2]);
+}
+
     let id = nodes.begin_upload(SpaceId(1), NODE, "").unwrap();
     let add = |offset, bytes: &'static str| nodes.add_to_upload(id, offset, bytes.into()).map_err(|error| error.kind());
     let uploaded = || nodes.usage([NODE].into_iter()).nodes[0].staged_bytes;
