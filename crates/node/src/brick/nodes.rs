@@ -302,7 +302,7 @@ impl Nodes {
             return Some(why);
         }
         let unserved = match self.lock_manager() {
-            Ok(manager) => manager.problem().map(ToString::to_string),
+            Ok(manager) => manager.problem().map(|problem| format!("{problem}{}", self.uncounted_problem())),
             Err(error) => Some(error.to_string()),
         };
         unserved.or_else(|| self.served.load().values().find_map(full))

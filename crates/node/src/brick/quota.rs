@@ -6,7 +6,8 @@
 //! 2. What the logical nodes of this brick take is known exactly: committed, prepared, staged, and being taken in. Of every other node the
 //!    last report counts, however old it is; bricks report about once a second. So the quota is exceeded by no more than what other bricks
 //!    take in between two reports.
-//! 3. Nothing grows before every logical node of the space was heard of once since the brick was started.
+//! 3. Nothing grows before every logical node of the space was heard of once since the brick was started. Of a logical node that cannot be served
+//!    because of damage, its brick tells what was last counted, or that it takes nothing if that cannot be read.
 //! 4. What does not grow is never refused.
 
 use std::collections::BTreeMap;

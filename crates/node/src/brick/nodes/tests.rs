@@ -26,8 +26,8 @@ use crate::cluster_view::SpaceView;
 use crate::node_placement::{PlacementSnapshot, Transfer};
 use crate::openings::open_brick;
 
-const NODE: NodeId = NodeId(3);
-const OTHER: NodeId = NodeId(5);
+pub(super) const NODE: NodeId = NodeId(3);
+pub(super) const OTHER: NodeId = NodeId(5);
 const EPOCH: u64 = 1;
 
 /// A brick in memory that serves two logical nodes.
@@ -35,7 +35,7 @@ fn nodes() -> Arc<Nodes> {
     nodes_on(Store::in_memory(Options::default()).unwrap())
 }
 
-fn nodes_on(store: Store) -> Arc<Nodes> {
+pub(super) fn nodes_on(store: Store) -> Arc<Nodes> {
     let view = ClusterView::new(|_| Box::pin(async { Ok(1) }));
     view.set_spaces([SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NODE, OTHER] }]);
     let mut map = PlacementSnapshot::default();

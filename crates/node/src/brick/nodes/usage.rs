@@ -90,8 +90,17 @@ impl Nodes {
             .iter()
             .flat_map(|quota| -> Vec<NodeId> { with_quota(quota, |quota| quota.nodes_elsewhere().collect()) });
         let by_brick = self.cluster_view.placement.by_brick(elsewhere);
+        let report = |usage: &NodeUsageMessage| {
+            let (node, usage) = (NodeId(usage.node), quota_usage(usage));
+            quotas.iter().for_each(|quota| with_quota(quota, |quota| quota.report(node, usage)));
+        };
         let mut asked = JoinSet::new();
-        for (brick, nodes) in by_brick.into_iter().filter(|(brick, _)| *brick != self.id) {
+        for (brick, nodes) in by_brick {
+            // One that is placed here and not served cannot be opened, or not yet.
+            if brick == self.id {
+                self.usage(nodes.into_iter()).nodes.iter().for_each(report);
+                continue;
+            }
             let nodes = nodes.into_iter().map(|node| node.0).collect();
             let this = self.clone();
             tasks::spawn_in(&mut asked, async move {
@@ -104,11 +113,7 @@ impl Nodes {
             });
         }
         while let Some(answer) = asked.join_next().await {
-            for usage in answer.unwrap_or_default() {
-                quotas
-                    .iter()
-                    .for_each(|quota| with_quota(quota, |quota| quota.report(NodeId(usage.node), quota_usage(&usage))));
-            }
+            answer.unwrap_or_default().iter().for_each(report);
         }
     }
 
@@ -154,11 +159,17 @@ impl Nodes {
         ]
     }
 
-    /// What some logical nodes take. Those that are not served here are left out.
+    /// What some logical nodes take. Those that are placed elsewhere are left out. Of one that is placed here and cannot be served, the row of its
+    /// count tells; if that cannot be read either, it counts as nothing, which [`Nodes::health_problem`] says. Otherwise a space with a quota could not
+    /// grow at all while one of its logical nodes is damaged.
     pub(crate) fn usage(&self, nodes: impl Iterator<Item = NodeId>) -> NodeUsages {
-        let served = self.served.load();
+        let (served, placement) = (self.served.load(), self.cluster_view.placement.snapshot());
         let usage_of = |node: NodeId| {
-            let driver = served.get(&node)?.lock().ok()?;
+            let Some(driver) = served.get(&node).and_then(|served| served.lock().ok()) else {
+                placement.nodes.get(&node).filter(|place| place.brick == self.id)?;
+                let NodeUsage { objects, bytes } = NodeUsage::read(&self.store, node).unwrap_or_default();
+                return Some(NodeUsageMessage { node: node.0, objects, bytes, ..NodeUsageMessage::default() });
+            };
             let (usage, pending) = (driver.usage(), driver.pending_usage());
             Some(NodeUsageMessage {
                 node: node.0,
@@ -171,6 +182,20 @@ impl Nodes {
         };
         NodeUsages { nodes: nodes.filter_map(usage_of).collect() }
     }
+
+    /// Which damaged logical nodes count as nothing, because the rows of their counts cannot be read, behind what else is wrong with them.
+    pub(super) fn uncounted_problem(&self) -> String {
+        let damaged = self.damaged.load();
+        let uncounted = damaged.keys().filter(|node| NodeUsage::read(&self.store, **node).is_err());
+        let uncounted: Vec<String> = uncounted.map(|node| format!("{:x}", node.0)).collect();
+        if uncounted.is_empty() {
+            return String::new();
+        }
+        let nodes = uncounted.join(", ");
+        format!(
+            "; how much the objects of logical node {nodes} take cannot be read, and counts as nothing for the quota of the space"
+        )
+    }
 }
 
 /// What counts of a logical node for a quota.
@@ -181,7 +206,55 @@ fn quota_usage(usage: &NodeUsageMessage) -> NodeUsage {
 
 #[cfg(test)]
 mod tests {
+    use meta::catalog::Quota;
+    use store::{Options, RowChanges, Store};
+
+    use super::super::tests::{NODE, OTHER, nodes_on};
     use super::*;
+    use crate::brick::page_rows::usage_key;
+
+    /// A brick whose second logical node cannot be opened, because these rows of it are damaged.
+    fn nodes_with_damage(rows: &[(Vec<u8>, &'static [u8])]) -> Arc<Nodes> {
+        let store = Store::in_memory(Options::default()).unwrap();
+        let mut changes = RowChanges::new();
+        rows.iter().for_each(|(key, row)| changes.put(key, (*row).into()));
+        store.commit_rows(changes).unwrap();
+        let nodes = nodes_on(store);
+        assert!(nodes.require_served(NODE).is_ok() && nodes.require_served(OTHER).is_err());
+        nodes
+    }
+
+    /// A row that is no mark of an index.
+    fn damaged_mark() -> (Vec<u8>, &'static [u8]) {
+        let mut key = vec![b'D'];
+        key.extend_from_slice(&OTHER.0.to_be_bytes());
+        (key, b"x")
+    }
+
+    #[tokio::test]
+    async fn logical_node_that_cannot_be_opened_stops_no_growth_of_its_space() {
+        let counted = NodeUsage { objects: 2, bytes: 30 };
+        let row = counted.encode();
+        let count = (usage_key(OTHER).to_vec(), &*Vec::leak(row.to_vec()));
+        let damaged_count = (usage_key(OTHER).to_vec(), &b"x"[..]);
+        for (rows, expected) in [(vec![damaged_mark(), count], counted), (vec![damaged_count], NodeUsage::default())] {
+            let nodes = nodes_with_damage(&rows);
+            let limits = Quota { max_bytes: Some(100), max_objects: None };
+            let quota = Arc::new(Mutex::new(SpaceQuota::new("main", limits, [NODE, OTHER].into_iter())));
+            nodes.quotas.lock().insert(SpaceId(1), quota.clone());
+            nodes.act(&nodes.require_served(NODE).unwrap(), |driver| driver.set_quota(Some(quota.clone())));
+            assert!(with_quota(&quota, |quota| quota.has_unknown()));
+            nodes.ask_usages().await;
+            assert!(!with_quota(&quota, |quota| quota.has_unknown()));
+            let usages = nodes.usage([OTHER, NodeId(77)].into_iter()).nodes;
+            assert_eq!(
+                usages.iter().map(|usage| (NodeId(usage.node), quota_usage(usage))).collect::<Vec<_>>(),
+                [(OTHER, expected)]
+            );
+            let problem = nodes.health_problem().unwrap();
+            assert_eq!(problem.contains("counts as nothing"), expected == NodeUsage::default(), "{problem}");
+        }
+    }
 
     #[test]
     fn what_is_staged_and_prepared_at_another_brick_counts_for_a_quota() {
