@@ -360,6 +360,9 @@ impl Nodes {
         self.cluster_view.clock.note_log(driver.clock());
         driver.set_time(self.cluster_view.clock.cluster_time());
         self.follow_schema(&mut driver);
+        if let Some(why) = driver.failure() {
+            return Err(Error::new(why.kind(), why.message().to_owned()));
+        }
         let has_prepared = driver.has_prepared();
         let served = ServedNode { epoch, driver: Mutex::new(driver), has_prepared, damage: OnceLock::new() };
         debug!(%node, epoch, "serving a logical node");

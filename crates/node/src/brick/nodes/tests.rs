@@ -5,12 +5,13 @@ mod scrub;
 use bytes::Bytes;
 use meta::MetaStore;
 use meta::catalog::{CatalogEditor, ClassDefinition, FieldDefinition, FieldType, Parameters, SpaceOptions, Storage};
+use model::planted_bug::plant;
 use model::{ClassId, Object, PageId, limits};
 use protocol::commit::coordinator::CommitReply;
 use protocol::commit::{Answer, Outcome, Part, Request};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId};
 use protocol::page_cache::ObjectState;
-use store::Options;
+use store::{Options, RowChanges};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use wire::cluster::Message;
@@ -22,6 +23,8 @@ use super::reads::SETTLE_PAUSE;
 use super::*;
 use crate::auth::ClusterCredentials;
 use crate::brick::node_driver::DriverOutput;
+use crate::brick::page_rows;
+use crate::brick::plant::Bug;
 use crate::cluster_view::SpaceView;
 use crate::node_placement::{PlacementSnapshot, Transfer};
 use crate::openings::open_brick;
@@ -96,9 +99,6 @@ async fn finished_upload_is_answered_when_a_transaction_can_name_its_content() {
 }
 
 #[tokio::test]
-async fn bytes_of_an_upload_are_added_once_and_in_order() {
-    let nodes = nodes();
-#[tokio::test]
 async fn last_bytes_of_an_upload_that_come_again_are_answered_as_before() {
     let nodes = nodes();
     let id = nodes.begin_upload(SpaceId(1), NODE, "").unwrap();
@@ -144,6 +144,9 @@ async fn refused_rows_of_an_upload_are_told_to_all_who_have_asked() {
     assert_eq!([(); 2].map(|()| answers.try_recv().unwrap()), [Err(ErrorKind::Full); 2]);
 }
 
+#[tokio::test]
+async fn bytes_of_an_upload_are_added_once_and_in_order() {
+    let nodes = nodes();
     let id = nodes.begin_upload(SpaceId(1), NODE, "").unwrap();
     let add = |offset, bytes: &'static str| nodes.add_to_upload(id, offset, bytes.into()).map_err(|error| error.kind());
     let uploaded = || nodes.usage([NODE].into_iter()).nodes[0].staged_bytes;
@@ -396,6 +399,33 @@ async fn requests_that_arrive_together_are_all_answered_up_to_a_wrong_one() {
 /// A result that came before the node is served would find no driver: the rows behind it would never count as durable.
 #[tokio::test]
 async fn opening_a_logical_node_submits_rows_only_when_it_is_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let (nodes, node, place) = nodes_with_index(Store::open(dir.path(), Options::default()).unwrap()).await;
+    let opened = nodes.open(node, place).unwrap();
+    assert!(matches!(opened.lock().unwrap().next_output(), Some(DriverOutput::SubmitRows { .. })));
+}
+
+/// A driver that has failed cannot be told to hand over its rows, and closing it with these would be a violation of L1.
+#[tokio::test]
+async fn logical_node_whose_indexes_cannot_be_read_is_not_opened() {
+    let store = Store::in_memory(Options::default()).unwrap();
+    let (nodes, node, place) = nodes_with_index(store.clone()).await;
+    let catalog = nodes.cluster_view.catalog().unwrap();
+    let space = catalog.space_of(node).unwrap().id;
+    let class = catalog.schema(space).classes().next().unwrap().class().id;
+    let (mut no_place, _) = page_rows::extent_range(node, space, class, None);
+    no_place.push(1);
+    let mut damage = RowChanges::new();
+    damage.put(&no_place, Bytes::new());
+    store.commit_rows(damage).unwrap();
+    assert!(nodes.open(node, place).is_ok(), "damage is passed over");
+    // Other errors end the logical node, as damage does with this bug.
+    let _planted = plant(Bug::DamageEndsNode);
+    assert_eq!(nodes.open(node, place).err().map(|error| error.kind()), Some(ErrorKind::Corrupt));
+}
+
+/// A brick on a store which the catalogue has a logical node placed at that it does not serve yet, with an index.
+async fn nodes_with_index(store: Store) -> (Arc<Nodes>, NodeId, NodePlacement) {
     let catalogue: Arc<dyn MetaStore> = Arc::new(meta::Embedded::in_memory().unwrap());
     CatalogEditor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
     let view = ClusterView::follow(catalogue).await.unwrap();
@@ -410,12 +440,7 @@ async fn opening_a_logical_node_submits_rows_only_when_it_is_served() {
     let index = editor.create_index("main", "by_number", "Badge", &["number"], true).await.unwrap();
     view.wait_for_revision(index.revision).await.unwrap();
     let place = view.placement.of(node).unwrap();
-
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path(), Options::default()).unwrap();
-    let nodes = Nodes::new(store, view, BrickId(brick.0), &Config::default(), None).unwrap();
-    let opened = nodes.open(node, place).unwrap();
-    assert!(matches!(opened.lock().unwrap().next_output(), Some(DriverOutput::SubmitRows { .. })));
+    (Nodes::new(store, view, BrickId(brick.0), &Config::default(), None).unwrap(), node, place)
 }
 
 #[tokio::test]
