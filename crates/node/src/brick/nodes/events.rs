@@ -25,6 +25,10 @@ impl Nodes {
             // What follows when a logical node is closed is for the task.
             Ok(handling) if replies <= MAX_REPLIES_AT_ONCE && self.lock_closing().is_empty() => {
                 self.handle_events(&handling);
+                // One may have been closed meanwhile, and wait for a result that this thread has handled.
+                if !self.lock_closing().is_empty() {
+                    self.inbox.timer.wake();
+                }
             }
             _ => self.inbox.timer.wake(),
         }
