@@ -15,7 +15,7 @@
 //! | `U` content | a staged content, which begins with its node: its size |
 //! | `I`, `D` | indexes: [`super::index_rows`] |
 //! | `C`, `R` | entries of collections: [`super::entry_rows`] |
-//! | `S` node | the seal: no map up to this epoch makes the brick serve the node, see [`super::move_out`] |
+//! | `S` node | the seal: no map up to this epoch makes the brick serve the node, see [`super::node_manager`] |
 //!
 //! All numbers are big-endian, so a page is one range of keys that begins with its head, and an extent is ordered by page.
 
