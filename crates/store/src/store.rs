@@ -496,23 +496,24 @@ impl Store {
         self.core().upload(id, data)
     }
 
-    /// How many bytes of an upload have come.
+    /// How many bytes of an upload have come. It waits for a thread that adds some, which may wait for a force.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such upload.
     pub fn upload_size(&self, id: UploadId) -> Result<u64> {
-        Ok(self.core().uploads.find(id)?.lock().size())
+        self.core().upload_size(id)
     }
 
-    /// Takes no more bytes for an upload, which stays until it is used or aborted; returns its size.
+    /// Takes no more bytes for an upload, which stays until it is used or aborted; returns its size. It waits for a thread that adds some, which
+    /// may wait for a force: the caller must not hold what the receiver of a reply needs.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such upload.
     pub fn seal_upload(&self, id: UploadId) -> Result<u64> {
-        self.core().uploads.find(id)?.lock().seal()
+        self.core().seal_upload(id)
     }
 
-    /// Ends an upload without using it. Does nothing if it has ended.
+    /// Ends an upload without using it. Does nothing if it has ended. It does not wait for a thread that adds bytes.
     pub fn abort_upload(&self, id: UploadId) {
         self.core().abort_upload(id);
     }

@@ -7,6 +7,7 @@ use model::{ContentId, Result, UploadId};
 use super::Core;
 use super::contents::ContentChange;
 use crate::content::blob_file::BlobFiles;
+use crate::content::upload::Upload;
 use crate::log::entry::{StagedContent, Step};
 use crate::rows::key::DataId;
 use crate::rows::row::{CHUNK, Extent};
@@ -98,10 +99,9 @@ impl<'a> StagedSteps<'a> {
     /// Makes a content of an upload, which ends. Chunks that are not logged yet are logged with it, so this does not
     /// wait.
     fn add_upload(&mut self, id: ContentId, upload: UploadId) -> Result<()> {
-        let upload = self.core.uploads.take(upload)?;
-        let mut upload = upload.lock();
-        self.taken_uploads.push(upload.data());
-        let finished = upload.finish()?;
+        let taken = self.core.uploads.take(upload)?;
+        self.taken_uploads.push(DataId(upload.0));
+        let finished = taken.with(self.files, Upload::finish)?;
         let (index, unlogged) = finished.unlogged;
         self.extents.extend(finished.first.iter().chain(&unlogged).cloned());
         if !unlogged.is_empty() {

@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, Result, UploadId};
-use parking_lot::Mutex;
 
 use super::Core;
-use crate::content::upload::Upload;
+use crate::content::upload::{SharedUpload, Upload};
 use crate::log::entry::Step;
 use crate::plant::{ContentBug, planted};
 
@@ -24,8 +23,11 @@ impl Core {
         self.add_to_upload(&*self.uploads.find(id)?, data)
     }
 
-    pub(crate) fn add_to_upload(&self, upload: &Mutex<Upload>, data: Bytes) -> Result<()> {
-        let mut upload = upload.lock();
+    pub(crate) fn add_to_upload(&self, upload: &SharedUpload, data: Bytes) -> Result<()> {
+        upload.with(self.state.files(), |upload| self.add_bytes(upload, data))
+    }
+
+    fn add_bytes(&self, upload: &mut Upload, data: Bytes) -> Result<()> {
         upload.check_can_add(data.len())?;
         let Some(files) = self.state.files() else {
             let limit = self.options.memory_bytes.saturating_sub(self.state.view.load().active.bytes());
@@ -39,14 +41,12 @@ impl Core {
         };
         let mut added = upload.stage(files, data);
         if added.is_ok() && upload.is_logging_due() {
-            added = self.log_upload(&mut upload);
+            added = self.log_upload(upload);
         }
         if added.is_err() && !planted(ContentBug::FailedUploadContinues) {
             // The upload may have a part of the bytes, so the caller cannot continue it.
             upload.end(Some(files));
-            let id = upload.id();
-            drop(upload);
-            self.uploads.remove(id);
+            self.uploads.remove(upload.id());
         }
         added
     }
@@ -60,9 +60,18 @@ impl Core {
         self.commit_steps(vec![Step::Stage { data: upload.data(), index, extents: extents.clone() }], extents)
     }
 
+    pub(crate) fn upload_size(&self, id: UploadId) -> Result<u64> {
+        Ok(self.uploads.find(id)?.with(self.state.files(), |upload| upload.size()))
+    }
+
+    pub(crate) fn seal_upload(&self, id: UploadId) -> Result<u64> {
+        self.uploads.find(id)?.with(self.state.files(), Upload::seal)
+    }
+
+    /// Aborts an upload. It waits neither for a force nor for a thread that adds bytes.
     pub(crate) fn abort_upload(&self, id: UploadId) {
         if let Some(upload) = self.uploads.remove(id) {
-            upload.lock().end(self.state.files());
+            upload.abort(self.state.files());
         }
     }
 }

@@ -8,9 +8,11 @@
 //!    the two sets has the upload.
 //! 2. `finishing` is locked before `unfinished`.
 //! 3. An upload that has ended takes no more bytes.
+//! 4. A thread that adds bytes may hold the lock of the upload until the log is forced. So an abort does not wait for the lock: the receiver of
+//!    the replies to that force may wait for the thread that aborts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use bytes::{Bytes, BytesMut};
 use hashbrown::{HashMap, HashSet};
@@ -52,7 +54,44 @@ impl Drop for MemoryShare {
 struct UnfinishedUpload {
     /// Whose it is.
     user: Option<Arc<str>>,
-    upload: Arc<Mutex<Upload>>,
+    upload: Arc<SharedUpload>,
+}
+
+/// An upload, for the threads that use it.
+pub(crate) struct SharedUpload {
+    upload: Mutex<Upload>,
+    /// Whether it was aborted. Then the next thread that has the lock ends it, at the latest the one that has it now.
+    is_aborted: AtomicBool,
+}
+
+impl SharedUpload {
+    /// Calls `act` with the upload, when no other thread uses it.
+    pub(crate) fn with<T>(&self, files: Option<&BlobFiles>, act: impl FnOnce(&mut Upload) -> T) -> T {
+        let mut upload = self.upload.lock();
+        if self.is_aborted.load(Ordering::Relaxed) {
+            upload.end(files);
+        }
+        let done = act(&mut upload);
+        drop(upload);
+        self.end_if_aborted(files);
+        done
+    }
+
+    /// Ends the upload, and frees the chunks that no log entry names: now, or when the thread that uses it has done that (rule 4).
+    pub(crate) fn abort(&self, files: Option<&BlobFiles>) {
+        self.is_aborted.store(true, Ordering::Relaxed);
+        self.end_if_aborted(files);
+    }
+
+    fn end_if_aborted(&self, files: Option<&BlobFiles>) {
+        // Of a thread that aborts and one that unlocks at the same time, one sees what the other has done.
+        fence(Ordering::SeqCst);
+        if self.is_aborted.load(Ordering::Relaxed)
+            && let Some(mut upload) = self.upload.try_lock()
+        {
+            upload.end(files);
+        }
+    }
 }
 
 /// An upload in progress.
@@ -112,23 +151,24 @@ impl Uploads {
         // The highest bit keeps these apart from the numbers of contents that are created with their bytes.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let id = UploadId(1 << 63 | u64::from(incarnation) << 32 | number);
-        let upload = Arc::new(Mutex::new(Upload::new(DataId(id.0), &self.memory_bytes)));
+        let upload = Mutex::new(Upload::new(DataId(id.0), &self.memory_bytes));
+        let upload = Arc::new(SharedUpload { upload, is_aborted: AtomicBool::new(false) });
         unfinished.insert(id, UnfinishedUpload { user, upload });
         Ok(id)
     }
 
-    pub(crate) fn find(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
+    pub(crate) fn find(&self, id: UploadId) -> Result<Arc<SharedUpload>> {
         self.unfinished.lock().get(&id).map(|found| found.upload.clone()).ok_or_else(|| unknown_upload_error(id))
     }
 
     /// Removes an upload from the unfinished ones.
-    pub(crate) fn remove(&self, id: UploadId) -> Option<Arc<Mutex<Upload>>> {
+    pub(crate) fn remove(&self, id: UploadId) -> Option<Arc<SharedUpload>> {
         self.unfinished.lock().remove(&id).map(|removed| removed.upload)
     }
 
     /// Moves an upload from the unfinished ones to those that a change is taking (rule 1). The change ends that with
     /// [`Uploads::release`].
-    pub(crate) fn take(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
+    pub(crate) fn take(&self, id: UploadId) -> Result<Arc<SharedUpload>> {
         let mut finishing = self.finishing.lock();
         let upload = self.remove(id).ok_or_else(|| unknown_upload_error(id))?;
         finishing.insert(DataId(id.0));

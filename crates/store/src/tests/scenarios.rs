@@ -22,6 +22,8 @@ use crate::rows::key::DataId;
 const CHUNK: usize = 64 << 10;
 /// How long a test waits for something that must not happen. A shorter wait can only miss a bug.
 const A_MOMENT: Duration = Duration::from_millis(200);
+/// How long a test waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Regression: a sweep freed an extent that only the log still needed, beneath a small write.
 #[test]
@@ -225,6 +227,38 @@ fn bytes_that_come_after_an_upload_was_taken_are_refused() {
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotFound);
     world.run_housekeeping();
     assert_eq!(bytes(store, id), pattern(3 * CHUNK, 1));
+    audit(store);
+    check_leaks(&world);
+}
+
+/// Regression: an abort waited for a thread that added bytes and waited for a force, and the receiver of the replies to that force waited for the
+/// thread that aborted.
+#[test]
+fn abort_of_an_upload_does_not_wait_for_a_force() {
+    let world = SimulatedStore::new();
+    let (store, upload) = (&world.store, world.store.begin_upload().unwrap());
+    let late = world.core().uploads.find(upload).unwrap();
+    std::thread::scope(|scope| {
+        let (hold, _) = store.hold().unwrap();
+        // So many chunks are logged before the call ends.
+        let adding = scope.spawn(move || store.upload(upload, pattern(300 * CHUNK, 1)));
+        while !world.core().is_force_wanted() {
+            std::thread::yield_now();
+        }
+        let (sender, aborted) = mpsc::channel();
+        scope.spawn(move || {
+            store.abort_upload(upload);
+            // The receiver may be gone.
+            sender.send(()).ok()
+        });
+        let aborted = aborted.recv_timeout(PATIENCE);
+        drop(hold);
+        adding.join().unwrap().unwrap();
+        assert!(aborted.is_ok(), "the abort has waited");
+    });
+    assert_eq!(store.upload_size(upload).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(world.core().add_to_upload(&late, pattern(CHUNK, 2)).unwrap_err().kind(), ErrorKind::NotFound);
+    world.run_housekeeping();
     audit(store);
     check_leaks(&world);
 }

@@ -8,7 +8,7 @@ use model::{ContentId, Error, ErrorKind, NodeId, Result, SpaceId, UploadId};
 use store::RowChanges;
 use wire::cluster::ReadContent;
 
-use super::{Driver, NodeTask, Nodes};
+use super::{Driver, NodeTask, Nodes, ServedNode};
 use crate::brick::content_reads::{FoundRange, read_range};
 use crate::brick::node_inbox::UploadAnswer;
 
@@ -75,11 +75,12 @@ impl Nodes {
         added
     }
 
-    /// Ends an upload, and calls `done` with its size when its content is staged durably, so that a transaction can name it.
+    /// Ends an upload, and calls `done` with its size when its content is staged durably, so that a transaction can name it. It may block.
     pub(crate) fn finish_upload(&self, id: ContentId, done: impl FnOnce(Result<u64>) + Send + 'static) {
         let Some(served) = self.served_node(id.node()) else { return done(Err(self.not_served(id.node()))) };
-        // The node stays locked until the rows are submitted: a node that is closed waits for all that it has with the store.
-        let finished = served.lock().and_then(|mut driver| {
+        let finished = self.seal_upload(&served, id).and_then(|size| {
+            // The node stays locked until the rows are submitted: a node that is closed waits for all that it has with the store.
+            let mut driver = served.lock()?;
             // The answer to an earlier request may have been lost.
             if let Some(size) = driver.staged_size(id) {
                 return Ok(Finish::Staged(size));
@@ -87,8 +88,6 @@ impl Nodes {
             if driver.finished_size(id).is_some() {
                 return Ok(Finish::Finishing(driver));
             }
-            let upload = driver.receive_upload(id, self.time.now())?;
-            let size = self.store.seal_upload(upload)?;
             Ok(Finish::Rows(size, driver.finish_upload(id, size, self.time.now())?, driver))
         });
         match finished {
@@ -120,6 +119,20 @@ impl Nodes {
     fn lock_finishing(&self) -> MutexGuard<'_, BTreeMap<ContentId, Vec<UploadAnswer>>> {
         // The data is consistent between statements, so a poisoned lock is harmless.
         self.finishing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the store take no more bytes for an upload, unless it has ended; returns the size.
+    fn seal_upload(&self, served: &ServedNode, id: ContentId) -> Result<u64> {
+        let upload = {
+            let mut driver = served.lock()?;
+            if let Some(size) = driver.finished_size(id) {
+                return Ok(size);
+            }
+            driver.receive_upload(id, self.time.now())?
+        };
+        // Another thread may add bytes to it and wait for a force. The receiver of the replies to that force may wait for the logical node, so this
+        // thread does not hold it.
+        self.store.seal_upload(upload)
     }
 
     /// Gives an upload up.
