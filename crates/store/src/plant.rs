@@ -77,6 +77,7 @@ model::planted_bugs! {
         TornTailKept "the frames of a torn tail are not cleared"
         TornSegmentsKept "the segments after the end of the log are not removed"
         ReplayedFramesNotForced "replayed frames are not forced"
+        ReplayedFramesNotWritten "replayed frames of which a force failed are forced, and not written again"
         SalvageSkipsGap "a repair replays frames after a gap"
         SalvagedPositionsReused "the positions of lost transactions are assigned again"
         LostChunksKept "the chunks of lost transactions are not swept"

@@ -191,7 +191,9 @@ struct ChainEnd {
 
 /// Reads the log, calls `replay` with every frame above `installed` in order, and prepares the log for appending.
 ///
-/// The replayed frames are durable when this returns, even if they were only in the operating system's cache.
+/// The replayed frames are durable when this returns, even if they were only in the operating system's cache. Frames behind the position in the tail
+/// record may be there because a force of them failed: the system then takes them for written, and a later force does not write them. So they are
+/// written again.
 pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     store: StoreId,
@@ -232,6 +234,15 @@ struct ReadLog {
     end: ChainEnd,
     /// Whether there are frames after the end that must not be mistaken for later ones.
     is_torn: bool,
+    unrecorded: Vec<UnrecordedBytes>,
+}
+
+/// Bytes of a segment that the tail record does not call durable.
+struct UnrecordedBytes {
+    /// The segment.
+    at: usize,
+    offset: usize,
+    bytes: Vec<u8>,
 }
 
 /// Reads the log and calls `replay` with every frame above `installed` in order.
@@ -257,10 +268,10 @@ fn read_log(
              missing, too, this start does not notice"
         );
     }
-    let (end, last_segment) = walk(disk, store, found, start, &known, replay)?;
+    let Walked { end, last_segment, unrecorded } = walk(disk, store, found, start, &known, replay)?;
     let tail = scan_tail(disk, store, found, &end, &last_segment)?;
     check_end(found, &end, &known, &tail)?;
-    Ok(ReadLog { start, end, is_torn: tail.has_frames })
+    Ok(ReadLog { start, end, is_torn: tail.has_frames, unrecorded })
 }
 
 /// What is known to be durable.
@@ -282,6 +293,11 @@ impl Known {
             }
         }
         Ok(())
+    }
+
+    /// Whether the header of a segment, and each of its frames up to a position, is durable.
+    fn is_recorded(&self, segment: &SegmentFile, last: Seq) -> bool {
+        self.record.is_some_and(|record| segment.index <= record.segment && last <= record.position.seq)
     }
 }
 
@@ -494,7 +510,15 @@ fn read_segment(disk: &dyn Disk, found: &SegmentFile) -> Result<Vec<u8>, LogErro
     Ok(bytes)
 }
 
-/// Follows the chain of frames from the beginning of segment `start`. Returns its end, and the bytes of the segment in which it is.
+/// The frames that count.
+struct Walked {
+    end: ChainEnd,
+    /// The bytes of the segment in which they end.
+    last_segment: Vec<u8>,
+    unrecorded: Vec<UnrecordedBytes>,
+}
+
+/// Follows the chain of frames from the beginning of segment `start`.
 fn walk(
     disk: &dyn Disk,
     store: &StoreId,
@@ -502,7 +526,8 @@ fn walk(
     start: usize,
     known: &Known,
     replay: &mut ReplayFrame<'_>,
-) -> Result<(ChainEnd, Vec<u8>), LogError> {
+) -> Result<Walked, LogError> {
+    let mut unrecorded = Vec::new();
     let mut end = ChainEnd { at: start, position: SEGMENT_HEADER, seq: 0, crc: 0 };
     if let Ok(header) = found[start].header {
         known.check(LogPosition { seq: header.first - 1, crc: header.prev }, &found[start])?;
@@ -512,6 +537,7 @@ fn walk(
         let segment = &found[end.at];
         let bytes = read_segment(disk, segment)?;
         let mut position = SEGMENT_HEADER as usize;
+        let mut recorded = if known.is_recorded(segment, 0) { position } else { 0 };
         while let Some((header, payload)) = bytes.get(position..).and_then(|rest| frame::decode(rest, store)) {
             if header.seq != end.seq || header.prev != end.crc {
                 break;
@@ -522,14 +548,20 @@ fn walk(
             }
             (end.seq, end.crc) = (header.seq + 1, header.crc);
             position += frame::frame_len(payload.len());
+            if known.is_recorded(segment, header.seq) {
+                recorded = position;
+            }
         }
         end.position = position as u64;
+        if let Some(rest) = bytes.get(recorded..position).filter(|rest| !rest.is_empty()) {
+            unrecorded.push(UnrecordedBytes { at: end.at, offset: recorded, bytes: rest.to_vec() });
+        }
         let next = found.get(end.at + 1);
         let follows = next.is_some_and(|n| {
             n.index == segment.index + 1 && n.header.is_ok_and(|h| h.first == end.seq && h.prev == end.crc)
         });
         if !follows {
-            return Ok((end, bytes));
+            return Ok(Walked { end, last_segment: bytes, unrecorded });
         }
         end.at += 1;
     }
@@ -566,7 +598,7 @@ fn scan_tail(
     Ok(scan)
 }
 
-/// Removes frames that do not count, forces those that do, and opens the tail.
+/// Removes frames that do not count, makes those that do durable, and opens the tail.
 fn resume(
     disk: &Arc<dyn Disk>,
     store: StoreId,
@@ -574,9 +606,14 @@ fn resume(
     found: &[SegmentFile],
     read: &ReadLog,
 ) -> Result<Log, LogError> {
-    let ReadLog { start, end, is_torn } = read;
+    let ReadLog { start, end, is_torn, unrecorded } = read;
     let segments = Segments::new(Arc::clone(disk), store, segment_len);
     let is_forced = !planted(RecoveryBug::ReplayedFramesNotForced);
+    if !planted(RecoveryBug::ReplayedFramesNotWritten) {
+        for UnrecordedBytes { at, offset, bytes } in unrecorded {
+            disk.open(&found[*at].name)?.write_at(*offset as u64, bytes)?;
+        }
+    }
     for segment in found[*start..end.at].iter().filter(|_| is_forced) {
         disk.open(&segment.name)?.force()?;
     }

@@ -92,9 +92,13 @@ impl TailRecordFile {
         Ok(Self { file, store, next, written: newest.map(|(_, record)| record) })
     }
 
-    /// Writes a record. It is durable after the next [`TailRecordFile::force`].
+    /// Writes a record, unless it is the last one. It is durable after the next [`TailRecordFile::force`].
     pub(super) fn write(&mut self, record: TailRecord) -> io::Result<()> {
-        if self.written != Some(record) && !planted(RecoveryBug::TailNotRecorded) {
+        if self.written == Some(record) { Ok(()) } else { self.write_slot(record) }
+    }
+
+    fn write_slot(&mut self, record: TailRecord) -> io::Result<()> {
+        if !planted(RecoveryBug::TailNotRecorded) {
             let slot = encode(&self.store, self.next, &record);
             self.file.write_at(self.next % 2 * SLOT_SPACING, &slot)?;
             self.next += 1;
@@ -103,9 +107,10 @@ impl TailRecordFile {
         Ok(())
     }
 
-    /// Writes a record and makes it durable.
+    /// Writes a record and makes it durable. It is written even if it is the last one: after a force that failed, the system shows what the disk
+    /// does not have, and does not write it again.
     pub(super) fn force(&mut self, record: TailRecord) -> io::Result<()> {
-        self.write(record)?;
+        self.write_slot(record)?;
         self.file.force()
     }
 }

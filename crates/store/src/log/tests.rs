@@ -350,6 +350,27 @@ fn replayed_frames_are_durable_even_if_the_process_stopped_before_forcing_them()
     }
 }
 
+/// After a force that failed, the system shows the bytes, and a later force does not write them.
+#[test]
+fn replayed_frames_are_durable_even_if_a_force_of_them_failed() {
+    let mut unacknowledged = 0;
+    for seed in 0..150 {
+        let mut world = World::new();
+        world.append(&[400; 7]).unwrap();
+        let last = world.next - 1;
+        world.disk.fail_change(seed as usize % 30, io::ErrorKind::Other);
+        let appended = world.append(&[700; 9]);
+        assert_eq!(world.disk.has_failed(), appended.is_err(), "seed {seed}");
+        let disk = world.disk.crash_of_process();
+        let (seen, _) = reopen(&disk, world.at(0)).unwrap();
+        unacknowledged += u32::from(appended.is_err() && seen.len() as u64 > last);
+        for later in 0..3 {
+            assert_eq!(reopen(&disk.crash(seed + later), world.at(0)).unwrap().0, seen, "seed {seed}");
+        }
+    }
+    assert!(unacknowledged > 10, "{unacknowledged}");
+}
+
 #[test]
 fn planted_bugs_of_the_log_are_noticed() {
     assert_noticed(&[RecoveryBug::DamageIsTornTail], damage_to_what_was_forced_is_refused_by_name);
@@ -358,6 +379,8 @@ fn planted_bugs_of_the_log_are_noticed() {
     assert_noticed(&[RecoveryBug::TornSegmentsKept], torn);
     let replayed = replayed_frames_are_durable_even_if_the_process_stopped_before_forcing_them;
     assert_noticed(&[RecoveryBug::ReplayedFramesNotForced], replayed);
+    let failed = replayed_frames_are_durable_even_if_a_force_of_them_failed;
+    assert_noticed(&[RecoveryBug::ReplayedFramesNotWritten], failed);
     let last = a_last_segment_that_is_missing_replaced_or_cut_is_refused_by_name;
     assert_noticed(&[RecoveryBug::TailNotRecorded], last);
     assert_noticed(&[RecoveryBug::HistoryNotChecked], a_log_of_another_history_is_refused);
