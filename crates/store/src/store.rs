@@ -13,6 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::backup::{self, ArchiveSink, BackupSummary, BaseIndex};
 use crate::change_tracking::{ChangeSet, ChangeTracker};
 use crate::commit::Core;
+use crate::commit::contents::{ContentChange, check_changeable};
 use crate::commit::force_scope;
 use crate::commit::row_changes::{RowChanges, RowReply};
 use crate::engine::EnginePin;
@@ -455,13 +456,14 @@ impl Store {
         contents::is_resident(self.state(), id, offset, len)
     }
 
-    /// Checks that a content is there, and that what a change of its bytes `offset..offset + len` builds on can be read: a change
-    /// that is committed without that ends the store's work.
+    /// Checks that changes of contents, applied one after the other, find the rows that they need: the contents that they change are there, and the
+    /// rows about all chunks can be read of which they keep or free something. Changes that are committed without that end the store's work. Chunks in
+    /// blob files are not read.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] without the content; [`ErrorKind::Corrupt`] naming the content if a row of it is damaged.
-    pub fn check_changeable(&self, id: ContentId, offset: u64, len: u64) -> Result<()> {
-        contents::check_changeable(self, id, offset, len)
+    /// [`ErrorKind::NotFound`] without a content; [`ErrorKind::Corrupt`] if a row of one is damaged.
+    pub fn check_changeable(&self, changes: &[ContentChange]) -> Result<()> {
+        self.read_state(|layers| check_changeable(layers, changes))
     }
 
     /// The same of the rows `from <= key <= to`, of which there should be few.

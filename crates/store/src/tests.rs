@@ -12,6 +12,7 @@ pub(crate) mod audit;
 mod contents;
 mod crash;
 mod damage;
+mod damaged_rows;
 mod faults;
 mod holding;
 mod identity;

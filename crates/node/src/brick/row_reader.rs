@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{ContentId, Error, ErrorKind, Oid, Result};
-use store::Store;
+use store::{ContentChange, Store};
 
 use super::cold_reads::ColdReads;
 use super::content_rows::Contents;
@@ -40,12 +40,12 @@ impl RowReader {
         }
     }
 
-    /// Checks that a content is there, and that what a change of its bytes `offset..offset + len` builds on can be read.
+    /// Checks that the content of an object is there, and that what its changes build on can be read.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if not: also without the content, which an object has that is there.
-    pub(crate) fn check_changeable(&self, oid: Oid, id: ContentId, offset: u64, len: u64) -> Result<()> {
-        self.measure(|| self.store.check_changeable(id, offset, len)).map_err(|error| match error.kind() {
+    pub(crate) fn check_changeable(&self, oid: Oid, changes: &[ContentChange]) -> Result<()> {
+        self.measure(|| self.store.check_changeable(changes)).map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
                 let what = format!(
                     "the content of {oid} is lost: write it as a whole, delete it, or restore it from a backup"

@@ -71,10 +71,6 @@ fn find<'a>(layers: &Layers<'a>, id: ContentId) -> Result<StoredContent<'a>> {
     layers.content(id)?.ok_or_else(|| no_content(id))
 }
 
-pub(crate) fn check_changeable(this: &impl Readable, id: ContentId, offset: u64, len: u64) -> Result<()> {
-    this.read_state(|layers| layers.check_changeable(id, offset, len))
-}
-
 pub(crate) fn read(this: &impl Readable, id: ContentId, offset: u64, len: u64) -> Result<Bytes> {
     this.read_state(|layers| {
         let content = find(layers, id)?;

@@ -1,7 +1,7 @@
 //! Reading through the layers: the changes of the transaction that is being applied, the active and the frozen buffer,
 //! and the B-tree.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -51,6 +51,8 @@ pub(crate) struct Layers<'a> {
 const FIRST_SCAN_ROWS: usize = 64;
 /// Maximum number of rows of a buffer that a later step reads.
 const MAX_SCAN_ROWS: usize = 512;
+/// Rows of chunks that are looked up one by one rather than scanned.
+const FEW_CHUNKS: u64 = 2;
 
 /// The buffer in which a row was found; deeper is older.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -162,15 +164,19 @@ impl<'a> Layers<'a> {
         Ok(row.head(id)?.map(|head| StoredContent { id, head, row }))
     }
 
-    /// Checks that a change of the bytes `offset..offset + len` of a content finds what it builds on: the head with the first chunk, and
-    /// the rows of the first and the last chunk of the range, which may keep other bytes.
-    pub(crate) fn check_changeable(&self, id: ContentId, offset: u64, len: u64) -> Result<()> {
-        let Some((head, _)) = self.head_and_extent(id)? else { return Err(error::no_content(id)) };
-        let last = offset.saturating_add(len).min(head.size) / CHUNK as u64;
-        for index in [offset / CHUNK as u64, last].into_iter().filter(|index| *index > 0) {
-            self.find(&Key::chunk(head.data, index))?.extent(0).map_err(|e| corrupt(id, e))?;
+    /// Checks that the rows of some chunks after the first can be read, as far as they exist. The chunks themselves are not read.
+    pub(crate) fn check_chunks(&self, id: ContentId, data: DataId, chunks: Range<u64>) -> Result<()> {
+        let mut chunks = chunks.start.max(1)..chunks.end;
+        let check = |found: &FoundRow<'_>| found.extent(0).map(drop).map_err(|e| corrupt(id, e));
+        if chunks.end.saturating_sub(chunks.start) <= FEW_CHUNKS {
+            return chunks.try_for_each(|index| check(&self.find(&Key::chunk(data, index))?));
         }
-        Ok(())
+        let mut checked = Ok(());
+        self.scan(&Key::chunk(data, chunks.start), &Key::chunk(data, chunks.end), &mut |_, found| {
+            checked = check(found);
+            if checked.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        checked
     }
 
     /// The head of a content, and the extent that its first chunk uses.

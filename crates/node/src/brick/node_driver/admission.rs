@@ -481,14 +481,7 @@ impl<C: Clone> NodeDriver<C> {
         if is_new || self.recent.is_changing(oid.page(), oid.slot()) || planted(Bug::LostContentChanged) {
             return Ok(());
         }
-        changes.iter().try_for_each(|change| match change {
-            ContentChange::Write { id, offset, data } => {
-                self.reader.check_changeable(oid, *id, *offset, data.len() as u64)
-            }
-            ContentChange::Truncate { id, size } => self.reader.check_changeable(oid, *id, *size, 0),
-            ContentChange::Zero { id, offset, len } => self.reader.check_changeable(oid, *id, *offset, *len),
-            _ => Ok(()),
-        })
+        self.reader.check_changeable(oid, changes)
     }
 
     /// The durable state of a blob, which is no ground to plan a change on: for a [planted bug](Bug::DurableAppendOffset).
