@@ -106,11 +106,12 @@ pub(crate) fn open_on(
     if on_damage == OnDamage::Salvage {
         core.give_up_unreadable();
     }
-    lost_contents::mend(&core)?;
-    core.load_freed_extents()?;
+    // Before anything else is installed: the batch that says up to where the log is installed says that the rest is lost, too.
     if let Some(salvaged) = salvaged {
         resume_after_loss(&core, salvaged, last)?;
     }
+    lost_contents::mend(&core)?;
+    core.load_freed_extents()?;
     warn_of_missing_blob_files(&core);
     initialize(&core)?;
     Ok(core)
