@@ -87,7 +87,15 @@ impl CommitQueue {
 
     /// Wakes the committer if it waits.
     pub(crate) fn wake(&self) {
-        if self.is_waiting.load(Ordering::Relaxed) && self.is_waiting.swap(false, Ordering::Relaxed) {
+        if !self.is_waiting.load(Ordering::Relaxed) {
+            return;
+        }
+        // Under the lock: otherwise the committer may have said that it waits, and not begun to. Then it misses the notification, and threads that
+        // queue something later do not notify it, because it does not seem to wait.
+        let state = self.lock();
+        let is_waiting = self.is_waiting.swap(false, Ordering::Relaxed);
+        drop(state);
+        if is_waiting {
             self.work.notify_one();
         }
     }
