@@ -98,7 +98,7 @@ impl From<EngineError> for StoreError {
 impl From<LogError> for StoreError {
     fn from(error: LogError) -> Self {
         Self(match error {
-            LogError::Full(source) => io("the log needs another segment", source),
+            LogError::Full(source) | LogError::NoSegment(source) => io("the log needs another segment", source),
             LogError::Chunks(source) => io("forcing a blob file", source),
             LogError::Io(source) => io("the log failed", source),
             LogError::Damaged(ref damage) => {

@@ -51,6 +51,9 @@ pub(crate) enum LogError {
     /// No room for another segment; nothing of the batch was written.
     #[error("the disk has no room for another log segment")]
     Full(#[source] io::Error),
+    /// Another segment could not be made; nothing of the batch was written.
+    #[error("another log segment could not be made")]
+    NoSegment(#[source] io::Error),
     /// The chunks that a batch names could not be forced; nothing of the batch was written.
     #[error("a blob file could not be forced")]
     Chunks(#[source] io::Error),
@@ -73,7 +76,12 @@ pub(crate) enum LogError {
 impl LogError {
     /// An error before the first byte of a batch was written.
     fn before_write(error: io::Error) -> Self {
-        if disk::is_full(&error) { Self::Full(error) } else { Self::Io(error) }
+        if disk::is_full(&error) { Self::Full(error) } else { Self::NoSegment(error) }
+    }
+
+    /// Whether nothing of the batch was written, so that the log goes on with another one.
+    pub(crate) fn is_before_write(&self) -> bool {
+        matches!(self, Self::Full(_) | Self::NoSegment(_) | Self::Chunks(_))
     }
 }
 
@@ -266,7 +274,7 @@ impl Log {
     /// Appends a batch and makes it durable.
     ///
     /// # Errors
-    /// After [`LogError::Full`] nothing of the batch is in the log, and the append may be repeated. After any other
+    /// After [`LogError::Full`] and [`LogError::NoSegment`] nothing of the batch is in the log, and the append may be repeated. After any other
     /// error the log must not be appended to again.
     pub(crate) fn append(&self, batch: &FrameBatch, prev: u32) -> Result<(), LogError> {
         let mut tail = self.tail.lock();
@@ -304,7 +312,7 @@ impl Log {
     fn split(&self, tail: &Tail, batch: &FrameBatch, prev: u32) -> Vec<SegmentPart> {
         let header = SegmentHeader { index: tail.index, first: 0, prev: 0 };
         let mut parts = vec![SegmentPart { header, from: 0, to: 0, last: tail.last }];
-        let mut room = tail.capacity - tail.position;
+        let mut room = tail.capacity.saturating_sub(tail.position);
         let (mut start, mut prev) = (0, prev);
         for (end, seq, crc) in &batch.frames {
             let len = (end - start) as u64;
@@ -358,9 +366,9 @@ impl Segments {
         Self { disk, store, segment_len, pool: Mutex::new(pool) }
     }
 
-    /// Creates every segment that a batch needs before its first byte is written, so that a full disk leaves no segment
+    /// Creates every segment that a batch needs before its first byte is written, so that a full or failing disk leaves no segment
     /// behind. A segment that is left would be taken for the end of the log, although the log continues in the one
-    /// before.
+    /// before. So if one may be left, the log has failed.
     fn prepare(&self, parts: &[SegmentPart]) -> Result<VecDeque<Tail>, LogError> {
         let made = parts.iter().map(|part| self.next_segment(part.header, part.len() as u64)).collect();
         let Err(error) = made else { return made };
@@ -388,8 +396,8 @@ impl Segments {
         let spare = if capacity == self.segment_len { self.pool.lock().spares.pop() } else { None };
         let file = match spare {
             Some(spare) => {
-                self.disk.rename(&spare, &name).map_err(LogError::before_write)?;
-                self.disk.open(&name)?
+                let renamed = self.disk.rename(&spare, &name).and_then(|()| self.disk.open(&name));
+                renamed.map_err(LogError::before_write)?
             }
             None => self.create_zeroed(&name, capacity)?,
         };
@@ -410,10 +418,8 @@ impl Segments {
             Ok(file)
         };
         fill().map_err(|error: io::Error| {
-            if disk::is_full(&error) {
-                // Frees the space that was allocated so far.
-                let _ = self.disk.remove(name);
-            }
+            // Frees the space that was allocated so far.
+            let _ = self.disk.remove(name);
             LogError::before_write(error)
         })
     }

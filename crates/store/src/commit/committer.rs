@@ -225,7 +225,7 @@ impl Core {
         if !planted(Bug::RollbackKeepsChecksum) {
             writer.crc = prev;
         }
-        let unlogged = matches!(error, LogError::Full(_) | LogError::Chunks(_));
+        let unlogged = error.is_before_write();
         if !unlogged && !planted(FaultBug::LogFailureForgotten) {
             writer.log_failure = Some(error.to_string().into());
         }
@@ -306,6 +306,10 @@ fn force_error(error: &LogError) -> Error {
         LogError::Full(_) => {
             let message = "the disk is full: the log cannot grow; nothing was changed; free disk space and try again";
             Error::new(ErrorKind::Full, message)
+        }
+        LogError::NoSegment(cause) => {
+            let what = format!("another segment of the log could not be made: {cause}; nothing was changed; try again");
+            Error::new(ErrorKind::Io, what)
         }
         LogError::Chunks(cause) if disk::is_full(cause) => {
             let message =

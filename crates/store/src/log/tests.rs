@@ -301,6 +301,34 @@ fn no_segment_of_a_batch_that_did_not_fit_is_left() {
     }
 }
 
+/// Regression: an error of the disk before the first byte of a batch ended the log.
+#[test]
+fn a_segment_that_cannot_be_made_leaves_the_log_as_it_was() {
+    let (mut repeated, mut ended) = (0, 0);
+    for failing in 0..30 {
+        let mut world = World::new();
+        world.append(&[900; 3]).unwrap();
+        let (crc, next) = (world.crc, world.next);
+        world.disk.fail_change(failing, io::ErrorKind::Other);
+        match world.append(&[900; 9]) {
+            Ok(()) => {
+                assert!(!world.disk.has_failed());
+                continue;
+            }
+            Err(LogError::NoSegment(_)) => repeated += 1,
+            Err(_) => {
+                ended += 1;
+                continue;
+            }
+        }
+        assert_eq!(reopen(&world.disk.image(), world.at(0)).unwrap().0, [1, 2, 3]);
+        (world.crc, world.next) = (crc, next);
+        world.append(&[900; 9]).unwrap();
+        assert_eq!(reopen(&world.disk.crash(failing as u64), world.at(0)).unwrap().0, (1..=12).collect::<Vec<_>>());
+    }
+    assert!(repeated >= 10 && ended >= 3, "{repeated} repeated, {ended} ended");
+}
+
 #[test]
 fn a_full_disk_leaves_the_log_as_it_was() {
     let mut world = World::new();

@@ -289,6 +289,19 @@ fn a_transaction_without_room_in_the_log_leaves_no_chunks() {
 }
 
 #[test]
+fn a_store_goes_on_after_its_disk_failed_to_make_a_segment() {
+    let world = SimulatedStore::new();
+    // The first segment of the log is nearly full.
+    let id = content(&world.store, pattern(60_000, 3));
+    world.disk.fail_change(2, std::io::ErrorKind::Other);
+    let (kind, message) = refusal(&world.store, [write(id, 0, pattern(50_000, 4))]);
+    assert!(world.disk.has_failed() && kind == ErrorKind::Io && message.contains("nothing was changed"), "{message}");
+    assert_eq!(bytes(&world.store, id), pattern(60_000, 3));
+    commit(&world.store, [write(id, 0, pattern(60_000, 5))]);
+    assert_eq!(bytes(&world.crash(1).unwrap().store, id), pattern(60_000, 5));
+}
+
+#[test]
 fn a_store_whose_log_has_failed_accepts_nothing_more() {
     assert_noticed(&[FaultBug::LogFailureForgotten], || {
         let world = SimulatedStore::new();
