@@ -70,7 +70,7 @@ pub async fn brick_of(realm: &ClusterView, store: &Store, addresses: &[Address])
         }
         return Ok(brick);
     }
-    let storage = if store.status().in_memory { Storage::Memory } else { Storage::Durable };
+    let storage = if store.is_in_memory() { Storage::Memory } else { Storage::Durable };
     let Edited { value: brick, revision } = editor.add_brick(&addresses_to_strings(addresses), storage).await?;
     let mut changes = RowChanges::new();
     changes.put(IDENTITY_ROW, Bytes::from(format!("1 {cluster} {}", brick.id)));

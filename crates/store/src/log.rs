@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -235,12 +236,16 @@ pub(crate) struct Segments {
     /// Bytes in a segment, unless a single frame needs more.
     segment_len: u64,
     pool: Mutex<SegmentPool>,
+    /// Bytes of the sealed segments and of the spares.
+    pool_bytes: AtomicU64,
 }
 
 /// The open log.
 pub(crate) struct Log {
     segments: Segments,
     tail: Mutex<Tail>,
+    /// Bytes of the segment to which frames are appended.
+    tail_bytes: AtomicU64,
     /// Locked after `tail`.
     tail_record: Mutex<TailRecordFile>,
 }
@@ -268,7 +273,8 @@ impl Log {
     fn with_record(segments: Segments, tail: Tail, record: TailRecord) -> Result<Self, LogError> {
         let mut tail_record = TailRecordFile::open(&*segments.disk, segments.store)?;
         tail_record.force(record)?;
-        Ok(Self { segments, tail: Mutex::new(tail), tail_record: Mutex::new(tail_record) })
+        let tail_bytes = AtomicU64::new(tail.capacity);
+        Ok(Self { segments, tail: Mutex::new(tail), tail_bytes, tail_record: Mutex::new(tail_record) })
     }
 
     /// Appends a batch and makes it durable.
@@ -288,11 +294,9 @@ impl Log {
                 tail_record.force(TailRecord { segment: index, position })?;
                 let next = fresh.pop_front().ok_or_else(|| io::Error::other("a segment was not prepared"))?;
                 let old = std::mem::replace(&mut *tail, next);
-                self.segments.pool.lock().sealed.push_back(SealedSegment {
-                    index: old.index,
-                    last: old.last,
-                    len: old.capacity,
-                });
+                self.tail_bytes.store(tail.capacity, Ordering::Relaxed);
+                let sealed = SealedSegment { index: old.index, last: old.last, len: old.capacity };
+                self.segments.change_pool(|pool| pool.sealed.push_back(sealed));
             }
             if part.from < part.to {
                 tail.file.write_at(tail.position, &batch.bytes[part.from..part.to])?;
@@ -351,11 +355,9 @@ impl Log {
         if self.needs_spare() { self.segments.keep_spare() } else { Ok(()) }
     }
 
-    /// Bytes of all segments, including spares.
+    /// Bytes of all segments, including spares. This does not wait for a disk.
     pub(crate) fn size(&self) -> u64 {
-        let tail = self.tail.lock().capacity;
-        let pool = self.segments.pool.lock();
-        tail + pool.sealed.iter().map(|s| s.len).sum::<u64>() + pool.spares.len() as u64 * self.segments.segment_len
+        self.tail_bytes.load(Ordering::Relaxed) + self.segments.pool_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -363,7 +365,16 @@ impl Segments {
     fn new(disk: Arc<dyn Disk>, store: StoreId, segment_len: u64) -> Self {
         let pool = SegmentPool { sealed: VecDeque::new(), spares: Vec::new(), next_spare: 0 };
         let segment_len = segment_len.min(MAX_SEGMENT);
-        Self { disk, store, segment_len, pool: Mutex::new(pool) }
+        Self { disk, store, segment_len, pool: Mutex::new(pool), pool_bytes: AtomicU64::new(0) }
+    }
+
+    /// Changes the pool; all changes are made by this.
+    fn change_pool<T>(&self, change: impl FnOnce(&mut SegmentPool) -> T) -> T {
+        let mut pool = self.pool.lock();
+        let changed = change(&mut pool);
+        let sealed: u64 = pool.sealed.iter().map(|segment| segment.len).sum();
+        self.pool_bytes.store(sealed + pool.spares.len() as u64 * self.segment_len, Ordering::Relaxed);
+        changed
     }
 
     /// Creates every segment that a batch needs before its first byte is written, so that a full or failing disk leaves no segment
@@ -393,7 +404,7 @@ impl Segments {
             );
             return Err(LogError::Io(io::Error::other(what)));
         }
-        let spare = if capacity == self.segment_len { self.pool.lock().spares.pop() } else { None };
+        let spare = if capacity == self.segment_len { self.change_pool(|pool| pool.spares.pop()) } else { None };
         let file = match spare {
             Some(spare) => {
                 let renamed = self.disk.rename(&spare, &name).and_then(|()| self.disk.open(&name));
@@ -426,21 +437,22 @@ impl Segments {
 
     fn free(&self, installed: Seq) -> io::Result<()> {
         let installed = if planted(Bug::SegmentFreedEarly) { Seq::MAX } else { installed };
-        let mut pool = self.pool.lock();
-        while pool.sealed.front().is_some_and(|s| s.last <= installed) {
-            let Some(sealed) = pool.sealed.pop_front() else { break };
-            let name = segment_name(sealed.index);
-            if pool.spares.len() < SPARES && sealed.len == self.segment_len {
-                let spare = spare_name(pool.next_spare);
-                pool.next_spare += 1;
-                if is_there(&name, self.disk.rename(&name, &spare))? {
-                    pool.spares.push(spare);
+        self.change_pool(|pool| {
+            while pool.sealed.front().is_some_and(|s| s.last <= installed) {
+                let Some(sealed) = pool.sealed.pop_front() else { break };
+                let name = segment_name(sealed.index);
+                if pool.spares.len() < SPARES && sealed.len == self.segment_len {
+                    let spare = spare_name(pool.next_spare);
+                    pool.next_spare += 1;
+                    if is_there(&name, self.disk.rename(&name, &spare))? {
+                        pool.spares.push(spare);
+                    }
+                } else {
+                    is_there(&name, self.disk.remove(&name))?;
                 }
-            } else {
-                is_there(&name, self.disk.remove(&name))?;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn keep_spare(&self) -> Result<(), LogError> {
@@ -453,7 +465,7 @@ impl Segments {
             spare_name(pool.next_spare - 1)
         };
         self.create_zeroed(&name, self.segment_len)?;
-        self.pool.lock().spares.push(name);
+        self.change_pool(|pool| pool.spares.push(name));
         Ok(())
     }
 }

@@ -49,6 +49,7 @@ pub struct Status {
 }
 
 impl Core {
+    /// This waits neither for a disk nor for a force.
     pub(crate) fn status(&self) -> Status {
         let view = self.state.view.load();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

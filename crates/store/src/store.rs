@@ -619,10 +619,22 @@ impl Store {
         self.state().visible_seq()
     }
 
-    /// The state of the store and its counters.
+    /// The state of the store and its counters. This waits neither for a disk nor for a force.
     #[must_use]
     pub fn status(&self) -> Status {
         self.core().status()
+    }
+
+    /// Whether the last installation found the disk full.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        self.core().installer.is_disk_full()
+    }
+
+    /// Whether the store is in memory only.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        !self.core().is_durable()
     }
 
     /// Whether this is a full store in memory, which accepts only changes that free memory or are

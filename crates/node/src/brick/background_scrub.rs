@@ -382,7 +382,7 @@ impl BackgroundScrub {
 
     /// Starts the thread. A brick in memory, or without a rate, has none.
     pub(crate) fn start(self: &Arc<Self>, nodes: &Arc<Nodes>) -> RunningScrub {
-        let is_off = self.settings.mib_s == 0 || nodes.store.status().in_memory;
+        let is_off = self.settings.mib_s == 0 || nodes.store.is_in_memory();
         let (scrub, nodes) = (self.clone(), Arc::downgrade(nodes));
         let run = move || scrub.run(&nodes);
         let thread = (!is_off).then(|| thread::Builder::new().name("mortar-scrub".to_owned()).spawn(run));

@@ -36,7 +36,7 @@ impl LocalBrick {
 
     /// What is wrong, in words; `None` if nothing is.
     pub(crate) fn problem(&self) -> Option<String> {
-        if self.nodes.store.status().disk_full {
+        if self.nodes.store.is_disk_full() {
             return Some("the disk is full: reads are served, writes fail".to_owned());
         }
         self.nodes.health_problem().or_else(|| self.scrub.health_problem())

@@ -170,7 +170,7 @@ impl Nodes {
         let nodes = Arc::new_cyclic(|this| Self {
             this: this.clone(),
             cold_reads: ColdReads::new(),
-            is_in_memory: store.status().in_memory,
+            is_in_memory: store.is_in_memory(),
             store,
             upload_lease_ms: config.upload_lease.as_millis() as Ms,
             time: MonotonicClock::of_process(),

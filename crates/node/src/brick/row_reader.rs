@@ -24,7 +24,7 @@ pub(crate) struct RowReader {
 impl RowReader {
     /// The read handle of a store.
     pub(crate) fn new(store: Store) -> Self {
-        let is_in_memory = store.status().in_memory;
+        let is_in_memory = store.is_in_memory();
         Self { store, is_in_memory, cold_reads: None }
     }
 

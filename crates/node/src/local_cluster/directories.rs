@@ -120,7 +120,7 @@ pub(crate) fn record_bricks(first: &Store, started: BTreeMap<u16, BrickId>) -> R
     let recorded = recorded_bricks(first)?;
     let mut all = recorded.clone();
     all.extend(started);
-    if all == recorded || first.status().in_memory {
+    if all == recorded || first.is_in_memory() {
         return Ok(());
     }
     let cluster = member::stored_cluster(first)?.unwrap_or_default();

@@ -18,6 +18,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{BufMut, BytesMut};
 use hashbrown::{HashMap, HashSet};
@@ -50,6 +51,8 @@ pub(crate) struct BlobFiles {
     open: RwLock<HashMap<u32, Arc<dyn DiskFile>>>,
     /// The first file of this opening.
     first: u32,
+    /// Bytes of the chunks of all files, including holes.
+    bytes: AtomicU64,
 }
 
 struct AppendState {
@@ -197,10 +200,15 @@ impl BlobFiles {
         disk.make_dir(DIR).map_err(fail)?;
         let numbers = numbers(&*disk).map_err(fail)?;
         check_headers(&*disk, &store, &numbers)?;
-        Self::open_checked(disk, store, numbers.last().copied().unwrap_or(0), used).map_err(fail)
+        let mut bytes = 0;
+        for number in &numbers {
+            bytes += disk.open(&file_name(*number)).and_then(|file| chunk_bytes(&*file)).map_err(fail)?;
+        }
+        let last = numbers.last().copied().unwrap_or(0);
+        Self::open_checked(disk, store, last, used, bytes).map_err(fail)
     }
 
-    fn open_checked(disk: Arc<dyn Disk>, store: StoreId, last: u32, used: u32) -> io::Result<Self> {
+    fn open_checked(disk: Arc<dyn Disk>, store: StoreId, last: u32, used: u32, bytes: u64) -> io::Result<Self> {
         // A file without chunks, left by an opening without large content, is created again.
         let unused = last > used && disk.open(&file_name(last))?.len()? <= HEADER;
         // Both are numbers of files, or 0.
@@ -213,7 +221,7 @@ impl BlobFiles {
             new_names: false,
         };
         let (append_state, names_lock, open) = (Mutex::new(state), Mutex::new(()), RwLock::new(HashMap::new()));
-        Ok(Self { disk, store, append_state, names_lock, open, first })
+        Ok(Self { disk, store, append_state, names_lock, open, first, bytes: AtomicU64::new(bytes) })
     }
 
     /// Gives no new file a number up to `used`, even if those files are gone.
@@ -262,6 +270,7 @@ impl BlobFiles {
         let (number, offset) = self.current_or_new_file(&mut state, FILE_LEN)?;
         state.current = Some((number, offset + len));
         state.written.insert(number);
+        self.bytes.fetch_add(len, Ordering::Relaxed);
         Ok((number, offset))
     }
 
@@ -443,10 +452,15 @@ impl BlobFiles {
             return Ok(());
         }
         self.force_names(&names)?;
+        let len = self.file(number).and_then(|file| chunk_bytes(&*file)).unwrap_or(0);
         self.open.write().remove(&number);
         match self.disk.remove(&file_name(number)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.and_then(|()| self.disk.force_names(DIR)),
+            other => {
+                other?;
+                self.bytes.fetch_sub(len.min(self.bytes.load(Ordering::Relaxed)), Ordering::Relaxed);
+                self.disk.force_names(DIR)
+            }
         }
     }
 
@@ -461,7 +475,7 @@ impl BlobFiles {
     /// The files of earlier openings with numbers above `swept`, and their lengths.
     pub(crate) fn earlier_files(&self, swept: u32) -> io::Result<Vec<(u32, u64)>> {
         let files = numbers(&*self.disk)?.into_iter().filter(|number| *number < self.first && *number > swept);
-        files.map(|number| Ok((number, self.file(number)?.len()?.saturating_sub(HEADER)))).collect()
+        files.map(|number| Ok((number, chunk_bytes(&*self.file(number)?)?))).collect()
     }
 
     /// The first file of this opening: this file and later ones may still grow.
@@ -474,11 +488,9 @@ impl BlobFiles {
         !self.file(number).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Bytes of the chunks of all blob files, including holes.
+    /// Bytes of the chunks of all blob files, including holes. This does not wait for a disk.
     pub(crate) fn size(&self) -> u64 {
-        let numbers = numbers(&*self.disk).unwrap_or_default();
-        let len = |number| Some(self.file(number).ok()?.len().ok()?.saturating_sub(HEADER));
-        numbers.into_iter().filter_map(len).sum()
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Calls `report` with each file whose header is not valid: its number, and what is wrong.
@@ -504,6 +516,11 @@ impl BlobFiles {
         let gone = open.into_iter().filter(|number| listed.binary_search(number).is_err());
         Ok(gone.map(|number| (number, number.saturating_add(1) >= next)).collect())
     }
+}
+
+/// Bytes of the chunks in a file, including holes.
+fn chunk_bytes(file: &dyn DiskFile) -> io::Result<u64> {
+    Ok(file.len()?.saturating_sub(HEADER))
 }
 
 /// Checks the blocks of an extent from block `first` on. `at` is where the extent begins in its content.

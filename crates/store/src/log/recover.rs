@@ -450,12 +450,9 @@ fn salvage(
     let segments = Segments::new(Arc::clone(disk), store, segment_len);
     let index = found.last().map_or(1, |s| s.index + 1);
     let tail = segments.next_segment(SegmentHeader { index, first: last + 1, prev: 0 }, 0)?;
-    {
-        let mut pool = segments.pool.lock();
-        // These segments are removed after an installation. They do not become spares, because their storage may be
-        // bad.
-        pool.sealed.extend(found.iter().map(|segment| SealedSegment { index: segment.index, last, len: 0 }));
-    }
+    // These segments are removed after an installation. They do not become spares, because their storage may be bad.
+    let old = found.iter().map(|segment| SealedSegment { index: segment.index, last, len: 0 });
+    segments.change_pool(|pool| pool.sealed.extend(old));
     adopt_spares(&segments)?;
     let record = TailRecord { segment: index, position: LogPosition { seq: last, crc: 0 } };
     let log = Log::with_record(segments, tail, record)?;
@@ -642,30 +639,30 @@ fn resume(
 
 /// Adopts the sealed segments and the spares; removes unneeded segments.
 fn adopt_segments(segments: &Segments, found: &[SegmentFile], start: usize, tail: usize) -> Result<(), LogError> {
-    let mut pool = segments.pool.lock();
     for segment in &found[..start] {
         segments.disk.remove(&segment.name)?;
     }
-    for (i, segment) in found[start..tail].iter().enumerate() {
+    let sealed = found[start..tail].iter().enumerate().map(|(i, segment)| {
         let last = found[start + i + 1].first().map_or(0, |first| first - 1);
-        pool.sealed.push_back(SealedSegment { index: segment.index, last, len: segment.len });
-    }
-    drop(pool);
+        SealedSegment { index: segment.index, last, len: segment.len }
+    });
+    segments.change_pool(|pool| pool.sealed.extend(sealed));
     adopt_spares(segments)
 }
 
 /// Adopts the spares.
 fn adopt_spares(segments: &Segments) -> Result<(), LogError> {
-    let mut pool = segments.pool.lock();
-    for name in segments.disk.list(DIR)? {
-        let Some(number) = spare_number(&name) else { continue };
-        let name = format!("{DIR}/{name}");
-        pool.next_spare = pool.next_spare.max(number + 1);
-        if segments.disk.open(&name)?.len()? == segments.segment_len {
-            pool.spares.push(name);
-        } else {
-            segments.disk.remove(&name)?;
+    segments.change_pool(|pool| {
+        for name in segments.disk.list(DIR)? {
+            let Some(number) = spare_number(&name) else { continue };
+            let name = format!("{DIR}/{name}");
+            pool.next_spare = pool.next_spare.max(number + 1);
+            if segments.disk.open(&name)?.len()? == segments.segment_len {
+                pool.spares.push(name);
+            } else {
+                segments.disk.remove(&name)?;
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }

@@ -101,6 +101,42 @@ fn freed_segments_are_used_again_and_their_old_frames_do_not_count() {
     assert!(world.log.size() <= 5 * SEGMENT, "{} bytes", world.log.size());
 }
 
+/// The bytes of all segments and spares, by their files.
+fn bytes_on_disk(disk: &SimDisk) -> u64 {
+    let names = disk.list(DIR).unwrap().into_iter().filter(|name| name != "tail");
+    names.map(|name| disk.bytes(&format!("{DIR}/{name}")).len() as u64).sum()
+}
+
+#[test]
+fn size_of_a_log_is_known_without_waiting_for_its_disk() {
+    let mut world = World::new();
+    let mut sizes = std::collections::BTreeSet::new();
+    for round in 0..40 {
+        world.append(&[if round % 10 == 9 { 3 * SEGMENT as usize } else { 900 }]).unwrap();
+        if round % 4 == 3 {
+            world.log.free(world.forced - 1).unwrap();
+        }
+        if round % 6 == 5 {
+            world.log.ensure_spare().unwrap();
+        }
+        assert_eq!(world.log.size(), bytes_on_disk(&world.disk), "round {round}");
+        let disk = world.disk.crash_of_process();
+        assert_eq!(reopen(&disk, world.at(world.forced - 1)).unwrap().1.log.size(), bytes_on_disk(&disk));
+        sizes.insert(world.log.size());
+    }
+    assert!(sizes.len() > 3, "{sizes:?}");
+    // A batch is being written, and segments are being freed.
+    let (tail, record, pool) = (world.log.tail.lock(), world.log.tail_record.lock(), world.log.segments.pool.lock());
+    std::thread::scope(|scope| {
+        let (told, size) = std::sync::mpsc::channel();
+        let log = &world.log;
+        scope.spawn(move || told.send(log.size()));
+        let size = size.recv_timeout(std::time::Duration::from_secs(30));
+        drop((tail, record, pool));
+        assert!(size.is_ok(), "it has waited");
+    });
+}
+
 #[test]
 fn a_batch_that_was_torn_in_the_middle_is_cut() {
     let mut world = World::new();

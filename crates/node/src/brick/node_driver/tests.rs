@@ -132,7 +132,7 @@ impl World {
             is_new,
         };
         let driver = NodeDriver::open(settings, reader, Arc::default(), 1_000_000)?;
-        let is_in_memory = store.status().in_memory;
+        let is_in_memory = store.is_in_memory();
         let (inbox, sent, open, prepared, model) = Default::default();
         Ok(Self { store, driver, is_in_memory, inbox, sent, now: 1_000_000, transactions: 0, open, prepared, model })
     }

@@ -289,3 +289,29 @@ fn a_file_with_chunks_is_never_created_again_and_one_without_is() {
     assert!(error.to_string().contains(&super::file_name(5)), "{error}");
     assert_eq!(disk.bytes(&super::file_name(5)), before);
 }
+
+#[test]
+fn size_of_the_blob_files_is_that_of_their_chunks_whatever_becomes_of_them() {
+    let mut world = SimulatedStore::new();
+    let check = |world: &SimulatedStore| {
+        let len =
+            |name: &String| (world.disk.bytes(&format!("{DIR}/{name}")).len() as u64).saturating_sub(super::HEADER);
+        let on_disk = world.disk.list(DIR).unwrap().iter().map(len).sum::<u64>();
+        assert_eq!(world.store.status().blob_bytes, on_disk);
+    };
+    for round in 0..6 {
+        let (kept, gone) = (content(&world.store, pattern(2 * CHUNK, round)), content(&world.store, pattern(CHUNK, 9)));
+        check(&world);
+        commit(&world.store, [delete(gone)]);
+        if round % 2 == 0 {
+            commit(&world.store, [delete(kept)]);
+        }
+        world.run_housekeeping();
+        check(&world);
+        world = world.crash(u64::from(round)).unwrap();
+        check(&world);
+        world.run_housekeeping();
+        check(&world);
+    }
+    assert!(world.store.status().blob_bytes < 12 * CHUNK as u64, "files without chunks are removed");
+}
