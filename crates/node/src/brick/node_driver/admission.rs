@@ -463,6 +463,10 @@ impl<C: Clone> NodeDriver<C> {
                 unreadable = unreadable.or_else(|| self.check_changeable(*oid, &plan.changes).err());
                 plan.object.as_ref().map(sizes)
             } else {
+                // Whatever takes the place of a content, or nothing: the content is deleted.
+                let content = replaced.and_then(|replaced| replaced.blob.as_ref()).and_then(Object::content);
+                let delete = content.map(|content| ContentChange::Delete { id: content.id });
+                unreadable = unreadable.or_else(|| self.check_changeable(*oid, delete.as_slice()).err());
                 if let ObjectState::Value(object) = written { Some(sizes(object)) } else { None }
             };
             object_bytes += after.map_or(0, |(_, encoded)| encoded);
@@ -477,7 +481,7 @@ impl<C: Clone> NodeDriver<C> {
     /// # Errors
     /// If the content is lost or damaged: what is taken in has to be stored.
     fn check_changeable(&self, oid: Oid, changes: &[ContentChange]) -> Result<()> {
-        let is_new = matches!(changes.first(), Some(ContentChange::Create { .. }));
+        let is_new = matches!(changes.first(), None | Some(ContentChange::Create { .. }));
         if is_new || self.recent.is_changing(oid.page(), oid.slot()) || planted(Bug::LostContentChanged) {
             return Ok(());
         }

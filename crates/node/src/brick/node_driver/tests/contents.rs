@@ -333,6 +333,52 @@ fn transaction_that_changes_parts_of_blobs_writes_a_bounded_number_of_bytes() {
     assert!(world.commit_part(Part { writes: (0..20).map(append).collect(), ..Part::default() }));
 }
 
+/// The store reads the head of a content that it deletes.
+#[test]
+fn blob_whose_content_cannot_be_read_is_neither_deleted_nor_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        let mut world = World::with_store(Store::open(&dir.path().join("store"), Options::default()).unwrap());
+        // Rows are committed at once, as in memory.
+        world.is_in_memory = true;
+        world
+    };
+    let mut world = open();
+    let mut ids = Vec::new();
+    for slot in 0..40 {
+        let id = world.stage(&[7; 700]);
+        assert!(world.is_committed(blob(slot), refers_to(id, 700)));
+        ids.push(id);
+    }
+    world.store.clone().close().unwrap();
+    let transactions = world.transactions;
+    drop(world);
+    // A page in the middle of those with heads of contents, which is the only one that has a certain key.
+    let path = dir.path().join("store/tree/rows");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let key_of = |id: &ContentId| [&b"o"[..], &id.0.to_be_bytes()].concat();
+    let places =
+        |key: &[u8]| (17 * 4096..bytes.len() - 17).filter(|at| bytes[*at..].starts_with(key)).collect::<Vec<_>>();
+    let only = |slot: usize| if let [at] = places(&key_of(&ids[slot]))[..] { Some((slot, at)) } else { None };
+    let (lost, place) = (12..20).find_map(only).unwrap();
+    bytes[place] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let mut world = open();
+    world.transactions = transactions;
+    assert!(world.store.content_size(ids[lost]).is_err());
+    for which in 0..3 {
+        for (slot, is_sound) in [(lost as u16, false), (30, true)] {
+            let written = match which {
+                0 => refers_to(world.stage(&[8; 50]), 50),
+                1 => ObjectState::Value(Object::blob("in the page".into())),
+                _ => ObjectState::Absent,
+            };
+            assert_eq!(world.is_committed(blob(slot), written), is_sound, "write {which} of slot {slot}");
+            assert!(world.driver.failure().is_none());
+        }
+    }
+}
+
 /// A change of the store creates a bounded number of contents.
 #[test]
 fn transaction_moves_a_bounded_number_of_blobs_out_of_their_pages() {
