@@ -209,9 +209,10 @@ impl Client {
     /// in the order in which they were started.
     ///
     /// # Errors
-    /// As [`Client::get`]; [`ErrorKind::Unknown`] if it is not known whether the object was replaced.
+    /// As [`Client::get`]; [`ErrorKind::Invalid`] and [`ErrorKind::TooLarge`] for an object that cannot be stored there, and for the root
+    /// directory; [`ErrorKind::Unknown`] if it is not known whether the object was replaced. After every other error it was not.
     pub async fn put(&self, oid: Oid, object: Object) -> Result<()> {
-        object.check()?;
+        self.core.check_write(oid, Some(&object))?;
         self.core.put(oid, protocol::page_cache::ObjectState::Value(object)).await
     }
 

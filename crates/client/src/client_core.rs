@@ -524,6 +524,25 @@ impl Core {
         Ok(())
     }
 
+    /// Checks that this object can be written at an identifier, or that what is there can be deleted.
+    pub(super) fn check_write(&self, oid: Oid, object: Option<&Object>) -> Result<()> {
+        if let Some(object) = object {
+            object.check()?;
+            if object.class != oid.class() {
+                let what = format!("an object of class {} cannot stand at {oid}", object.class.0);
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+        }
+        if oid.is_temporary() {
+            return Ok(());
+        }
+        self.check_in_space(oid)?;
+        match oid == self.root()? {
+            true => Err(Error::new(ErrorKind::Invalid, "the root directory cannot be replaced or deleted")),
+            false => Ok(()),
+        }
+    }
+
     /// The error of a call about these logical nodes that has not finished in time.
     pub(super) fn timeout_error(&self, nodes: &[NodeId]) -> Error {
         self.lock().map_or_else(|closed| closed, |state| state.driver.late_error(nodes))

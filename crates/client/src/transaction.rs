@@ -208,19 +208,7 @@ impl Transaction {
         if self.inner.level == IsolationLevel::Snapshot {
             return Err(read_only_error());
         }
-        if let Some(object) = &object {
-            object.check()?;
-            if object.class != oid.class() {
-                let what = format!("an object of class {} cannot stand at {oid}", object.class.0);
-                return Err(Error::new(ErrorKind::Invalid, what));
-            }
-        }
-        if !oid.is_temporary() {
-            self.inner.core.check_in_space(oid)?;
-            if oid == self.root()? {
-                return Err(Error::new(ErrorKind::Invalid, "the root directory cannot be replaced or deleted"));
-            }
-        }
+        self.inner.core.check_write(oid, object.as_ref())?;
         let mut changes = self.changes()?;
         if !is_wanted(&changes) {
             return Ok(false);

@@ -446,6 +446,24 @@ async fn object_that_is_too_large_is_not_sent() {
     world.end().await;
 }
 
+/// Regression: the peer server ended the connection because of such a write, which was sent again after each reconnect.
+#[tokio::test]
+async fn object_that_cannot_stand_at_its_identifier_is_not_sent() {
+    let world = World::start(1, 1, None).await;
+    let cluster = world.client().await;
+    let oid = counters(&cluster, 1).await[0];
+    let record = Object::record(ClassId(5), model::RecordBuilder::new().build().unwrap());
+    let of_record = Oid::new(record.class, oid.page(), oid.slot());
+    let root = cluster.begin(IsolationLevel::Optimistic).root().unwrap();
+    for (at, object) in [(of_record, blob(1)), (oid, record), (root, blob(1))] {
+        let error = cluster.put(at, object).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    cluster.put(oid, blob(2)).await.unwrap();
+    assert_eq!(number(cluster.get(oid).await.unwrap()), 2);
+    world.end().await;
+}
+
 #[tokio::test]
 async fn scan_returns_matching_objects_of_all_bricks() {
     use model::{Comparison, FieldNumber, Filter, Operand, RecordBuilder, Value};
