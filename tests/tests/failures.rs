@@ -242,7 +242,7 @@ async fn requests_for_a_dead_brick_fail_within_the_timeout_and_name_it() {
     let hasty = client::Client::connect_with(world.url(), options).await.unwrap();
     check_fails_in_time(ErrorKind::Unavailable, &named, hasty.get(at_dying)).await;
     check_fails_in_time(ErrorKind::Unavailable, &named, hasty.read_latest(at_dying)).await;
-    check_fails_in_time(ErrorKind::Unknown, &named, hasty.put(at_dying, number(-1))).await;
+    check_fails_in_time(ErrorKind::Unavailable, &named, hasty.put(at_dying, number(-1))).await;
     check_fails_in_time(ErrorKind::Unavailable, &named, increment(&hasty, &[at_living, at_dying])).await;
     let mut found = hasty.find([ClassId(1)], None);
     let reading = async {

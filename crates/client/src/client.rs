@@ -206,7 +206,7 @@ impl Client {
     }
 
     /// Replaces an object outside of transactions, and waits until that is durable. Other clients see the writes of this client
-    /// in the order in which they were started.
+    /// in the order in which they were started. If the future is dropped, the object is not replaced unless that was sent already.
     ///
     /// # Errors
     /// As [`Client::get`]; [`ErrorKind::Invalid`] and [`ErrorKind::TooLarge`] for an object that cannot be stored there, and for the root

@@ -16,6 +16,8 @@
 //!   fail at once then.
 //! - When the caller of a commit goes away, or its time is up, the driver asks for the outcome: a participant that has not prepared
 //!   the transaction by then never will (C2).
+//! - When the caller of a write outside of transactions goes away, or its time is up, and the write was not sent yet, it is not written. Later
+//!   writes do not wait for it then.
 //! - An outcome that no call waits for is kept until a call requests it.
 
 mod calls;
@@ -548,6 +550,9 @@ impl<T: DriverObject> ClientDriver<T> {
             {
                 self.deferred.remove(&txn);
                 self.session.resolve(txn, now);
+            }
+            Some(PendingCall::Put { number, .. }) => {
+                self.session.withdraw(number, now);
             }
             Some(PendingCall::Read(read)) => self.forget_lock(&read),
             _ => {}

@@ -11,15 +11,29 @@
 //! node waits until all are settled. The client may continue when its write is durable, so the wait overlaps with its
 //! own work. It reads its pending writes from here. A client that continues earlier may read other objects in states
 //! older than those that its own write will have replaced.
+//!
+//! A message is within the limits of a transaction. A write that is not sent yet can be withdrawn, and is not written then.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::{NodeId, Oid};
+use model::{NodeId, Oid, limits};
 
 use crate::commit::Writes;
 use crate::ident::TxnId;
+use crate::memory_size::MemorySize;
 use crate::page_cache::ObjectState;
 use crate::plant::{Bug, planted};
+
+/// One write of the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Put<T> {
+    oid: Oid,
+    content: ObjectState<T>,
+    /// The client's number of it.
+    number: u64,
+    /// Whether the client does not want it any more. If the message that it was sent with is refused, it is not sent again.
+    is_withdrawn: bool,
+}
 
 /// Writes that are sent together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,39 +42,93 @@ pub struct WriteBatch<T> {
     pub node: NodeId,
     /// The new states.
     pub writes: Writes<T>,
-    /// The client's numbers of these writes.
-    pub numbers: Vec<u64>,
+    /// The writes one by one, in order, until they are durable.
+    puts: VecDeque<Put<T>>,
+    /// The bytes of all of these.
+    bytes: usize,
+    /// Whether it was sent more than once under one number. What becomes of the last message does not say what has become of the first.
+    is_sent_again: bool,
+}
+
+impl<T: Clone + MemorySize> WriteBatch<T> {
+    fn new(node: NodeId) -> Self {
+        Self { node, writes: Writes::new(), puts: VecDeque::new(), bytes: 0, is_sent_again: false }
+    }
+
+    /// Whether there is room for one more write.
+    fn has_room(&self, content: &ObjectState<T>) -> bool {
+        self.puts.len() < limits::OBJECTS && self.bytes + content.memory_size() <= limits::TRANSACTION
+    }
+
+    fn push(&mut self, put: Put<T>) {
+        self.bytes += put.content.memory_size();
+        self.writes.insert(put.oid, put.content.clone());
+        self.puts.push_back(put);
+    }
+
+    /// Removes the write with this number, and shows the one before it of the same object again.
+    fn remove(&mut self, number: u64) -> bool {
+        let Ok(index) = self.puts.binary_search_by_key(&number, |put| put.number) else { return false };
+        let Some(Put { oid, content, .. }) = self.puts.remove(index) else { return false };
+        self.bytes -= content.memory_size();
+        match self.puts.iter().rev().find(|put| put.oid == oid) {
+            Some(last) => self.writes.insert(oid, last.content.clone()),
+            None => self.writes.remove(&oid),
+        };
+        true
+    }
+
+    fn remove_withdrawn(&mut self) {
+        let withdrawn: Vec<u64> = self.puts.iter().filter(|put| put.is_withdrawn).map(|put| put.number).collect();
+        for number in withdrawn {
+            self.remove(number);
+        }
+    }
 }
 
 /// The unsettled writes of one client. `T` is an object.
 #[derive(Clone, Debug)]
 pub struct Pram<T> {
+    /// Those that are not sent, in the order of their numbers.
     queue: VecDeque<WriteBatch<T>>,
     /// The batch that may not have arrived.
     sent: Option<(TxnId, WriteBatch<T>)>,
-    /// Whether that batch was sent again.
-    is_sent_again: bool,
     /// Durable batches that are not settled; all of one node.
     written: BTreeMap<TxnId, WriteBatch<T>>,
 }
 
 impl<T> Default for Pram<T> {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), sent: None, is_sent_again: false, written: BTreeMap::new() }
+        Self { queue: VecDeque::new(), sent: None, written: BTreeMap::new() }
     }
 }
 
-impl<T: Clone> Pram<T> {
-    /// Writes an object. `number` is returned when the write is durable.
+impl<T: Clone + MemorySize> Pram<T> {
+    /// Writes an object. `number`, which is larger than all before, is returned when the write is durable.
     pub fn put(&mut self, oid: Oid, content: ObjectState<T>, number: u64) {
         let node = oid.page().node;
-        match self.queue.back_mut().filter(|batch| batch.node == node) {
-            Some(batch) => {
-                batch.writes.insert(oid, content);
-                batch.numbers.push(number);
+        let is_same =
+            |batch: &&mut WriteBatch<T>| batch.node == node && !batch.is_sent_again && batch.has_room(&content);
+        let put = |batch: &mut WriteBatch<T>, content| batch.push(Put { oid, content, number, is_withdrawn: false });
+        match self.queue.back_mut().filter(is_same) {
+            Some(batch) => put(batch, content),
+            None => {
+                let mut batch = WriteBatch::new(node);
+                put(&mut batch, content);
+                self.queue.push_back(batch);
             }
-            None => self.queue.push_back(WriteBatch { node, writes: [(oid, content)].into(), numbers: vec![number] }),
         }
+    }
+
+    /// Withdraws the write with this number, so that those after it do not wait for it. Returns whether it was not written and never will be:
+    /// not if it was sent and may have arrived. Then those after it still wait, because they must not be seen before it.
+    pub fn withdraw(&mut self, number: u64) -> bool {
+        let sent = self.sent.iter_mut().flat_map(|(_, batch)| &mut batch.puts);
+        sent.filter(|put| put.number == number).for_each(|put| put.is_withdrawn = true);
+        let Some(index) = self.queue.iter_mut().position(|batch| batch.remove(number)) else { return false };
+        let is_sent_again = self.queue.get(index).is_some_and(|batch| batch.is_sent_again);
+        self.queue.retain(|batch| !batch.puts.is_empty());
+        !is_sent_again
     }
 
     /// The client's pending write of an object, which is newer than any copy.
@@ -81,7 +149,7 @@ impl<T: Clone> Pram<T> {
         let last = self.written.last_key_value().map(|(last, _)| *last);
         assert!(last < Some(write), "N1: write {write:?} is sent after {last:?}");
         let batch = self.queue.pop_front()?;
-        (self.sent, self.is_sent_again) = (Some((write, batch)), false);
+        self.sent = Some((write, batch));
         self.sent.as_ref().map(|(_, batch)| batch)
     }
 
@@ -95,20 +163,28 @@ impl<T: Clone> Pram<T> {
 
     /// Records that all unsettled batches of a node are sent again.
     pub fn note_sent_again(&mut self, node: NodeId) {
-        self.is_sent_again |= self.sent.as_ref().is_some_and(|(_, batch)| batch.node == node);
+        if let Some((_, batch)) = self.sent.as_mut().filter(|(_, batch)| batch.node == node) {
+            batch.is_sent_again = true;
+        }
+    }
+
+    /// Whether this batch is sent, and is not known to be durable.
+    #[must_use]
+    pub fn is_sent(&self, write: TxnId) -> bool {
+        self.sent.as_ref().is_some_and(|(sent, _)| *sent == write)
     }
 
     /// Whether this batch was sent again, and is not known to be durable: what becomes of the repeated message does not say what has become of
     /// the first.
     #[must_use]
     pub fn is_sent_again(&self, write: TxnId) -> bool {
-        self.is_sent_again && self.sent.as_ref().is_some_and(|(sent, _)| *sent == write)
+        self.sent.as_ref().is_some_and(|(sent, batch)| *sent == write && batch.is_sent_again)
     }
 
     /// Records that a batch is durable. Returns the client's numbers the first time.
     pub fn handle_written(&mut self, write: TxnId) -> Vec<u64> {
         let Some((_, mut batch)) = self.sent.take_if(|(sent, _)| *sent == write) else { return Vec::new() };
-        let numbers = std::mem::take(&mut batch.numbers);
+        let numbers = std::mem::take(&mut batch.puts).into_iter().map(|put| put.number).collect();
         if planted(Bug::LastWriteSettles) {
             self.written.clear();
         }
@@ -125,6 +201,14 @@ impl<T: Clone> Pram<T> {
     /// Handles a batch that was refused because of a conflict. It is retried under another number, before all others.
     pub fn handle_refused(&mut self, write: TxnId) {
         if let Some((_, batch)) = self.sent.take_if(|(sent, _)| *sent == write) {
+            self.queue_first(batch);
+        }
+    }
+
+    /// Puts a batch that was refused before all others, without the writes that nobody wants any more.
+    fn queue_first(&mut self, mut batch: WriteBatch<T>) {
+        batch.remove_withdrawn();
+        if !batch.puts.is_empty() {
             self.queue.push_front(batch);
         }
     }
@@ -210,6 +294,61 @@ mod tests {
         assert_eq!(pram.send(write(3)), None, "the first write is not settled");
         pram.handle_settled(write(1));
         assert!(pram.send(write(3)).is_some());
+    }
+
+    /// An abandoned write to a node that is away does not delay those to other nodes.
+    #[test]
+    fn withdrawn_write_is_not_sent_and_nothing_waits_for_it() {
+        let mut pram = Pram::default();
+        for (number, (node, slot)) in [(1, 1), (2, 1), (1, 1), (1, 2), (1, 1)].into_iter().enumerate() {
+            pram.put(oid(node, slot), ObjectState::Value(10 + number as u64), number as u64);
+        }
+        pram.send(write(1));
+        assert!(!pram.withdraw(0), "it may have arrived");
+        assert_eq!(pram.handle_settled(write(1)), [0]);
+        assert!(pram.withdraw(1) && !pram.withdraw(1) && !pram.withdraw(9));
+        assert!(pram.withdraw(4));
+        assert_eq!(pram.lookup(oid(1, 1)), Some(&ObjectState::Value(12)), "the write before it");
+        assert_eq!(pram.send(write(2)).unwrap().node, NodeId(1));
+        assert_eq!(pram.handle_settled(write(2)), [2, 3]);
+        assert!(pram.is_settled());
+    }
+
+    #[test]
+    fn write_that_was_sent_again_and_refused_may_have_been_written() {
+        let mut pram = Pram::default();
+        pram.put(oid(1, 1), ObjectState::Value(10), 0);
+        pram.send(write(1));
+        pram.note_sent_again(NodeId(1));
+        pram.handle_refused(write(1));
+        pram.put(oid(1, 2), ObjectState::Value(11), 1);
+        assert!(!pram.withdraw(0));
+        assert!(pram.withdraw(1), "it was never sent");
+        assert!(pram.is_settled());
+        // As while a brick is full.
+        pram.put(oid(1, 1), ObjectState::Value(12), 2);
+        pram.put(oid(1, 2), ObjectState::Value(13), 3);
+        pram.send(write(2));
+        assert!(!pram.withdraw(2), "it may have arrived");
+        pram.handle_refused(write(2));
+        assert_eq!(pram.send(write(3)).unwrap().writes.len(), 1);
+        assert_eq!(pram.handle_settled(write(3)), [3]);
+    }
+
+    #[test]
+    fn batch_is_within_the_limits_of_a_transaction() {
+        let mut pram = Pram::default();
+        let many = limits::OBJECTS as u64 + 1;
+        (0..many).for_each(|number| pram.put(oid(1, (number % 9) as u16), ObjectState::Value(number), number));
+        assert_eq!(pram.send(write(1)).unwrap().puts.len(), limits::OBJECTS);
+        pram.handle_settled(write(1));
+        pram.send(write(2));
+        assert_eq!(pram.handle_settled(write(2)), [many - 1]);
+        let mut pram = Pram::default();
+        let large = ObjectState::Value(vec![0_u64; limits::OBJECT / 8]);
+        let fit = (limits::TRANSACTION / limits::OBJECT) as u64;
+        (0..=fit).for_each(|number| pram.put(oid(1, number as u16), large.clone(), number));
+        assert_eq!(pram.send(write(1)).unwrap().writes.len() as u64, fit);
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod fetch_queue;
 mod heard;
 mod read_back;
 mod upstreams;
+mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -623,38 +624,6 @@ impl<T: Clone + MemorySize> Session<T> {
         match self.pram.lookup(oid) {
             None if self.is_valid(oid.page().node, now) => self.cache.lookup_versioned(oid),
             _ => (self.peek(oid, now), self.cache.lookup_versioned(oid).1),
-        }
-    }
-
-    /// Writes an object. [`Output::Written`] reports this number when the write is durable.
-    pub fn put(&mut self, oid: Oid, content: ObjectState<T>, number: u64, now: Ms) {
-        self.pram.put(oid, content, number);
-        self.send_writes(now);
-    }
-
-    /// Whether a write outside of transactions was sent again: one that is refused may have been written before.
-    #[must_use]
-    pub fn is_sent_again(&self, write: TxnId) -> bool {
-        self.pram.is_sent_again(write)
-    }
-
-    /// Whether all writes are durable and settled.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.pram.is_settled()
-    }
-
-    fn send_writes(&mut self, now: Ms) {
-        let Some(node) = self.pram.next_node().filter(|_| self.retry.is_none_or(|retry| retry <= now)) else { return };
-        if !self.is_valid(node, now) {
-            return self.open(node, now);
-        }
-        self.retry = None;
-        let write = self.next_txn(now);
-        if let Some(batch) = self.pram.send(write) {
-            assert!(batch.node == node, "N1: writes to {:?} go to {node:?}", batch.node);
-            let writes = batch.writes.clone();
-            self.send_up(node, Up::Write { write, writes });
         }
     }
 

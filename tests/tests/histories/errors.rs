@@ -156,7 +156,7 @@ async fn dead_brick_is_named_and_pending_transactions_are_resolved_when_it_is_ba
     let locks = fresh.begin(IsolationLevel::Locks);
     assert_eq!(locks.get(y).await.unwrap_err().kind(), ErrorKind::Unavailable);
     locks.abort();
-    assert_eq!(fresh.put(y, single_object(2)).await.unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(fresh.put(y, single_object(2)).await.unwrap_err().kind(), ErrorKind::Unavailable, "it was not sent");
     fresh.close();
     // Objects at the other brick are served.
     patient.put(x, single_object(3)).await.unwrap();

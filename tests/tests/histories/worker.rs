@@ -236,8 +236,8 @@ impl Worker {
             let outcome = match self.cluster.put(kept.oid, single_object(new)).await {
                 Ok(()) => Outcome::Ok,
                 Err(error) => {
-                    self.check_error(&operation, &error, &[ErrorKind::Unknown]);
-                    if error.kind() == ErrorKind::Stopped { Outcome::Failed } else { Outcome::Unknown }
+                    self.check_error(&operation, &error, &[ErrorKind::Unknown, ErrorKind::Unavailable]);
+                    if error.kind() == ErrorKind::Unknown { Outcome::Unknown } else { Outcome::Failed }
                 }
             };
             return self.record.end_operation(operation, outcome);

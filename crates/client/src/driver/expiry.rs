@@ -43,11 +43,16 @@ impl<T: DriverObject> ClientDriver<T> {
                 let nodes = std::mem::take(nodes);
                 Err(self.timeout_error(&nodes))
             }
-            Some(PendingCall::Put { oid, .. }) => {
-                let oid = *oid;
-                let late = || self.timeout_error(&[oid.page().node]).message().into();
-                let why = self.why_stopped().unwrap_or_else(late);
-                Err(unknown_write_error(oid, &format!("; {why}")))
+            Some(PendingCall::Put { oid, number }) => {
+                let (oid, number) = (*oid, *number);
+                let late = |driver: &Self| driver.timeout_error(&[oid.page().node]);
+                Err(match self.session.withdraw(number, now) {
+                    true => self.check_serving().err().unwrap_or_else(|| late(self)),
+                    false => {
+                        let why = self.why_stopped().unwrap_or_else(|| late(self).message().into());
+                        unknown_write_error(oid, &format!("; {why}"))
+                    }
+                })
             }
             // It has no timeout.
             Some(PendingCall::Change(..)) | None => return self.calls.wake_at(id, Ms::MAX),

@@ -266,6 +266,28 @@ fn refusal_is_that_of_the_write() {
     assert_eq!(harness.kind(call), Some(ErrorKind::Denied));
 }
 
+/// A write to a logical node that is away, or of a caller that is gone, delays no others and is not kept.
+#[test]
+fn write_that_was_not_sent_when_its_call_ends_is_not_written() {
+    let mut harness = Harness::new();
+    harness.start(ClientCall::Get(oid(1)));
+    let elsewhere = Oid::new(ClassId::NONE, PageId { node: NodeId(NODE.0 + 1), ..page(7) }, 1);
+    let sent = harness.put(oid(1));
+    let waiting = harness.put(elsewhere);
+    let gone = harness.put(oid(2));
+    harness.driver.cancel(gone, harness.now);
+    harness.advance(TIMEOUT_MS - 1);
+    let last = harness.put(oid(3));
+    harness.advance(1);
+    assert_eq!((harness.kind(sent), harness.kind(waiting)), (Some(ErrorKind::Unknown), Some(ErrorKind::Unavailable)));
+    harness.answer_write(None);
+    assert_eq!(harness.written, [[oid(1)], [oid(3)]], "the logical node is the same");
+    let stopped = harness.put(elsewhere);
+    harness.status(false);
+    harness.advance(SHORT_WAIT_MS);
+    assert_eq!((harness.kind(last), harness.kind(stopped)), (Some(ErrorKind::Unknown), Some(ErrorKind::Stopped)));
+}
+
 fn denied_write_that_was_sent_before_may_have_been_written() {
     let mut harness = Harness::new();
     harness.start(ClientCall::Get(oid(1)));

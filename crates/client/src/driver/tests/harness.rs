@@ -14,6 +14,8 @@ pub(super) struct Harness {
     pub(super) finished: BTreeMap<CallId, Result<CallResult<Object>>>,
     pub(super) calls: Vec<(TxnId, Call<Object>)>,
     pub(super) writes: Vec<(HolderId, TxnId)>,
+    /// The objects of each of these.
+    pub(super) written: Vec<Vec<Oid>>,
     pub(super) requests: Vec<CallId>,
     pub(super) events: Vec<Event>,
     pub(super) watches: usize,
@@ -40,6 +42,7 @@ impl Harness {
             finished: BTreeMap::new(),
             calls: Vec::new(),
             writes: Vec::new(),
+            written: Vec::new(),
             requests: Vec::new(),
             events: Vec::new(),
             watches: 0,
@@ -87,7 +90,10 @@ impl Harness {
                             self.down(node, holder, Down::Fetched { page, fetch, reply: FetchReply::Page(image) });
                         }
                     }
-                    Output::Up(_, holder, Up::Write { write, .. }) => self.writes.push((holder, write)),
+                    Output::Up(_, holder, Up::Write { write, writes }) => {
+                        self.writes.push((holder, write));
+                        self.written.push(writes.into_keys().collect());
+                    }
                     Output::Up(..) => {}
                     Output::Call(txn, call) | Output::Repeat(txn, call) => self.calls.push((txn, call)),
                     Output::Watch => self.watches += 1,
@@ -144,6 +150,24 @@ impl Harness {
         let status = SpaceStatus { space: "main".to_owned(), policy, bricks: vec![brick], schema: 1 };
         self.driver.handle_status(status, self.now);
         self.pump();
+    }
+
+    /// The brick answers the last write that was sent: it is durable, or is refused for good for a reason of this kind.
+    pub(super) fn answer_write(&mut self, refused: Option<ErrorKind>) {
+        let (holder, write) = *self.writes.last().unwrap();
+        let result = match refused {
+            Some(kind) => {
+                self.defer(write, kind);
+                Err(Refusal::TooOld)
+            }
+            None => Ok(HlcTimestamp::at(9)),
+        };
+        self.down(NODE, holder, Down::Written { write, result });
+        self.pump();
+    }
+
+    pub(super) fn put(&mut self, oid: Oid) -> CallId {
+        self.start(ClientCall::Put(oid, ObjectState::Value(blob("new"))))
     }
 
     pub(super) fn kind(&self, id: CallId) -> Option<ErrorKind> {
