@@ -13,6 +13,8 @@
 //! older than those that its own write will have replaced.
 //!
 //! A message is within the limits of a transaction. A write that is not sent yet can be withdrawn, and is not written then.
+//! What a message with several writes is refused for may concern one of them: its halves are sent one after the other, in
+//! order, down to the write that is refused.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -53,6 +55,12 @@ pub struct WriteBatch<T> {
 impl<T: Clone + MemorySize> WriteBatch<T> {
     fn new(node: NodeId) -> Self {
         Self { node, writes: Writes::new(), puts: VecDeque::new(), bytes: 0, is_sent_again: false }
+    }
+
+    fn of(node: NodeId, puts: VecDeque<Put<T>>) -> Self {
+        let mut batch = Self::new(node);
+        puts.into_iter().for_each(|put| batch.push(put));
+        batch
     }
 
     /// Whether there is room for one more write.
@@ -205,6 +213,20 @@ impl<T: Clone + MemorySize> Pram<T> {
         }
     }
 
+    /// Handles a batch that was refused for good, and not written. If it has several writes, its halves are sent before all others, under
+    /// other numbers: `true` then. Otherwise, and if it may have been written, nothing has changed.
+    pub fn halve(&mut self, write: TxnId) -> bool {
+        let is_several = |batch: &WriteBatch<T>| batch.puts.len() > 1 && !batch.is_sent_again;
+        let Some((_, batch)) = self.sent.take_if(|(sent, batch)| *sent == write && is_several(batch)) else {
+            return false;
+        };
+        let mut puts = batch.puts;
+        let second = puts.split_off(puts.len() / 2);
+        self.queue_first(WriteBatch::of(batch.node, second));
+        self.queue_first(WriteBatch::of(batch.node, puts));
+        true
+    }
+
     /// Puts a batch that was refused before all others, without the writes that nobody wants any more.
     fn queue_first(&mut self, mut batch: WriteBatch<T>) {
         batch.remove_withdrawn();
@@ -349,6 +371,32 @@ mod tests {
         let fit = (limits::TRANSACTION / limits::OBJECT) as u64;
         (0..=fit).for_each(|number| pram.put(oid(1, number as u16), large.clone(), number));
         assert_eq!(pram.send(write(1)).unwrap().writes.len() as u64, fit);
+    }
+
+    #[test]
+    fn batch_that_is_refused_for_good_is_halved_down_to_the_write_that_is() {
+        let mut pram = Pram::default();
+        for (number, slot) in [(0, 1), (1, 2), (2, 1), (3, 3), (4, 4)] {
+            pram.put(oid(1, slot), ObjectState::Value(10 + number), number);
+        }
+        pram.put(oid(2, 1), ObjectState::Value(20), 5);
+        let (mut done, mut refused) = (Vec::new(), Vec::new());
+        for number in 1_u64.. {
+            let Some(batch) = pram.send(write(number)) else { break };
+            if batch.writes.values().any(|content| *content == ObjectState::Value(12)) && batch.node == NodeId(1) {
+                if !pram.halve(write(number)) {
+                    refused.extend(pram.handle_settled(write(number)));
+                }
+            } else {
+                done.extend(pram.handle_settled(write(number)));
+            }
+        }
+        assert_eq!((done, refused), (vec![0, 1, 3, 4, 5], vec![2]), "in their order");
+        pram.put(oid(1, 1), ObjectState::Value(10), 6);
+        pram.put(oid(1, 2), ObjectState::Value(10), 7);
+        pram.send(write(100));
+        pram.note_sent_again(NodeId(1));
+        assert!(!pram.halve(write(100)), "the first message may have been taken");
     }
 
     #[test]

@@ -139,9 +139,17 @@ impl<T: DriverObject> ClientDriver<T> {
             Down::Written { .. } if planted(Bug::RefusalOfAnotherWrite) => {
                 self.refused_write = self.deferred.values().next().cloned().map(|(kind, why)| (kind, why, false));
             }
-            Down::Written { write, .. } => {
+            Down::Written { write, result } => {
+                let refused = self.deferred.remove(write);
+                // What concerns only one of several writes is not the fate of all.
+                if *result == Err(Refusal::TooOld)
+                    && refused.as_ref().is_some_and(|(kind, _)| may_concern_one_write(*kind))
+                    && self.session.halve_writes(node, holder, *write, now)
+                {
+                    return self.drain();
+                }
                 let is_sent_again = self.session.is_sent_again(*write) && !planted(Bug::DeniedIsNotWritten);
-                self.refused_write = self.deferred.remove(write).map(|(kind, why)| (kind, why, is_sent_again));
+                self.refused_write = refused.map(|(kind, why)| (kind, why, is_sent_again));
             }
             _ => self.refused_write = None,
         }
@@ -306,6 +314,11 @@ impl<T: DriverObject> ClientDriver<T> {
             }
         }
     }
+}
+
+/// Whether a refusal of writes for this reason may concern one of them only, and the others not.
+fn may_concern_one_write(kind: ErrorKind) -> bool {
+    is_final(kind) && !matches!(kind, ErrorKind::Denied | ErrorKind::Stopped)
 }
 
 /// What the end of a transaction means for a call that waits for it, with the reason for which a brick has deferred it.

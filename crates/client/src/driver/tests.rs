@@ -288,6 +288,34 @@ fn write_that_was_not_sent_when_its_call_ends_is_not_written() {
     assert_eq!((harness.kind(last), harness.kind(stopped)), (Some(ErrorKind::Unknown), Some(ErrorKind::Stopped)));
 }
 
+#[test]
+fn refusal_of_one_of_several_writes_is_not_that_of_the_others() {
+    let mut harness = Harness::new();
+    harness.start(ClientCall::Get(oid(1)));
+    harness.put(oid(1));
+    let calls = [2, 3, 4].map(|slot| harness.put(oid(slot)));
+    harness.answer_write(None);
+    assert_eq!(harness.written.last().unwrap(), &[oid(2), oid(3), oid(4)]);
+    harness.answer_write(Some(ErrorKind::Invalid));
+    assert_eq!(harness.written.last().unwrap(), &[oid(2)]);
+    harness.answer_write(None);
+    assert_eq!(harness.written.last().unwrap(), &[oid(3), oid(4)]);
+    harness.answer_write(Some(ErrorKind::Invalid));
+    assert_eq!(harness.written.last().unwrap(), &[oid(3)]);
+    harness.answer_write(Some(ErrorKind::Invalid));
+    assert_eq!(harness.written.last().unwrap(), &[oid(4)]);
+    harness.answer_write(None);
+    assert_eq!(harness.kind(calls[1]), Some(ErrorKind::Invalid));
+    for call in [calls[0], calls[2]] {
+        assert!(matches!(harness.finished[&call], Ok(CallResult::Written)), "{:?}", harness.finished);
+    }
+    // A client that may not write may write none of them.
+    let calls = [1, 2, 3].map(|slot| harness.put(oid(slot)));
+    harness.answer_write(None);
+    harness.answer_write(Some(ErrorKind::Denied));
+    assert_eq!(calls.map(|call| harness.kind(call)), [None, Some(ErrorKind::Denied), Some(ErrorKind::Denied)]);
+}
+
 fn denied_write_that_was_sent_before_may_have_been_written() {
     let mut harness = Harness::new();
     harness.start(ClientCall::Get(oid(1)));

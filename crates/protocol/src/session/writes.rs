@@ -1,9 +1,9 @@
 //! A client's writes outside of transactions, in their order ([`crate::pram`], N1).
 
-use model::Oid;
+use model::{NodeId, Oid};
 
 use super::Session;
-use crate::ident::TxnId;
+use crate::ident::{HolderId, TxnId};
 use crate::lease::Ms;
 use crate::memory_size::MemorySize;
 use crate::page_cache::ObjectState;
@@ -27,6 +27,16 @@ impl<T: Clone + MemorySize> Session<T> {
     #[must_use]
     pub fn is_writing(&self, write: TxnId) -> bool {
         self.pram.is_sent(write)
+    }
+
+    /// The node above has refused writes for good, in this session, and not written them. If they are several, sends them in halves, because
+    /// the reason may concern one of them: `true` then. Otherwise, and if they may have been written before, nothing has changed.
+    pub fn halve_writes(&mut self, node: NodeId, session: HolderId, write: TxnId, now: Ms) -> bool {
+        let is_halved = self.holder(node) == Some(session) && self.pram.halve(write);
+        if is_halved {
+            self.send_writes(now);
+        }
+        is_halved
     }
 
     /// Whether a write outside of transactions was sent again: one that is refused may have been written before.
