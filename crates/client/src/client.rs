@@ -160,7 +160,7 @@ impl Client {
     /// two would conflict, and then wait for each other's locks.
     ///
     /// # Errors
-    /// The error of `body`, if what it read was consistent: the transaction has changed nothing then.
+    /// The error of `body`, if what it read was consistent, or if `body` has aborted the transaction: it has changed nothing then.
     /// [`ErrorKind::Unavailable`], with the brick, if something that the transaction needs has not arrived in time: it has changed
     /// nothing. [`ErrorKind::Stopped`], at once, while the space is stopped. [`ErrorKind::Unknown`] if the outcome of the commit
     /// did not arrive in time.
@@ -441,6 +441,8 @@ impl Attempts {
                 Err(error) => return Err(error),
             },
             Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
+            // `body` has ended it: there is nothing to check.
+            Err(error) if transaction.is_over() => return Err(error),
             // It cannot be checked: a brick that it needs does not answer.
             Err(error) if transaction.has_timed_out() && error.kind() == ErrorKind::Unavailable => return Err(error),
             // If what it read was inconsistent, its error means nothing.

@@ -465,6 +465,19 @@ async fn object_that_cannot_stand_at_its_identifier_is_not_sent() {
 }
 
 #[tokio::test]
+async fn error_of_a_body_that_has_aborted_its_transaction_is_returned() {
+    let world = World::start(1, 1, None).await;
+    let cluster = world.client().await;
+    let failed = cluster.transact(|t| async move {
+        t.abort();
+        Err::<(), _>(client::Error::new(ErrorKind::NotFound, "there is no such counter"))
+    });
+    let error = failed.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    world.end().await;
+}
+
+#[tokio::test]
 async fn scan_returns_matching_objects_of_all_bricks() {
     use model::{Comparison, FieldNumber, Filter, Operand, RecordBuilder, Value};
     let world = World::start(3, 1, None).await;
