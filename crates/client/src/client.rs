@@ -308,7 +308,7 @@ impl Client {
     /// The absolute paths that an object is bound to, found from the object. Not part of a transaction.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// As [`Client::get`]; [`ErrorKind::Corrupt`] if a directory is below itself.
     pub async fn names_of(&self, oid: Oid) -> Result<Vec<String>> {
         self.core.names_of(oid).await
     }

@@ -112,20 +112,27 @@ impl Core {
     /// See [`Client::names_of`](super::Client::names_of).
     pub(super) async fn names_of(&self, oid: Oid) -> Result<Vec<String>> {
         let root = self.root()?;
-        // Directories whose names are to be found, each with what follows its name.
-        let mut pending = vec![(oid, String::new())];
+        // Directories whose names are to be found: each with those below it, down to the object, and with what follows its name.
+        let mut pending = vec![(vec![oid], String::new())];
         let mut names = Vec::new();
-        while let Some((oid, below)) = pending.pop() {
-            let member = EntryKey::member(oid);
-            for Entry { collection, key } in self.entries_of(oid).await?.into_iter().filter(|entry| entry.key != member)
+        while let Some((chain, below)) = pending.pop() {
+            let at = chain.last().copied().unwrap_or(oid);
+            let member = EntryKey::member(at);
+            for Entry { collection, key } in self.entries_of(at).await?.into_iter().filter(|entry| entry.key != member)
             {
                 let name = name_of(&key)?;
                 let path = if below.is_empty() { name.to_owned() } else { format!("{name}/{below}") };
                 if collection == root {
                     names.push(format!("/{path}"));
-                } else {
-                    pending.push((collection, path));
+                    continue;
                 }
+                if chain.contains(&collection) {
+                    let what = format!(
+                        "the directory {collection} is below itself, by its name for {at}, or was moved meanwhile: ask again, or remove that name"
+                    );
+                    return Err(Error::new(ErrorKind::Corrupt, what));
+                }
+                pending.push(([&chain[..], &[collection]].concat(), path));
             }
         }
         names.sort();
@@ -266,11 +273,12 @@ impl Transaction {
     /// brick is not asked, and transactions that put the same name do not conflict.
     ///
     /// # Errors
-    /// As [`Transaction::add_member`]; [`ErrorKind::Invalid`] for a name that is not one component of a path, and for a directory,
-    /// which has one name only: [`Transaction::rename`].
+    /// As [`Transaction::add_member`]; [`ErrorKind::Invalid`] for a name that is not one component of a path, for a directory that has its
+    /// name, as it has one only: [`Transaction::rename`], and for one that would be below itself.
     pub async fn put_entry(&self, directory: Oid, name: &str, target: impl Into<Oid>) -> Result<()> {
         let (key, target) = (EntryKey::name(name)?, target.into());
         self.require(directory, Kind::Directory).await?;
+        self.check_not_above(target, directory)?;
         // What the name was bound to matters only for a directory. Otherwise the brick need not be asked.
         if self.is_named_directory(target).await? && self.look_up_key_to_change(directory, &key).await? != Some(target)
         {
@@ -290,6 +298,7 @@ impl Transaction {
             let what = format!("the name {name:?} in the directory {directory} is bound to {before}");
             return Err(Error::new(ErrorKind::Exists, what));
         }
+        self.check_not_above(target, directory)?;
         self.check_unnamed(target).await?;
         self.put_key(directory, key, target).await
     }
@@ -522,6 +531,23 @@ impl Transaction {
         if self.is_named_directory(target).await? { Err(second_name_error(target)) } else { Ok(()) }
     }
 
+    /// Checks that a new object is neither this directory nor above it: a circle of directories would be below no other. Directories that were
+    /// there before have their names, and get no others.
+    fn check_not_above(&self, new: Oid, directory: Oid) -> Result<()> {
+        let changes = self.changes()?;
+        // What has no names in it is above nothing.
+        let is_above = new == directory || of_collection(&changes.entries, new).next().is_some();
+        let mut at = Some(directory).filter(|_| new.is_temporary() && is_above);
+        while let Some(below) = at.filter(|oid| oid.is_temporary()) {
+            if below == new {
+                let what = format!("{new} is the directory {directory}, or above it: it cannot be below itself");
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+            at = changes.parent_of(below);
+        }
+        Ok(())
+    }
+
     /// Whether an object is a directory that has its name already. It counts as read.
     async fn is_named_directory(&self, target: Oid) -> Result<bool> {
         let is_new = target.is_temporary() && !self.changes()?.named.contains_key(&target);
@@ -577,6 +603,13 @@ impl Changes {
                 self.named.remove(&replaced);
             }
         }
+    }
+
+    /// The directory in which this transaction names a new one.
+    fn parent_of(&self, new: Oid) -> Option<Oid> {
+        // A tree that is made from its leaves up has no name yet.
+        self.named.get(&new)?;
+        self.entries.iter().find(|(_, target)| **target == Some(new)).map(|(entry, _)| entry.collection)
     }
 
     /// Places a new object at the logical node of the directory that names it, unless it has a placement hint. A directory in the root

@@ -9,7 +9,7 @@ use std::time::Duration;
 use client::plant::Bug;
 use client::{Client, CommitOutcome, ErrorKind, IsolationLevel, Oid, PlacementHint, Transaction};
 use model::planted_bug::assert_noticed;
-use model::{Kind, NodeId, Object};
+use model::{ClassId, Kind, NodeId, Object};
 
 use world::World;
 
@@ -541,10 +541,40 @@ fn names_of_an_object_are_paths_only() {
 fn names_with_long_paths_are_listed() {
     with_cluster(|cluster| async move {
         let deep = vec!["x".repeat(200); 5].join("/");
-        bind(&cluster, &deep).await;
+        let oid = bind(&cluster, &deep).await;
         let t = begin(&cluster);
         t.rename(&"x".repeat(200), &"y".repeat(255)).await.unwrap();
         assert!(is_committed(&t.commit().await.unwrap()));
-        assert_eq!(names(&cluster, "").await, [deep.replacen(&"x".repeat(200), &"y".repeat(255), 1)]);
+        let longer = deep.replacen(&"x".repeat(200), &"y".repeat(255), 1);
+        assert_eq!(names(&cluster, "").await, std::slice::from_ref(&longer));
+        assert_eq!(cluster.names_of(oid).await.unwrap(), [format!("/{longer}")]);
     });
 }
+
+#[test]
+fn directory_is_not_bound_below_itself() {
+    with_cluster(|cluster| async move {
+        let t = begin(&cluster);
+        let directory = || t.create_object(ClassId::NONE, Object::collection(Kind::Directory), PlacementHint::Anywhere);
+        let (upper, lower, lowest) = (directory().unwrap(), directory().unwrap(), directory().unwrap());
+        t.put_entry(lower, "lowest", lowest).await.unwrap();
+        t.put_entry(upper, "lower", lower).await.unwrap();
+        for below in [upper, lower, lowest] {
+            for error in [t.put_entry(below, "x", upper).await, t.add_entry(below, "x", upper).await] {
+                assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid, "{below}");
+            }
+        }
+        t.bind("upper", upper).await.unwrap();
+        assert!(is_committed(&t.commit().await.unwrap()));
+        let oid = t.real_oid(lowest).unwrap();
+        assert_eq!(cluster.names_of(oid).await.unwrap(), ["/upper/lower/lowest"]);
+        // What a catalogue of directories says that is damaged ends, too.
+        let entry = model::Entry { collection: oid, key: model::EntryKey::name("x").unwrap() };
+        let t = begin(&cluster);
+        t.restore_entry(entry, t.resolve("upper").await.unwrap().unwrap()).await.unwrap();
+        assert!(is_committed(&t.commit().await.unwrap()));
+        let error = cluster.names_of(oid).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    });
+}
+
