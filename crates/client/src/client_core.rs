@@ -4,7 +4,6 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use bytes::Bytes;
 use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limits};
 use protocol::clock::ClusterTime;
 use protocol::ident::TxnId;
@@ -14,11 +13,10 @@ use protocol::session::Session;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, broadcast, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time;
-use wire::cluster::{MAX_OPEN_QUERIES, Message, content_id, object_read_from_proto};
-use wire::convert;
+use wire::cluster::{MAX_OPEN_QUERIES, Message, object_read_from_proto};
 use wire::driving::{DeadlineTimer, DeliveryScope, MonotonicClock, PeerHandle};
 use wire::frame::Raw;
-use wire::link::{Answer, Caller};
+use wire::link::Caller;
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -52,14 +50,14 @@ pub(super) struct PeerConnection {
 }
 
 /// Where the end of a call is sent.
-enum CallWaiter {
+pub(super) enum CallWaiter {
     Result(oneshot::Sender<Result<CallResult<Object>>>),
     /// Each time that the request is to be sent, and its end.
     Request(mpsc::UnboundedSender<RequestStep>),
 }
 
 /// What the sender of a request does next.
-enum RequestStep {
+pub(super) enum RequestStep {
     /// Send the request over this connection.
     Send(Caller),
     /// The request has failed.
@@ -70,7 +68,7 @@ enum RequestStep {
 pub(super) struct ClientState {
     pub(super) driver: ClientDriver<Object>,
     connection: Option<PeerConnection>,
-    waiters: HashMap<CallId, CallWaiter>,
+    pub(super) waiters: HashMap<CallId, CallWaiter>,
     /// Calls that have finished. Their callers are woken after the lock is released, because each of them takes it at once.
     finished: Vec<FinishedCall>,
     events: broadcast::Sender<Event>,
@@ -131,10 +129,10 @@ impl Drop for CloseGuard {
 }
 
 /// A future that waits for a call. Dropped before the call has finished, it cancels the call.
-struct CallGuard<'a> {
-    core: &'a Core,
-    id: CallId,
-    is_finished: bool,
+pub(super) struct CallGuard<'a> {
+    pub(super) core: &'a Core,
+    pub(super) id: CallId,
+    pub(super) is_finished: bool,
 }
 
 impl Drop for CallGuard<'_> {
@@ -199,7 +197,7 @@ impl Core {
         if state.is_closed { Err(closed_error()) } else { Ok(state) }
     }
 
-    fn with_state<T>(&self, act: impl FnOnce(&mut ClientState, Ms) -> T) -> Result<T> {
+    pub(super) fn with_state<T>(&self, act: impl FnOnce(&mut ClientState, Ms) -> T) -> Result<T> {
         let _delivery = DeliveryScope::enter();
         let mut state = self.lock()?;
         let done = act(&mut state, self.clock.now());
@@ -554,77 +552,6 @@ impl Core {
             |_| super::outcome::unknown_outcome_error(txn, None),
             |state| state.driver.unknown_outcome_error(txn),
         )
-    }
-
-    // -------------------------------------------------------------------------------------------- requests
-
-    /// Sends a request to the peer server, which answers once. It is repeated if the connection is lost.
-    pub(super) async fn ask(&self, request: Request) -> Result<(Response, Bytes)> {
-        self.ask_with_raw(request, Vec::new()).await.map(|(_, answer)| (answer.response, answer.raw))
-    }
-
-    /// The same with raw bytes. Returns the connection that has answered, too.
-    pub(super) async fn ask_with_raw(&self, request: Request, raw: Vec<Bytes>) -> Result<(Caller, Answer)> {
-        let nodes = self.request_nodes(&request);
-        let (id, mut steps) = self.with_state(|state, now| {
-            let (sender, steps) = mpsc::unbounded_channel();
-            let id = state.driver.start(ClientCall::Request(nodes), now);
-            state.waiters.insert(id, CallWaiter::Request(sender));
-            (id, steps)
-        })?;
-        let mut guard = CallGuard { core: self, id, is_finished: false };
-        let mut next = steps.recv().await;
-        loop {
-            let caller = match next {
-                Some(RequestStep::Send(caller)) => caller,
-                Some(RequestStep::Failed(error)) => {
-                    guard.is_finished = true;
-                    return Err(error);
-                }
-                None => return Err(closed_error()),
-            };
-            tokio::select! {
-                biased;
-                answer = caller.call(request.clone(), raw.clone()) => match answer {
-                    Ok(answer) => {
-                        guard.is_finished = true;
-                        self.with_state(|state, _| {
-                            state.waiters.remove(&id);
-                            state.driver.handle_answered(id);
-                        })?;
-                        return Ok((caller, answer));
-                    }
-                    Err(error) => {
-                        self.with_driver(|driver, now| driver.handle_failed(id, error, now))?;
-                        next = steps.recv().await;
-                    }
-                },
-                step = steps.recv() => next = step,
-            }
-        }
-    }
-
-    /// The logical nodes that a request needs; none if the peer server answers it alone.
-    fn request_nodes(&self, request: &Request) -> Vec<NodeId> {
-        match request {
-            Request::Query(_) => self.nodes.clone(),
-            Request::Reserve(reserve) => vec![NodeId(reserve.node)],
-            Request::Scan(scan) => vec![NodeId(scan.node)],
-            Request::LookUp(look_up) => vec![NodeId(look_up.node)],
-            Request::ListEntries(list) => vec![NodeId(list.node)],
-            Request::ListEntriesOf(list) => vec![NodeId(list.node)],
-            Request::ListNodeObjects(list) => vec![NodeId(list.node)],
-            Request::ReadObject(proto::ReadObject { oid, .. })
-            | Request::ReadContent(proto::contents::Read { oid, .. }) => {
-                convert::oid(*oid, "object").into_iter().map(|oid| oid.page().node).collect()
-            }
-            Request::BeginContent(begin) => vec![NodeId(begin.node)],
-            Request::WriteContent(proto::contents::Write { content, .. })
-            | Request::AbortContent(proto::contents::Abort { content, .. }) => {
-                content_id(*content).into_iter().map(|id| id.node()).collect()
-            }
-            _ => Vec::new(),
-        }
     }
 
     /// An object as the brick has it, or the cache of the peer server.

@@ -50,6 +50,7 @@ pub mod persistent;
 pub mod plant;
 mod prefetch;
 mod reading;
+mod requests;
 /// The parts of a [`Query`], for programs that do not write it as text.
 pub mod query {
     pub use ::query::{Aggregate, Arithmetic, Expr, Function, Item, OrderKey, Query, Row};

@@ -16,6 +16,7 @@ use wire::link::{Answer, Caller, Pending};
 use wire::proto::query as messages;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::tasks;
 
 use super::client_core::{Core, unexpected_answer_error};
 use super::transaction::Transaction;
@@ -59,7 +60,7 @@ pub struct Rows {
     pending: Option<Pending>,
     cursor: Option<u64>,
     /// It bounds the open queries; none if the query has ended.
-    open: Option<OwnedSemaphorePermit>,
+    open: Option<Arc<OwnedSemaphorePermit>>,
     columns: Vec<String>,
     rows: VecDeque<Row>,
     explanation: Option<Explanation>,
@@ -90,9 +91,9 @@ impl Rows {
             explain,
         };
         let (message, raw) = asked.into_proto();
-        let open = Some(core.wait_to_query().await?);
+        let open = Arc::new(core.wait_to_query().await?);
         let asked_at = Instant::now();
-        let (caller, answer) = core.ask_with_raw(Request::Query(message), raw).await?;
+        let (caller, answer) = core.ask_query(Request::Query(message), raw, &open).await?;
         let (columns, rows) = (Vec::new(), VecDeque::new());
         let (core, cursor) = (core.clone(), None);
         let mut asked = Self {
@@ -101,7 +102,7 @@ impl Rows {
             transaction,
             pending: None,
             cursor,
-            open,
+            open: Some(open),
             columns,
             rows,
             explanation: None,
@@ -255,6 +256,46 @@ impl Rows {
 impl Drop for Rows {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// The first rows of a query, which the peer server is asked for. If nobody waits for them any more, the query is ended when they come; until
+/// then the peer server has it open, and it counts as open here.
+pub(super) struct FirstRows<'a> {
+    caller: &'a Caller,
+    /// None if they have come.
+    pending: Option<Pending>,
+    open: &'a Arc<OwnedSemaphorePermit>,
+}
+
+impl<'a> FirstRows<'a> {
+    pub(super) fn new(caller: &'a Caller, pending: Pending, open: &'a Arc<OwnedSemaphorePermit>) -> Self {
+        Self { caller, pending: Some(pending), open }
+    }
+
+    pub(super) async fn answer(mut self) -> Result<Answer> {
+        let Some(pending) = &mut self.pending else { return Err(unexpected_answer_error()) };
+        let answer = pending.answer().await;
+        self.pending = None;
+        answer
+    }
+}
+
+impl Drop for FirstRows<'_> {
+    fn drop(&mut self) {
+        let Some(mut pending) = self.pending.take() else { return };
+        let (caller, open) = (self.caller.clone(), self.open.clone());
+        let end = async move {
+            // After an error no query is open.
+            if let Ok(cluster::QueryRows { cursor: Some(cursor), .. }) = pending.answer().await.and_then(decode_rows) {
+                caller.send_one_way(Request::EndQuery(messages::EndQuery { cursor }));
+            }
+            drop(open);
+        };
+        // Without a runtime, the connection has ended.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            tasks::spawn_on(&runtime, end);
+        }
     }
 }
 

@@ -74,6 +74,17 @@ async fn queries_beyond_the_limit_wait_until_others_have_ended() {
     assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
     let (another, ()) = tokio::join!(ask(), async { drop(open.pop()) });
     assert_eq!(another.unwrap().all().await.unwrap().len(), 3_000);
+    drop(open);
+    // Those whose callers do not wait for the first answer do not stay open.
+    for _ in 0..2 * MAX_OPEN_QUERIES {
+        tokio::select! {
+            biased;
+            _ = ask() => {}
+            // It is polled once.
+            () = std::future::ready(()) => {}
+        }
+    }
+    assert_eq!(ask().await.unwrap().all().await.unwrap().len(), 3_000);
     // So more threads of a program can ask at once.
     let patient = world.client().await;
     let mut asking = tokio::task::JoinSet::new();
