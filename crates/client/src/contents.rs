@@ -579,14 +579,19 @@ impl Transaction {
         }
         ContentPatch::new(vec![op.clone()]).check_sizes(0)?;
         if matches!(self.own_change(oid)?, OwnChange::Written(_)) {
-            return self.change_own(oid, &op);
+            return self.changes()?.change_own(oid, &op);
         }
         if oid.is_temporary() {
             return Err(no_blob_error(oid));
         }
         self.inner.core.check_in_space(oid)?;
         self.lock(oid).await?;
-        let added = match self.changes()?.patches.entry(oid) {
+        let changes = &mut *self.changes()?;
+        // Another task of the transaction may have replaced the object while this one waited for the lock.
+        if changes.writes.contains_key(&oid) {
+            return changes.change_own(oid, &op);
+        }
+        let added = match changes.patches.entry(oid) {
             btree_map::Entry::Occupied(mut patch) => Arc::make_mut(patch.get_mut()).push(op),
             btree_map::Entry::Vacant(place) => {
                 let mut patch = ContentPatch::default();
@@ -599,11 +604,12 @@ impl Transaction {
         };
         added.map_err(|error| error.about(oid))
     }
+}
 
+impl Changes {
     /// Changes a part of a blob that this transaction creates or replaces.
-    fn change_own(&self, oid: Oid, op: &ContentOp) -> Result<()> {
-        let changes = &mut *self.changes()?;
-        let blob = only_blob(oid, changes.writes.get(&oid).cloned().flatten())?;
+    fn change_own(&mut self, oid: Oid, op: &ContentOp) -> Result<()> {
+        let blob = only_blob(oid, self.writes.get(&oid).cloned().flatten())?;
         if blob.content().is_some() {
             let what =
                 format!("the bytes of {oid} were uploaded for this transaction: change them when it has committed");
@@ -616,9 +622,9 @@ impl Transaction {
         let mut bytes = blob.data.to_vec();
         op.apply(&mut bytes);
         if let ContentOp::Append { .. } = op {
-            changes.append_offsets.entry(oid).or_default().push(blob.size());
+            self.append_offsets.entry(oid).or_default().push(blob.size());
         }
-        changes.writes.insert(oid, Some(blob.with_data(bytes.into())));
+        self.writes.insert(oid, Some(blob.with_data(bytes.into())));
         Ok(())
     }
 }

@@ -124,6 +124,22 @@ fn reader_goes_on_after_an_error_where_it_was() {
 }
 
 #[test]
+fn change_of_a_blob_follows_its_replacement_by_another_task_of_the_transaction() {
+    run(async {
+        let world = World::start(1).await;
+        let cluster = world.client().await;
+        let oid = create_small(&cluster, 0, "old").await;
+        let t = cluster.begin(IsolationLevel::Locks);
+        // Both wait for the lock.
+        let (put, appended) = tokio::join!(biased; t.put(oid, Object::blob("new".into())), t.append(oid, "er"));
+        (put.unwrap(), appended.unwrap());
+        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+        assert_eq!(read_all(&cluster, oid).await.unwrap(), b"newer");
+        world.end().await;
+    });
+}
+
+#[test]
 fn upload_with_a_dropped_write_is_not_finished() {
     run(async {
         let world = World::start(1).await;
