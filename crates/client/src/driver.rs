@@ -15,7 +15,7 @@
 //!   commit, fails about a second after the space was stopped or every peer server refused the client; calls that have changed nothing
 //!   fail at once then.
 //! - When the caller of a commit goes away, or its time is up, the driver asks for the outcome: a participant that has not prepared
-//!   the transaction by then never will (C2).
+//!   the transaction by then never will (C2). A transaction that has only read ends at once: there is no outcome to ask for.
 //! - When the caller of a write outside of transactions goes away, or its time is up, and the write was not sent yet, it is not written. Later
 //!   writes do not wait for it then.
 //! - An outcome that no call waits for is kept until a call requests it.
@@ -549,7 +549,10 @@ impl<T: DriverObject> ClientDriver<T> {
                 if !self.calls.is_awaited(WaitKey::Outcome(txn)) && !planted(Bug::CancelKeepsCommit) =>
             {
                 self.deferred.remove(&txn);
-                self.session.resolve(txn, now);
+                match self.session.is_committing(txn) {
+                    true => self.session.resolve(txn, now),
+                    false => self.abort(txn),
+                }
             }
             Some(PendingCall::Put { number, .. }) => {
                 self.session.withdraw(number, now);

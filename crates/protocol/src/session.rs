@@ -532,6 +532,15 @@ impl<T: Clone + MemorySize> Session<T> {
         matches!(self.ending_call(txn), Some(Call::Commit { .. } | Call::Resolve { .. }))
     }
 
+    /// The logical nodes that are asked whether what a transaction has read, which ends without writes, is current.
+    #[must_use]
+    pub fn checked_nodes(&self, txn: TxnId) -> Vec<NodeId> {
+        match self.ending_call(txn) {
+            Some(Call::Check { reads, .. }) => reads.keys().copied().collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Resolves a transaction whose commit is not answered: if it has not committed, it never will.
     pub fn resolve(&mut self, txn: TxnId, now: Ms) {
         let Some(call @ Call::Commit { parts, .. }) = self.ending_call(txn) else { return };

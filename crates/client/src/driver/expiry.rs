@@ -62,6 +62,14 @@ impl<T: DriverObject> ClientDriver<T> {
 
     fn expire_outcome(&mut self, id: CallId, txn: TxnId, goal: OutcomeGoal, now: Ms) {
         let deferred = self.deferred.remove(&txn);
+        if !self.session.is_committing(txn) {
+            // It has only read, and changes nothing.
+            let nodes = self.session.checked_nodes(txn);
+            self.abort(txn);
+            let why = deferred.map(|(kind, why)| Error::new(kind, why)).or_else(|| self.check_serving().err());
+            let error = why.unwrap_or_else(|| self.timeout_error(&nodes));
+            return self.finish(id, Err(error));
+        }
         self.session.resolve(txn, now);
         let result = match (goal, deferred) {
             // Most often its outcome is found out at once, because the brick answers.

@@ -316,6 +316,27 @@ fn refusal_of_one_of_several_writes_is_not_that_of_the_others() {
     assert_eq!(calls.map(|call| harness.kind(call)), [None, Some(ErrorKind::Denied), Some(ErrorKind::Denied)]);
 }
 
+#[test]
+fn transaction_that_has_only_read_has_no_unknown_outcome() {
+    let mut harness = Harness::new();
+    harness.start(ClientCall::Get(oid(1)));
+    let commit = |harness: &mut Harness| {
+        let txn = harness.driver.begin(Level::Optimistic, harness.now);
+        assert_eq!(harness.read(txn, 1).unwrap(), Some(Some(blob("one"))));
+        (txn, harness.start(ClientCall::Commit(txn, Vec::new())))
+    };
+    let (gone, call) = commit(&mut harness);
+    harness.driver.cancel(call, harness.now);
+    let (deferred, refused) = commit(&mut harness);
+    harness.defer(deferred, ErrorKind::Full);
+    let (txn, call) = commit(&mut harness);
+    harness.advance(TIMEOUT_MS);
+    assert_eq!((harness.kind(call), harness.kind(refused)), (Some(ErrorKind::Unavailable), Some(ErrorKind::Full)));
+    for txn in [gone, deferred, txn] {
+        assert!(!harness.driver.session().is_running(txn), "its check is repeated for ever");
+    }
+}
+
 fn denied_write_that_was_sent_before_may_have_been_written() {
     let mut harness = Harness::new();
     harness.start(ClientCall::Get(oid(1)));
