@@ -143,7 +143,7 @@ pub struct ClientDriver<T> {
     calls: CallTable<T>,
     /// Outcomes of transactions that no call waits for.
     outcomes: BTreeMap<TxnId, TxnOutcome>,
-    /// Why transactions and writes are deferred, or refused for good.
+    /// Why transactions and writes are deferred, or refused for good: those that the session runs or sends, and those in `outcomes`.
     deferred: HashMap<TxnId, (ErrorKind, String)>,
     /// Why the write that is being reported was refused, and whether it was sent again before.
     refused_write: Option<(ErrorKind, String, bool)>,

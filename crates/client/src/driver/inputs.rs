@@ -191,8 +191,9 @@ impl<T: DriverObject> ClientDriver<T> {
         if kind == ErrorKind::Unavailable {
             self.session.repeat_soon(txn, now);
         }
-        let is_wanted = self.calls.is_awaited(WaitKey::Outcome(txn));
-        if (is_wanted || is_final && self.deferred.len() < MAX_OUTCOMES) && !planted(Bug::RefusalIsConflict) {
+        let is_wanted = is_final || self.calls.is_awaited(WaitKey::Outcome(txn));
+        let is_under_way = self.session.is_running(txn) || self.session.is_writing(txn);
+        if is_wanted && is_under_way && !planted(Bug::RefusalIsConflict) {
             self.deferred.insert(txn, (kind, why));
         }
         if is_final {
@@ -265,8 +266,10 @@ impl<T: DriverObject> ClientDriver<T> {
                 let before = self.outcomes.insert(txn, ended);
                 assert!(before.is_none(), "C3: {txn:?} has ended twice, first as {before:?}");
             }
-            if self.outcomes.len() > MAX_OUTCOMES {
-                self.outcomes.pop_first();
+            if self.outcomes.len() > MAX_OUTCOMES
+                && let Some((oldest, _)) = self.outcomes.pop_first()
+            {
+                self.deferred.remove(&oldest);
             }
             return;
         }

@@ -253,7 +253,7 @@ fn refusal_is_that_of_the_write() {
     harness.start(ClientCall::Get(oid(1)));
     let call = harness.start(ClientCall::Put(oid(1), ObjectState::Value(blob("new"))));
     let (holder, write) = harness.writes[0];
-    let other = TxnId { start: HlcTimestamp::at(5), client: ClientId(1) };
+    let (other, _) = harness.commit(2);
     harness.defer(other, ErrorKind::Denied);
     harness.down(NODE, holder, Down::Written { write, result: Err(Refusal::TooOld) });
     harness.pump();
@@ -335,6 +335,25 @@ fn transaction_that_has_only_read_has_no_unknown_outcome() {
     for txn in [gone, deferred, txn] {
         assert!(!harness.driver.session().is_running(txn), "its check is repeated for ever");
     }
+}
+
+#[test]
+fn reasons_of_refusals_are_kept_only_with_what_is_refused() {
+    let mut harness = Harness::new();
+    harness.defer(TxnId { start: HlcTimestamp::at(5), client: ClientId(1) }, ErrorKind::Denied);
+    assert!(harness.driver.deferred.is_empty(), "nothing has this number");
+    for _ in 0..=MAX_OUTCOMES {
+        let (txn, call) = harness.commit(1);
+        harness.driver.cancel(call, harness.now);
+        harness.defer(txn, ErrorKind::Denied);
+        harness.reply(txn, refused_reply(Refusal::Aborted));
+    }
+    assert_eq!((harness.driver.outcomes.len(), harness.driver.deferred.len()), (MAX_OUTCOMES, MAX_OUTCOMES));
+    let outcomes: Vec<TxnId> = harness.driver.outcomes.keys().copied().collect();
+    for txn in outcomes {
+        harness.start(ClientCall::Resolve(txn));
+    }
+    assert!(harness.driver.deferred.is_empty());
 }
 
 fn denied_write_that_was_sent_before_may_have_been_written() {
