@@ -253,17 +253,18 @@ impl Core {
             state.is_closed = true;
             self.process_outputs(state);
         }
-        if let Ok(mut state) = self.state.lock() {
-            state.waiters.clear();
-            // Its subscribers see the end of the events.
-            state.events = broadcast::Sender::new(1);
-            if let Some(connection) = state.connection.take() {
-                for pages in self.page_source.take_all(self) {
-                    connection.caller.send_one_way(Request::ReturnPages(pages));
-                }
-                connection.handle.hang_up();
+        // The calls of a machine that has panicked end, too.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiters.clear();
+        // Its subscribers see the end of the events.
+        state.events = broadcast::Sender::new(1);
+        if let Some(connection) = state.connection.take() {
+            for pages in self.page_source.take_all(self) {
+                connection.caller.send_one_way(Request::ReturnPages(pages));
             }
+            connection.handle.hang_up();
         }
+        drop(state);
         self.closing.notify_one();
     }
 
@@ -648,3 +649,6 @@ fn wrong_result_error(result: &CallResult<Object>) -> Error {
         format!("a call of the client ended with the result of another kind of call: {result:?}"),
     )
 }
+
+#[cfg(test)]
+mod tests;
