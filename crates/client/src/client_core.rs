@@ -334,14 +334,19 @@ impl Core {
         self.finish_call(self.with_state(|state, now| state.start(call, now))?).await
     }
 
-    async fn finish_call(
+    /// Waits for the end of a call, which is cancelled if the future is dropped, even before it is polled.
+    fn finish_call(
         &self,
         (id, result): (CallId, oneshot::Receiver<Result<CallResult<Object>>>),
-    ) -> Result<CallResult<Object>> {
-        let mut guard = CallGuard { core: self, id, is_finished: false };
-        let result = result.await;
-        guard.is_finished = true;
-        result.unwrap_or_else(|_| Err(closed_error()))
+    ) -> impl Future<Output = Result<CallResult<Object>>> {
+        let guard = CallGuard { core: self, id, is_finished: false };
+        async move {
+            // All of it is moved into the future.
+            let mut guard = guard;
+            let result = result.await;
+            guard.is_finished = true;
+            result.unwrap_or_else(|_| Err(closed_error()))
+        }
     }
 
     /// Reads an object in a transaction. An available object takes one lock and nothing else.

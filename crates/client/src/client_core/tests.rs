@@ -20,6 +20,10 @@ fn oid(number: u64) -> Oid {
     Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NodeId(1), number }, 1)
 }
 
+fn poll_once<T>(future: impl Future<Output = T>) -> Poll<T> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
 #[test]
 fn calls_of_a_machine_that_has_panicked_end() {
     let core = core();
@@ -34,3 +38,12 @@ fn calls_of_a_machine_that_has_panicked_end() {
     assert!(ended.is_err());
 }
 
+#[test]
+fn calls_that_nobody_waits_for_are_cancelled() {
+    let core = core();
+    let oids = [1, 2, 3].map(oid);
+    // Only the first of them is polled.
+    assert!(poll_once(core.fetch_all(&oids)).is_pending());
+    let (has_calls, waiters) = core.with_state(|state, _| (state.driver.has_calls(), state.waiters.len())).unwrap();
+    assert!(!has_calls && waiters == 0, "{waiters} are left");
+}
