@@ -36,7 +36,8 @@ impl ScanResults {
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if a brick cannot be reached in time;
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it cannot read an object.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it cannot read an object. After an error, or if the future was dropped, the next
+    /// call continues where this one began.
     pub async fn next(&mut self) -> Result<Option<Vec<(Oid, Object)>>> {
         let Some(node) = self.nodes.last().copied() else { return Ok(None) };
         let scan = Scan {
@@ -45,7 +46,7 @@ impl ScanResults {
             epoch: 0,
             classes: self.classes.clone(),
             range: None,
-            after: self.after.take(),
+            after: self.after.clone(),
             limit: PORTION,
             filter: self.filter.clone(),
             count: false,

@@ -477,6 +477,33 @@ async fn error_of_a_body_that_has_aborted_its_transaction_is_returned() {
     world.end().await;
 }
 
+/// Regression: the logical node was scanned anew.
+#[tokio::test]
+async fn scan_goes_on_where_it_was_when_a_portion_was_not_awaited() {
+    let world = World::start(1, 1, None).await;
+    let cluster = world.client().await;
+    let record = Object::record(ClassId(5), model::RecordBuilder::new().build().unwrap());
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    for _ in 0..1_500 {
+        t.create_object(record.class, record.clone(), PlacementHint::Anywhere).unwrap();
+    }
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let mut found = cluster.find([record.class], None);
+    let mut oids: Vec<Oid> = Vec::new();
+    while let Some(portion) = found.next().await.unwrap() {
+        oids.extend(portion.into_iter().map(|(oid, _)| oid));
+        assert!(oids.len() <= 1_500, "objects are found twice");
+        tokio::select! {
+            biased;
+            _ = found.next() => {}
+            () = std::future::ready(()) => {}
+        }
+    }
+    let distinct: std::collections::BTreeSet<Oid> = oids.iter().copied().collect();
+    assert_eq!((oids.len(), distinct.len()), (1_500, 1_500));
+    world.end().await;
+}
+
 #[tokio::test]
 async fn scan_returns_matching_objects_of_all_bricks() {
     use model::{Comparison, FieldNumber, Filter, Operand, RecordBuilder, Value};
