@@ -107,6 +107,15 @@ impl Changes {
         Err(temporary_error(oid))
     }
 
+    /// Checks that all new objects have real identifiers: other tasks may have created some since they were assigned.
+    fn check_assigned(&self) -> Result<()> {
+        let keys = self.entries.iter().flat_map(|(entry, target)| [Some(entry.collection), *target]).flatten();
+        match self.writes.keys().copied().chain(keys).find(|oid| oid.is_temporary()) {
+            Some(new) => Err(late_object_error(new)),
+            None => Ok(()),
+        }
+    }
+
     /// The bytes of the message with which they are committed, about.
     fn message_size(&self) -> usize {
         let objects: usize = self.writes.values().flatten().map(Object::encoded_len).sum();
@@ -345,6 +354,7 @@ impl Transaction {
             let keys: usize = changes.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
             limits::check_writes(changes.writes.len() + encoded.len(), bytes + keys)?;
             limits::check_entries(changes.entries.len(), keys)?;
+            changes.check_assigned()?;
             changes.is_over = true;
             changes.loaded.clear();
             changes.shared.clear();
@@ -536,8 +546,13 @@ impl Transaction {
         let changes = &mut *self.changes()?;
         let mut writes = BTreeMap::new();
         for (oid, object) in &changes.writes {
-            // An object that was created and deleted again is not written.
-            let Some(oid) = (if oid.is_temporary() { real.get(oid).copied() } else { Some(*oid) }) else { continue };
+            let oid = match real.get(oid) {
+                Some(real) => *real,
+                None if !oid.is_temporary() => *oid,
+                None if object.is_some() => return Err(late_object_error(*oid)),
+                // An object that was created and deleted again is not written.
+                None => continue,
+            };
             let object = object.clone().map(|object| with_real_oids(object, &real)).transpose()?;
             writes.insert(oid, object);
         }
@@ -622,6 +637,13 @@ impl Drop for Unassigned<'_> {
         changes.entries.retain(|entry, _| !assigned.contains(&entry.collection));
         changes.entries.append(&mut self.entries);
     }
+}
+
+/// The error of a commit during which another task creates an object.
+fn late_object_error(oid: Oid) -> Error {
+    let what =
+        format!("{oid} was created while its transaction began to commit: commit when all of its tasks have ended");
+    Error::new(ErrorKind::Invalid, what)
 }
 
 /// The object with its temporary references replaced.

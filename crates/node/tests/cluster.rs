@@ -477,6 +477,33 @@ async fn error_of_a_body_that_has_aborted_its_transaction_is_returned() {
     world.end().await;
 }
 
+#[tokio::test]
+async fn object_that_is_created_while_its_transaction_begins_to_commit_is_not_lost() {
+    let world = World::start(1, 1, None).await;
+    let oid = counters(&world.client().await, 1).await[0];
+    let cluster = world.client().await;
+    // From then on it knows the status of the space. It has no pages yet.
+    cluster.transact(|t| async move { t.get(oid).await.map(drop) }).await.unwrap();
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let create = |value| t.create_object(ClassId::NONE, blob(value), PlacementHint::Anywhere).unwrap();
+    let first = create(1);
+    let mut commit = Box::pin(t.commit());
+    tokio::select! {
+        biased;
+        outcome = &mut commit => panic!("it needs a page: {outcome:?}"),
+        // It is polled once.
+        () = std::future::ready(()) => {}
+    }
+    let second = create(2);
+    let error = commit.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    for (oid, value) in [(first, 1), (second, 2)] {
+        assert_eq!(number(cluster.read_latest(t.real_oid(oid).unwrap()).await.unwrap()), value);
+    }
+    world.end().await;
+}
+
 /// Regression: the logical node was scanned anew.
 #[tokio::test]
 async fn scan_goes_on_where_it_was_when_a_portion_was_not_awaited() {
