@@ -521,7 +521,7 @@ impl Core {
             let what = format!("{oid} is no object of the client's space, which is number {}", self.space.0);
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        if !self.nodes.contains(&oid.page().node) {
+        if self.nodes.binary_search(&oid.page().node).is_err() {
             let what = format!("there is no object {oid}: the space has no logical node {:x}", oid.page().node.0);
             return Err(Error::new(ErrorKind::NotFound, what));
         }

@@ -337,11 +337,14 @@ impl Transaction {
         if !collection.is_temporary() {
             count = self.read_list(first_portion(collection, None, Bytes::new(), 0)).await?.count;
         }
-        for (key, target) in self.own_entries(collection)? {
-            let before = match collection.is_temporary() {
-                true => None,
-                false => self.read_key(collection, &key, LockMode::Shared).await?,
-            };
+        let own = self.own_entries(collection)?;
+        let before = concurrently(&own, |(key, _)| async move {
+            match collection.is_temporary() {
+                true => Ok(None),
+                false => self.read_key(collection, key, LockMode::Shared).await,
+            }
+        });
+        for ((_, target), before) in own.iter().zip(before.await?) {
             count = count.saturating_add(u64::from(target.is_some())).saturating_sub(u64::from(before.is_some()));
         }
         Ok(count)

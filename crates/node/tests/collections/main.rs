@@ -578,3 +578,20 @@ fn directory_is_not_bound_below_itself() {
     });
 }
 
+#[test]
+fn entries_that_a_transaction_changes_are_counted_once() {
+    with_cluster(|cluster| async move {
+        let oids = [bind(&cluster, "d/a").await, bind(&cluster, "d/b").await];
+        for level in [IsolationLevel::Optimistic, IsolationLevel::Locks] {
+            let t = cluster.begin(level);
+            let directory = t.resolve("d").await.unwrap().unwrap();
+            for name in 0..100 {
+                t.put_entry(directory, &format!("{name}"), oids[0]).await.unwrap();
+            }
+            t.put_entry(directory, "a", oids[1]).await.unwrap();
+            t.remove_entry(directory, "b").await.unwrap();
+            assert_eq!(t.count(directory).await.unwrap(), 101);
+            t.abort();
+        }
+    });
+}
