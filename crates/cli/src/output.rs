@@ -38,13 +38,17 @@ impl Report for RemovalEnd {
 pub(crate) struct Output {
     json: bool,
     quiet: bool,
-    stdout: BufWriter<io::Stdout>,
+    stdout: BufWriter<Box<dyn Write + Send>>,
 }
 
 impl Output {
     /// The standard output.
     pub(crate) fn new(json: bool, quiet: bool) -> Self {
-        Self { json, quiet, stdout: BufWriter::with_capacity(64 << 10, io::stdout()) }
+        Self::to(Box::new(io::stdout()), json, quiet)
+    }
+
+    fn to(stdout: Box<dyn Write + Send>, json: bool, quiet: bool) -> Self {
+        Self { json, quiet, stdout: BufWriter::with_capacity(64 << 10, stdout) }
     }
 
     /// Whether results are JSON.
@@ -71,6 +75,16 @@ impl Output {
             report.write_text(&mut self.stdout)?;
         }
         Ok(())
+    }
+
+    /// Prints a result of a command that goes on after it, such as a server: no error of the output ends it. An output whose reader has gone is
+    /// ignored, and other errors are warned of.
+    pub(crate) fn announce(&mut self, report: &impl Report) {
+        if let Err(failure) = self.print(report).and_then(|()| self.flush())
+            && !failure.is_broken_pipe()
+        {
+            warn(self.json, "output", failure.message());
+        }
     }
 
     /// Prints bytes as they are.
@@ -156,6 +170,30 @@ pub(crate) fn pluralize(count: u64, singular: &str, plural: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An output that always fails in this way.
+    struct FailedOutput(io::ErrorKind);
+
+    impl Write for FailedOutput {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_goes_on_announces_to_an_output_that_fails() {
+        for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::StorageFull] {
+            let mut output = Output::to(Box::new(FailedOutput(kind)), false, false);
+            // More than the buffer holds, so that not only the flush fails.
+            (0..3).for_each(|_| output.announce(&RemovalEnd::Removed("name".repeat(10_000))));
+            let failure = output.flush().unwrap_err();
+            assert_eq!(failure.is_broken_pipe(), kind == io::ErrorKind::BrokenPipe);
+        }
+    }
 
     #[test]
     fn control_characters_are_escaped_and_the_rest_is_left() {

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mortar_tests::cluster::Cluster;
 use mortar_tests::following::FollowingBackup;
-use mortar_tests::{Server, mortar, run};
+use mortar_tests::{Server, TEST_TIMEOUT, mortar, run, send, spawn, wait};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
@@ -132,6 +133,25 @@ fn a_backup_goes_on_after_restarts_of_the_server_and_of_itself() {
     fs::write(dir.join(last), [&bytes[..32], &bytes[next..]].concat()).unwrap();
     let refused = following.restore(&fifth, &server.dir().join("none"));
     assert!(refused.code == 6 && refused.stderr.contains("missing"), "{} {}", refused.code, refused.stderr);
+}
+
+/// `mortar backup --follow … | head -1`: what it says is not read any more, and is not what it is for.
+#[test]
+fn a_backup_goes_on_when_the_reader_of_its_output_has_gone() {
+    let server = Server::start(&[]);
+    let dir = server.dir().join("following");
+    let mut command = mortar(&["--server", &server.url(), "backup", "--every", "50ms", "--follow"]);
+    command.arg(&dir).stdout(Stdio::piped());
+    let mut backup = spawn(command).unwrap();
+    drop(backup.stdout.take());
+    let until = Instant::now() + TEST_TIMEOUT;
+    let moments = || run(mortar(&["--json", "restore", "--list"]).arg(&dir)).json()[0]["moments"].as_u64();
+    while !dir.join("000001-full.mortar").exists() || moments() < Some(2) {
+        assert!(Instant::now() < until && backup.try_wait().unwrap().is_none(), "there are no moments");
+        thread::sleep(Duration::from_millis(20));
+    }
+    send(&backup, Signal::INT);
+    assert!(wait(&mut backup, TEST_TIMEOUT).unwrap().success());
 }
 
 #[test]

@@ -190,7 +190,7 @@ async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
         started = start(args, config, &mut cluster) => match started {
             Ok(ready) => {
                 jobs = JobRunner::start_all(cluster.peers());
-                announce(&ready, output)?;
+                output.announce(&ready);
                 signals.next().await;
                 Ok(())
             }
@@ -386,14 +386,6 @@ fn combined_url(peers: &[Vec<Address>], of: impl Fn(&Address) -> String) -> Stri
 
 fn join_addresses(addresses: &[Address]) -> String {
     addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// Prints the addresses of the cluster. A closed output does not end it.
-fn announce(ready: &Ready, output: &mut Output) -> Result {
-    match output.print(ready).and_then(|()| output.flush()) {
-        Err(failure) if failure.is_broken_pipe() => Ok(()),
-        printed => printed,
-    }
 }
 
 fn config(args: &Dev) -> Result<Config> {

@@ -131,11 +131,7 @@ async fn serve(settings: &Settings, output: &mut Output) -> Result {
             return Ok(());
         }
     };
-    match output.print(&running.ready_report(settings.role)).and_then(|()| output.flush()) {
-        // A closed output does not end the process.
-        Err(failure) if failure.is_broken_pipe() => {}
-        printed => printed?,
-    }
+    output.announce(&running.ready_report(settings.role));
     let why = tokio::select! {
         () = signals.next() => None,
         why = running.wait_superseded() => Some(why),

@@ -146,7 +146,7 @@ async fn serve(args: &RelayCommand, output: &mut Output) -> Result {
     let relay = Relay::start(args.config()).map_err(explain_start)?;
     let mut monitor = Monitor::new(report, output);
     monitor.write_report(&relay.counters())?;
-    announce(args, &relay, output)?;
+    output.announce(&ready_report(args, &relay));
     let mut interval = time::interval(INTERVAL);
     let mut is_cut_by_hand = false;
     loop {
@@ -187,18 +187,13 @@ fn explain_start(error: StartError) -> Failure {
     }
 }
 
-/// Prints the address. A closed output does not end the relay.
-fn announce(args: &RelayCommand, relay: &Relay, output: &mut Output) -> Result {
+fn ready_report(args: &RelayCommand, relay: &Relay) -> Ready {
     let round_trip = 2 * args.config().link.delay;
-    let ready = Ready {
+    Ready {
         addresses: vec![relay.address().to_string()],
         to: args.to.to_string(),
         round_trip_us: u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX),
         pid: std::process::id(),
-    };
-    match output.print(&ready).and_then(|()| output.flush()) {
-        Err(failure) if failure.is_broken_pipe() => Ok(()),
-        printed => printed,
     }
 }
 

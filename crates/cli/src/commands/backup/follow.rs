@@ -366,9 +366,7 @@ impl Following<'_> {
         self.report.archives += 1;
         self.count(taken.bytes);
         let output = &mut self.session.output;
-        let mut printed = Ok(());
-        self.progress.suspend(|| printed = output.print(&report).and_then(|()| output.flush()));
-        printed?;
+        self.progress.suspend(|| output.announce(&report));
         if kind == StateKind::Full {
             self.full = Some(FullArchive { time_us: taken.id.time_us, bytes: taken.bytes });
             return self.remove_old(&states);

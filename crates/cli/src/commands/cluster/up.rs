@@ -160,11 +160,7 @@ impl RunningCluster {
             pid: std::process::id(),
             processes: started,
         };
-        match output.print(&ready).and_then(|()| output.flush()) {
-            // A closed output does not end the cluster.
-            Err(failure) if failure.is_broken_pipe() => {}
-            printed => printed?,
-        }
+        output.announce(&ready);
         while let Some(ended) = children.join_next().await {
             if let Ok((part, how)) = ended {
                 let message = format!(
