@@ -1,6 +1,7 @@
 //! `mortar backup` and `mortar restore`: writes the whole cluster as one archive, and restores it.
 
 mod base;
+mod chain;
 mod cluster;
 mod directory;
 mod encryption;

@@ -127,7 +127,7 @@ impl Read for IncrementBytes {
 }
 
 /// Whether a failure of reading an archive means that it is damaged. An altered header of an encrypted one may look like one for other keys.
-fn is_damage(failure: &Failure) -> bool {
+pub(super) fn is_damage(failure: &Failure) -> bool {
     matches!(failure.exit(), Exit::Corrupt | Exit::Denied)
 }
 
@@ -560,7 +560,7 @@ pub(super) fn header_of(path: &Path, encryption: &DecryptArgs) -> Result<Archive
 }
 
 /// Checks that an archive whose head was read has its end.
-fn check_end_of(path: &Path, encryption: &DecryptArgs) -> Result {
+pub(super) fn check_end_of(path: &Path, encryption: &DecryptArgs) -> Result {
     let file = File::open(path).map_err(|error| Failure::file(format!("cannot read {}", path.display()), &error))?;
     let named = |failure: Failure| failure.context(&path.display().to_string());
     let mut archive = encryption.open_at_any_place(file).map_err(named)?;

@@ -18,6 +18,7 @@ use tokio::time::{self, Instant};
 use wire::tasks;
 
 use super::base::Base;
+use super::chain;
 use super::cluster::{self, ArchiveContents, Bricks, Follower, TakenArchive};
 use super::directory::{FollowDirectory, StateFile, StateKind, header_of, len_of};
 use super::encryption::wrap_archive_output;
@@ -422,18 +423,7 @@ impl Following<'_> {
     /// Removes archives that no moment within the time to keep needs.
     fn remove_old(&self, states: &[StateFile]) -> Result {
         let Some(keep) = self.args.keep else { return Ok(()) };
-        // Without the secret key the times in the archives cannot be read. Their files were not changed after that.
-        let time = |state: &StateFile| match header_of(&state.path, &self.args.decryption()) {
-            Ok(header) => Ok(header.id.time_us),
-            Err(failure) if failure.exit() == Exit::Denied => modified_us(state),
-            Err(failure) => Err(failure),
-        };
-        let mut first = None;
-        for state in states.iter().filter(|state| state.kind == StateKind::Full) {
-            if time(state)? <= micros_before(keep) {
-                first = Some(state.number);
-            }
-        }
+        let first = chain::first_needed(states, micros_before(keep), &self.args.decryption())?;
         let Some(first) = first else { return Ok(()) };
         let removed = self.directory.remove_before(first);
         removed.map_err(|error| Failure::file("cannot remove an archive that is no longer needed", &error))
@@ -489,10 +479,4 @@ fn cannot_write(error: io::Error) -> Failure {
 fn micros_before(age: Duration) -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(age).as_micros() as i64
-}
-
-fn modified_us(state: &StateFile) -> Result<i64> {
-    let modified = std::fs::metadata(&state.path).and_then(|about| about.modified());
-    let modified = modified.map_err(|error| Failure::file(format!("cannot read {}", state.path.display()), &error))?;
-    Ok(modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64))
 }
