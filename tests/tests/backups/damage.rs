@@ -201,6 +201,30 @@ fn a_backup_goes_on_with_a_full_archive_if_its_base_is_damaged() {
     }
 }
 
+/// An increment of a chain that lacks an archive would cost all moments until the next full archive.
+#[test]
+fn a_backup_goes_on_with_a_full_archive_if_its_chain_is_broken() {
+    let server = Server::start(&[]);
+    let dir = server.dir().join("following");
+    let follow = |until: &str| {
+        let mut following = FollowingBackup::start(&server.url(), &dir, &[]);
+        let begun = Instant::now();
+        while !dir.join(until).exists() {
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{}", following.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(following.stop().success(), "{}", following.log());
+        following
+    };
+    for archive in ["000001-full.mortar", "000002-increment.mortar", "000003-increment.mortar"] {
+        let _ = follow(archive);
+    }
+    fs::remove_file(dir.join("000002-increment.mortar")).unwrap();
+    let following = follow("000004-full.mortar");
+    assert!(following.log().contains("is missing: a full archive comes next"), "{}", following.log());
+    following.restore_last(&server.dir().join("restored")).ok();
+}
+
 #[test]
 fn a_list_alone_finds_an_archive_that_was_cut_off() {
     let server = Server::start(&[]);

@@ -390,11 +390,11 @@ impl Following<'_> {
         Ok(())
     }
 
-    /// As [`Following::base`]; none if that is known to be damaged.
+    /// As [`Following::base`]; none if that is known to be damaged, or if an archive that it needs is.
     fn sound_base(&mut self, states: &[StateFile], encrypts: bool) -> Result<Option<StateFile>> {
         let found = self.base(states, encrypts);
         let found = found.and_then(|base| match base.filter(|base| Some(base.number) != self.damaged_base) {
-            Some(base) => header_of(&base.path, &self.args.decryption()).map(|_| Some(base)),
+            Some(base) => chain::check(states, &self.args.decryption()).map(|()| Some(base)),
             None => Ok(None),
         });
         match found {
