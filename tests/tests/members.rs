@@ -131,6 +131,23 @@ fn cluster_down_also_counts_processes_started_by_hand() {
     assert_eq!(world.run_at(&["cluster", "down", "--data"]).code, 5);
 }
 
+/// A copy has the addresses of the original, the numbers of its processes in the locks, and perhaps the record of those that run.
+#[test]
+fn cluster_down_ends_no_process_of_the_directory_that_it_was_copied_from() {
+    let world = Cluster::start(&["--bricks", "1", "--peers", "1"]);
+    let copy = world.data().with_extension("copy");
+    let copied = std::process::Command::new("cp").arg("-r").arg(world.data()).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    for _ in 0..2 {
+        let refused = run(mortar(&["cluster", "down", "--data"]).arg(&copy));
+        assert_eq!((refused.code, refused.text()), (5, "ended 0 processes\n"), "{}", refused.stderr);
+        let _ = std::fs::remove_file(copy.join("cluster.json"));
+    }
+    let shown = world.run_at(&["cluster", "status", "--json", "--data"]);
+    assert_eq!(shown.code, 0, "{}", shown.text());
+    std::fs::remove_dir_all(copy).unwrap();
+}
+
 /// The list of live members can be some seconds old, and a process may have another address than its file.
 #[test]
 fn brick_that_has_just_ended_at_another_address_is_not_shown_as_removed() {

@@ -26,6 +26,8 @@ use crate::settings::{AuthSettings, MEMORY_MIB, MemorySizes, PartialSettings, Pr
 const SECRET_FILE: &str = "cluster.secret";
 /// The file with the running processes.
 const RUNNING_FILE: &str = "cluster.json";
+/// The file in a data directory that its process has open.
+const LOCK_FILE: &str = "LOCK";
 /// The address of a process that has not chosen its ports yet.
 const FREE_PORT: &str = "127.0.0.1:0";
 
@@ -316,6 +318,15 @@ impl ProcessFiles {
     /// The number of the process that has its data open, or had it open last.
     pub(super) fn lock_owner(&self) -> Option<u32> {
         self.data.as_deref().and_then(store::lock_owner)
+    }
+
+    /// Whether this is its process, and not one of another directory that listens at the same address, such as one of which this is a copy: it has
+    /// the data here open, or, if it has none, was started with the settings here. The number in the lock proves nothing: it may be copied, too.
+    pub(super) fn is_of(&self, process: &Process) -> bool {
+        match &self.data {
+            Some(data) => process.has_open(&data.join(LOCK_FILE)),
+            None => process.is_configured_by(&self.config),
+        }
     }
 
     /// Whether a process with other settings runs on its data.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,8 +32,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const OUTSIDE: &str = "outside";
 
 /// The running processes, as `up` records them.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct RunningProcesses {
+    /// The directory that the record is of, by its device and inode: the processes in a copied record are those of another directory.
+    #[serde(default)]
+    pub(super) directory: Option<(u64, u64)>,
     /// The process of `mortar cluster up`.
     pub(super) up: Option<Process>,
     /// The processes that it has started, by name.
@@ -43,18 +47,27 @@ pub(super) struct RunningProcesses {
 }
 
 impl RunningProcesses {
-    /// The recorded processes; none if the cluster is not running.
+    /// The recorded processes; none if the cluster is not running, or if the record is that of another directory.
     pub(super) fn read(layout: &Layout) -> Self {
         let text = fs::read_to_string(layout.running_file()).unwrap_or_default();
-        serde_json::from_str(&text).unwrap_or_default()
+        let recorded: Self = serde_json::from_str(&text).unwrap_or_default();
+        let is_copied = recorded.directory.is_some() && recorded.directory != number_of_directory(&layout.dir);
+        if is_copied { Self::default() } else { recorded }
     }
 
     pub(super) fn write(&self, layout: &Layout) -> Result {
         let path = layout.running_file();
-        let text = serde_json::to_string_pretty(self).map_err(|e| Failure::new(format!("cannot write JSON: {e}")))?;
+        let recorded = Self { directory: number_of_directory(&layout.dir), ..self.clone() };
+        let text =
+            serde_json::to_string_pretty(&recorded).map_err(|e| Failure::new(format!("cannot write JSON: {e}")))?;
         super::layout::write_private(&path, &(text + "\n"))
             .map_err(|e| Failure::file(format!("cannot write {}", path.display()), &e))
     }
+}
+
+/// The device and the inode of a directory.
+fn number_of_directory(dir: &Path) -> Option<(u64, u64)> {
+    fs::metadata(dir).ok().map(|about| (about.dev(), about.ino()))
 }
 
 /// The state of a process of a cluster.
@@ -490,7 +503,7 @@ pub(super) async fn down(dir: &Path, session: &mut CommandContext) -> Result {
     }
 }
 
-/// The running processes of a cluster with these roles.
+/// The running processes of a cluster with these roles. A process of another directory that listens at an address of this one is none of them.
 async fn processes(
     layout: &Layout,
     running: &RunningProcesses,
@@ -508,10 +521,10 @@ async fn processes(
         found.extend(match known.filter(Process::is_running) {
             Some(process) => Some(process),
             // It may have been started by hand.
-            None => fetch_status(&part.url(), layout.credentials())
-                .await
-                .ok()
-                .and_then(|status| Process::find(status.process)),
+            None => {
+                let answered = fetch_status(&part.url(), layout.credentials()).await.ok();
+                answered.and_then(|status| Process::find(status.process)).filter(|process| part.is_of(process))
+            }
         });
     }
     found
@@ -578,6 +591,18 @@ mod tests {
         ] {
             assert_eq!(cluster(brick, peer, outside), None, "{brick:?} {peer:?} {outside:?}");
         }
+    }
+
+    #[test]
+    fn record_of_running_processes_counts_only_in_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = |name: &str| Layout { dir: dir.path().join(name), processes: Vec::new(), invalid: Vec::new() };
+        let [own, copy] = ["own", "copy"].map(layout);
+        [&own, &copy].into_iter().for_each(|layout| fs::create_dir(&layout.dir).unwrap());
+        let up = Process::find(std::process::id());
+        RunningProcesses { up, ..RunningProcesses::default() }.write(&own).unwrap();
+        fs::copy(own.running_file(), copy.running_file()).unwrap();
+        assert_eq!((RunningProcesses::read(&own).up, RunningProcesses::read(&copy).up), (up, None));
     }
 
     #[tokio::test]

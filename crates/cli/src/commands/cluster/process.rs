@@ -1,6 +1,10 @@
 //! Processes of this machine: finds them by number, and ends them.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -31,6 +35,25 @@ impl Process {
     /// Whether it is running. A zombie is not.
     pub(super) fn is_running(&self) -> bool {
         state_of(self.pid).is_some_and(|(state, started)| started == self.started && !matches!(state, 'Z' | 'X'))
+    }
+
+    /// Whether it has this file open, by whatever path.
+    pub(super) fn has_open(&self, file: &Path) -> bool {
+        let Ok(wanted) = fs::metadata(file) else { return false };
+        let open = fs::read_dir(format!("/proc/{}/fd", self.pid)).into_iter().flatten().flatten();
+        let mut open = open.filter_map(|descriptor| fs::metadata(descriptor.path()).ok());
+        open.any(|found| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()))
+    }
+
+    /// Whether its command line names this file as that of its settings.
+    pub(super) fn is_configured_by(&self, file: &Path) -> bool {
+        let Ok(wanted) = fs::canonicalize(file) else { return false };
+        let current = Path::new("/proc").join(self.pid.to_string()).join("cwd");
+        let words = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        words.split(|byte| *byte == 0).any(|word| {
+            let path = word.strip_prefix(b"--config=").unwrap_or(word);
+            fs::canonicalize(current.join(OsStr::from_bytes(path))).is_ok_and(|found| found == wanted)
+        })
     }
 
     fn signal(&self, signal: Signal) {
@@ -92,9 +115,33 @@ fn state_of(pid: u32) -> Option<(char, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn process_is_known_by_its_open_files_and_by_its_settings() {
+        let dir = tempfile::tempdir().unwrap();
+        let [file, copy] = ["lock", "copy"].map(|name| dir.path().join(name));
+        [&file, &copy].into_iter().for_each(|path| fs::write(path, "1").unwrap());
+        let own = Process::find(std::process::id()).unwrap();
+        assert!(!own.has_open(&file));
+        let _open = fs::File::open(&file).unwrap();
+        assert!(own.has_open(&file) && !own.has_open(&copy));
+        // A path of the command line may be relative to the directory of the process.
+        for word in ["./lock", "--config=lock", file.to_str().unwrap()] {
+            let mut child = Command::new("sh");
+            child.args(["-c", "echo begun; read line", "sh", word]).current_dir(dir.path());
+            let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            // Its command line is there when it says so.
+            BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+            let process = Process::find(child.id()).unwrap();
+            assert!(process.is_configured_by(&file) && !process.is_configured_by(&copy), "{word}");
+            drop(child.stdin.take());
+            child.wait().unwrap();
+        }
+    }
 
     #[tokio::test]
     async fn process_is_found_and_ended() {
