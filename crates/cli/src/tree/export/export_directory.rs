@@ -1,11 +1,11 @@
 //! The directory that is exported to, and the only code that writes below it.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +19,11 @@ use crate::tree::attributes::{Attributes, Mtime};
 
 /// The permission bits that are restored. Set-user-id, set-group-id and sticky bits are not, because the owner is not restored.
 const PERMISSIONS: u32 = 0o777;
+/// Those of files and directories whose objects have none, less the umask.
+const FILE_PERMISSIONS: u32 = 0o666;
+const DIRECTORY_PERMISSIONS: u32 = 0o777;
+/// The umask if the system does not tell it.
+const PRIVATE_UMASK: u32 = 0o077;
 
 /// Checks that a directory does not exist, is empty, or may be overwritten.
 pub(crate) fn check_target(root: &Path, overwrite: bool) -> Result {
@@ -37,8 +42,9 @@ pub(crate) fn check_target(root: &Path, overwrite: bool) -> Result {
 pub(super) struct ExportDirectory {
     root: PathBuf,
     overwrite: bool,
-    /// Directories that were checked to be directories and not links.
-    known_directories: Mutex<HashSet<PathBuf>>,
+    /// Directories that were checked to be directories and not links, and whether this export has made them.
+    known_directories: Mutex<HashMap<PathBuf, bool>>,
+    umask: u32,
     next_part: AtomicU64,
 }
 
@@ -49,8 +55,9 @@ impl ExportDirectory {
         fs::create_dir_all(&root).map_err(cannot)?;
         let root = fs::canonicalize(&root).map_err(cannot)?;
         check_target(&root, overwrite)?;
-        let checked = Mutex::new(HashSet::from([root.clone()]));
-        Ok(Self { root, overwrite, known_directories: checked, next_part: AtomicU64::new(0) })
+        // If it was made just now, the umask applies to it already.
+        let known_directories = Mutex::new(HashMap::from([(root.clone(), false)]));
+        Ok(Self { root, overwrite, known_directories, umask: umask(), next_part: AtomicU64::new(0) })
     }
 
     /// The path of the directory.
@@ -60,19 +67,22 @@ impl ExportDirectory {
 
     /// Creates a directory below the root, with its parents, and checks that none of them is a link.
     pub(super) fn create_directory(&self, path: &Path) -> io::Result<()> {
-        if self.known_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(path) {
+        if self.known_directories.lock().unwrap_or_else(PoisonError::into_inner).contains_key(path) {
             return Ok(());
         }
         self.create_directory(path.parent().ok_or_else(|| io::Error::other("it is not below the root"))?)?;
         // It is private until it gets its own mode at the end.
-        match DirBuilder::new().mode(0o700).create(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
+        let is_made = match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(error),
+        };
         if !fs::symlink_metadata(path)?.is_dir() {
             return Err(io::Error::other("something that is no directory is in the way"));
         }
-        self.known_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
+        // Another thread may have found what this one has made.
+        let mut known = self.known_directories.lock().unwrap_or_else(PoisonError::into_inner);
+        *known.entry(path.to_owned()).or_default() |= is_made;
         Ok(())
     }
 
@@ -87,7 +97,8 @@ impl ExportDirectory {
         let parent = path.parent().ok_or_else(|| io::Error::other("it is not below the root"))?;
         self.create_directory(parent)?;
         let part = self.part_path(parent);
-        let mut file = File::create_new(&part)?;
+        // It is private until it is complete.
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&part)?;
         let written = (|| {
             loop {
                 match pieces.blocking_recv() {
@@ -96,7 +107,8 @@ impl ExportDirectory {
                     None => return Err(io::Error::other("the server did not send all of it")),
                 }
             }
-            file.set_permissions(Permissions::from_mode(attributes.mode.unwrap_or(0o644) & PERMISSIONS))?;
+            let mode = attributes.mode.unwrap_or(FILE_PERMISSIONS & !self.umask);
+            file.set_permissions(Permissions::from_mode(mode & PERMISSIONS))?;
             if let Some(mtime) = attributes.mtime {
                 rustix::fs::futimens(&file, &times(mtime))?;
             }
@@ -123,10 +135,13 @@ impl ExportDirectory {
         fs::rename(&part, path)
     }
 
-    /// Sets the mode and the time of a directory.
+    /// Sets the mode and the time of a directory. One that existed before keeps its mode unless the object has another: it may be private.
     pub(super) fn finish_directory(&self, path: &Path, attributes: &Attributes) -> io::Result<()> {
-        let mode = attributes.mode.unwrap_or(0o755) & PERMISSIONS;
-        fs::set_permissions(path, Permissions::from_mode(mode))?;
+        let known = self.known_directories.lock().unwrap_or_else(PoisonError::into_inner).get(path).copied();
+        let by_default = known.unwrap_or_default().then_some(DIRECTORY_PERMISSIONS & !self.umask);
+        if let Some(mode) = attributes.mode.or(by_default) {
+            fs::set_permissions(path, Permissions::from_mode(mode & PERMISSIONS))?;
+        }
         match attributes.mtime {
             Some(mtime) => Ok(rustix::fs::utimensat(CWD, path, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)?),
             None => Ok(()),
@@ -148,6 +163,13 @@ impl ExportDirectory {
         let number = self.next_part.fetch_add(1, Ordering::Relaxed);
         directory.join(format!(".mortar-part-{}-{number}", std::process::id()))
     }
+}
+
+/// The permission bits that new files of this process do not have.
+fn umask() -> u32 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok()).unwrap_or(PRIVATE_UMASK)
 }
 
 /// Sets the time of change, and keeps the time of access.
@@ -185,6 +207,41 @@ mod tests {
         let metadata = fs::metadata(&path).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"abcd");
         assert_eq!((metadata.mode() & 0o7777, metadata.mtime(), metadata.mtime_nsec()), (0o640, 1000, 7));
+    }
+
+    #[test]
+    fn what_has_no_mode_gets_that_of_the_umask_and_existing_directories_keep_theirs() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        let [file, directory, root] = ["file", "directory", "out"].map(|name| dir.path().join(name));
+        fs::write(&file, "").unwrap();
+        fs::create_dir(&directory).unwrap();
+        for (path, mode) in [(&root, 0o700), (&root.join("private"), 0o750)] {
+            fs::create_dir(path).unwrap();
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        }
+        let place = ExportDirectory::open(root, true).unwrap();
+        let [private, new] = ["private", "new"].map(|name| place.root().join(name));
+        place.create_directory(&private).unwrap();
+        let none = Attributes::default();
+        let (sender, receiver) = mpsc::channel(1);
+        let part_mode = std::thread::scope(|scope| {
+            let writing = scope.spawn(|| place.write_file(&new.join("file"), &none, receiver));
+            // The second piece has room when the first one was taken: the file exists then.
+            for piece in ["x", "y"] {
+                sender.blocking_send(Bytes::from_static(piece.as_bytes())).unwrap();
+            }
+            let part_mode = mode(&fs::read_dir(&new).unwrap().next().unwrap().unwrap().path());
+            sender.blocking_send(Bytes::new()).unwrap();
+            writing.join().unwrap().unwrap();
+            part_mode
+        });
+        assert_eq!(part_mode, 0o600, "it is private until it is complete");
+        [place.root(), &private, &new].into_iter().for_each(|path| place.finish_directory(path, &none).unwrap());
+        assert_eq!((mode(place.root()), mode(&private)), (0o700, 0o750));
+        assert_eq!((mode(&new), mode(&new.join("file"))), (mode(&directory), mode(&file)));
+        place.finish_directory(&private, &Attributes { mode: Some(0o711), ..none }).unwrap();
+        assert_eq!(mode(&private), 0o711);
     }
 
     #[test]
