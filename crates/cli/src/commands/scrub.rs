@@ -7,7 +7,7 @@ mod references;
 use std::io::{self, Write};
 
 use clap::Args;
-use client::{AdminClient, ProblemRepair, ScrubOptions, ScrubProblem};
+use client::{AdminClient, ProblemRepair, ScrubOptions, ScrubProblem, ScrubReport};
 use meta::catalog::{BrickId, JobRequest, JobView};
 use model::{EntryKey, Oid};
 use serde::{Serialize, Serializer};
@@ -71,6 +71,9 @@ struct ScrubSummary {
     /// The job that did it.
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<u64>,
+    /// Whether a brick has failed, so that this is what was found before.
+    #[serde(skip)]
+    is_partial: bool,
 }
 
 /// Rows that contradict each other, or that lead nowhere.
@@ -161,6 +164,7 @@ impl Report for ScrubSummary {
             pluralize(self.objects, "object", "objects"),
             HumanBytes(self.bytes),
             match (self.places(), self.left().filter(|problem| problem.dangling).count()) {
+                (0, 0) if self.is_partial => "no damage is left, up to the brick that failed".to_owned(),
                 (0, 0) if self.corrected.is_empty() => "all is well".to_owned(),
                 (0, 0) => "no damage is left".to_owned(),
                 (0, dangling) => format!("no damage, {dangling} that lead nowhere"),
@@ -187,19 +191,23 @@ impl ScrubSummary {
 enum Scrubbed {
     /// It was begun, and goes on.
     Begun(Box<JobView>),
-    Ended(ScrubSummary),
+    /// Also if it has failed: what was found, and perhaps given up, before.
+    Ended(ScrubSummary, Result),
 }
 
 pub(crate) async fn run(args: Scrub, session: &mut CommandContext) -> Result {
-    let mut found = match scrub(&args, session).await? {
+    let (mut found, scrubbed) = match scrub(&args, session).await? {
         Scrubbed::Begun(job) => return session.output.print(&JobLine::of(*job, false)),
-        Scrubbed::Ended(found) => found,
+        Scrubbed::Ended(found, scrubbed) => (found, scrubbed),
     };
-    let restored = if args.repair { collections::restore(session, &mut found.problems).await } else { Ok(()) };
-    let followed = if args.references { follow_references(&args, session, &mut found).await } else { Ok(()) };
-    // What was found, and perhaps put right, is not lost with the rest.
+    let goes_on = scrubbed.is_ok();
+    let restored =
+        if args.repair && goes_on { collections::restore(session, &mut found.problems).await } else { Ok(()) };
+    let followed =
+        if args.references && goes_on { follow_references(&args, session, &mut found).await } else { Ok(()) };
+    // What was found, and perhaps put right or given up, is not lost with the rest.
     session.output.print(&found)?;
-    restored.and(followed)?;
+    scrubbed.and(restored).and(followed)?;
     match found.places() {
         0 => Ok(()),
         damaged => Err(Failure::corrupt(format!("the store is damaged in {}", pluralize(damaged, "place", "places")))),
@@ -228,7 +236,7 @@ async fn scrub(args: &Scrub, session: &mut CommandContext) -> Result<Scrubbed> {
         return Err(Failure::usage(what).hint("Name a peer server for a job with --brick, --rate and --detach."));
     }
     if is_brick || args.repair {
-        return scrub_now(args, session).await.map(Scrubbed::Ended);
+        return scrub_now(args, session).await.map(|(found, scrubbed)| Scrubbed::Ended(found, scrubbed));
     }
     let bricks = args.bricks.iter().copied().map(BrickId).collect();
     let rate = args.rate.as_ref().and_then(|rate| rate.0);
@@ -241,11 +249,12 @@ async fn scrub(args: &Scrub, session: &mut CommandContext) -> Result<Scrubbed> {
     let JobView { job, objects, done: bytes, findings: damaged, found, corrected, .. } = ended;
     let unlisted = found.saturating_sub(damaged.len() as u64);
     let job = Some(job.0);
-    Ok(Scrubbed::Ended(ScrubSummary { objects, bytes, damaged, corrected, unlisted, job, ..ScrubSummary::default() }))
+    let found = ScrubSummary { objects, bytes, damaged, corrected, unlisted, job, ..ScrubSummary::default() };
+    Ok(Scrubbed::Ended(found, Ok(())))
 }
 
-/// Scrubs the bricks by requests.
-async fn scrub_now(args: &Scrub, session: &mut CommandContext) -> Result<ScrubSummary> {
+/// Scrubs the bricks by requests. The inner result is that of a brick that has failed after others were scrubbed.
+async fn scrub_now(args: &Scrub, session: &mut CommandContext) -> Result<(ScrubSummary, Result)> {
     let mut bricks = session.bricks().await?;
     let missing = args.bricks.iter().find(|wanted| !bricks.iter().any(|(brick, _)| *brick == Some(BrickId(**wanted))));
     if let Some(missing) = missing {
@@ -253,34 +262,75 @@ async fn scrub_now(args: &Scrub, session: &mut CommandContext) -> Result<ScrubSu
     }
     bricks.retain(|(brick, _)| args.bricks.is_empty() || brick.is_some_and(|brick| args.bricks.contains(&brick.0)));
     let progress = Progress::start("scrubbing", &session.output);
-    let scrubbed = scrub_all(&bricks, ScrubOptions { repair: args.repair, discard: args.yes }, &progress).await;
-    progress.end();
-    scrubbed
-}
-
-/// Scrubs the bricks, one after the other.
-async fn scrub_all(
-    bricks: &[(Option<BrickId>, AdminClient)],
-    options: ScrubOptions,
-    progress: &Progress,
-) -> Result<ScrubSummary> {
-    let mut summary = ScrubSummary::default();
-    for (brick, client) in bricks {
-        let (shown, before) = (progress.clone(), summary.bytes);
+    let options = ScrubOptions { repair: args.repair, discard: args.yes };
+    let scrub = async |client: &AdminClient, before: u64| {
+        let shown = progress.clone();
         let show = move |now: client::Progress| {
             shown.set_total(before + now.total, 0);
             shown.set_done(before + now.done, 0);
         };
-        let report = client.scrub_with(options, show).await?;
-        summary.objects += report.objects;
-        summary.bytes += report.bytes;
+        client.scrub_with(options, show).await
+    };
+    let scrubbed = scrub_all(&bricks, scrub).await;
+    progress.end();
+    Ok(scrubbed)
+}
+
+/// Scrubs the bricks, one after the other, until one fails. `scrub` takes a brick, and the bytes that were scrubbed before.
+async fn scrub_all<B>(
+    bricks: &[(Option<BrickId>, B)],
+    scrub: impl AsyncFn(&B, u64) -> client::Result<ScrubReport>,
+) -> (ScrubSummary, Result) {
+    let mut summary = ScrubSummary::default();
+    for (brick, client) in bricks {
         let brick = brick.filter(|_| bricks.len() > 1);
         let place = brick.map(|brick| format!("brick {brick}: ")).unwrap_or_default();
+        let report = match scrub(client, summary.bytes).await {
+            Ok(report) => report,
+            Err(error) => {
+                summary.is_partial = true;
+                let failure = match brick {
+                    Some(brick) => Failure::from(error).context(&format!("brick {brick}")),
+                    None => error.into(),
+                };
+                return (summary, Err(failure));
+            }
+        };
+        summary.objects += report.objects;
+        summary.bytes += report.bytes;
         summary.problems.extend(report.problems.into_iter().map(|problem| FoundProblem::new(brick, problem)));
         summary.unlisted += report.unlisted;
         summary.unlisted_dangling += report.unlisted_dangling;
         summary.damaged.extend(report.damaged.into_iter().map(|damage| format!("{place}{damage}")));
         summary.corrected.extend(report.corrected.into_iter().map(|corrected| format!("{place}{corrected}")));
     }
-    Ok(summary)
+    (summary, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_given_up_before_a_brick_failed_is_reported() {
+        let given_up = || {
+            let (kind, what) = ("extent_unreferenced".to_owned(), "bytes".to_owned());
+            ScrubProblem { kind, what, dangling: false, repair: ProblemRepair::Done, object: None, entry: None }
+        };
+        let scrub = async |brick: &u32, before: u64| match brick {
+            2 => Err(client::Error::new(client::ErrorKind::Unavailable, format!("gone after {before} bytes"))),
+            _ => Ok(ScrubReport { objects: 1, bytes: 7, problems: vec![given_up()], ..ScrubReport::default() }),
+        };
+        let bricks = [1, 2, 3].map(|brick| (Some(BrickId(brick)), brick));
+        let (summary, scrubbed) = scrub_all(&bricks, &scrub).await;
+        let failure = scrubbed.unwrap_err();
+        assert_eq!((failure.exit(), failure.message()), (Exit::Unavailable, "brick 2: gone after 7 bytes"));
+        assert_eq!((summary.objects, summary.problems.len(), summary.problems[0].brick), (1, 1, Some(1)));
+        let mut text = Vec::new();
+        summary.write_text(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("brick 1: bytes [put right]") && !text.contains("all is well"), "{text}");
+        let (summary, scrubbed) = scrub_all(&bricks[..1], &scrub).await;
+        assert!(scrubbed.is_ok() && !summary.is_partial);
+    }
 }
