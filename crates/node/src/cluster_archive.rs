@@ -485,8 +485,15 @@ fn read_error(error: io::Error) -> Error {
     match error.kind() {
         // An encrypted archive that is not authentic.
         io::ErrorKind::InvalidData => damage_error(&error.to_string()),
+        _ if is_bad_sector(&error) => damage_error(&format!("it cannot be read: {error}")),
         _ => Error::new(ErrorKind::Io, "the archive cannot be read").with_source(error),
     }
+}
+
+/// Whether a disk could not read what it has: that is damage like any other, and other copies or earlier moments can be used.
+#[must_use]
+pub fn is_bad_sector(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 fn damage_error(what: &str) -> Error {

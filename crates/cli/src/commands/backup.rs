@@ -11,6 +11,7 @@ mod lag;
 mod verification;
 mod write_behind;
 
+use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
@@ -22,7 +23,8 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use model::{ErrorKind, Timestamp};
+use model::{Error, ErrorKind, Timestamp};
+use node::cluster_archive::is_bad_sector;
 use node::restore::ArchiveInput;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
@@ -282,7 +284,7 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
         // What was moved to a brick that joined meanwhile may be in no part.
         if Bricks::connect(session).await?.names.iter().any(|brick| !bricks.names.contains(brick)) {
             let what = "a brick joined the cluster during the backup, which may lack what was moved to it";
-            return Err(Failure::from(model::Error::new(ErrorKind::Unavailable, what)).hint("Begin the backup again."));
+            return Err(Failure::from(Error::new(ErrorKind::Unavailable, what)).hint("Begin the backup again."));
         }
         Ok(())
     };
@@ -349,13 +351,21 @@ impl Drop for PartFile {
     }
 }
 
+/// The failure to read a file of a backup. A bad sector is damage, as a wrong checksum is.
+fn read_failure(what: impl fmt::Display, error: &io::Error) -> Failure {
+    match is_bad_sector(error) {
+        true => Failure::local(Error::new(ErrorKind::Corrupt, format!("{what}: {error}"))),
+        false => Failure::file(what, error),
+    }
+}
+
 /// Opens an archive, decrypted.
 fn open_input(path: &Path, encryption: &DecryptArgs) -> Result<ArchiveInput<'static>> {
     let bytes: Box<dyn Read + Send> = if is_stream(path) {
         Box::new(io::stdin())
     } else {
         let file = File::open(path);
-        Box::new(file.map_err(|e| Failure::file(format!("cannot read {}", path.display()), &e))?)
+        Box::new(file.map_err(|error| read_failure(format!("cannot read {}", path.display()), &error))?)
     };
     let name = path.display().to_string();
     let opened = encryption.open(bytes).map_err(|failure| failure.context(&name))?;

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::directory::damage_in;
 use super::encryption::DecryptArgs;
+use super::read_failure;
 use crate::failure::{Failure, Result};
 
 /// Pieces of a part that wait until they are read, and of an index until they are sent. A piece has about 256 KiB.
@@ -35,7 +36,7 @@ pub(super) struct Base {
 impl Base {
     /// Opens an archive, and says whether it is encrypted.
     pub(super) fn open(path: &Path, decryption: &DecryptArgs) -> Result<(Self, bool)> {
-        let file = File::open(path).map_err(|e| Failure::file(format!("cannot read {}", path.display()), &e))?;
+        let file = File::open(path).map_err(|error| read_failure(format!("cannot read {}", path.display()), &error))?;
         let name = path.display().to_string();
         let opened = decryption.open(Box::new(file)).map_err(|failure| failure.context(&name))?;
         let begun = ClusterArchiveReader::begin(opened.bytes);

@@ -22,7 +22,7 @@ use node::restore::{ArchiveInput, ChangesInput};
 use super::cluster::check_cluster;
 use super::encryption::DecryptArgs;
 use super::journal::{JournalReader, Record, RecordBytes};
-use super::open_input;
+use super::{open_input, read_failure};
 use crate::failure::{Exit, Failure, Result};
 
 /// Keeps a second backup out of the directory. Has the number by which the bricks know the backup, 8 bytes, and that of the cluster, 16.
@@ -561,7 +561,7 @@ pub(super) fn header_of(path: &Path, encryption: &DecryptArgs) -> Result<Archive
 
 /// Checks that an archive whose head was read has its end.
 pub(super) fn check_end_of(path: &Path, encryption: &DecryptArgs) -> Result {
-    let file = File::open(path).map_err(|error| Failure::file(format!("cannot read {}", path.display()), &error))?;
+    let file = File::open(path).map_err(|error| read_failure(format!("cannot read {}", path.display()), &error))?;
     let named = |failure: Failure| failure.context(&path.display().to_string());
     let mut archive = encryption.open_at_any_place(file).map_err(named)?;
     cluster_archive::check_end(&mut archive).map_err(|error| named(Failure::local(error)))
@@ -569,7 +569,7 @@ pub(super) fn check_end_of(path: &Path, encryption: &DecryptArgs) -> Result {
 
 pub(super) fn len_of(path: &Path) -> Result<u64> {
     let about = fs::metadata(path);
-    about.map(|about| about.len()).map_err(|error| Failure::file(format!("cannot read {}", path.display()), &error))
+    about.map(|about| about.len()).map_err(|error| read_failure(format!("cannot read {}", path.display()), &error))
 }
 
 #[cfg(test)]
@@ -639,6 +639,27 @@ mod tests {
                 assert!(damage.contains("000001-full.mortar") && damage.contains("it is cut off"), "{damage}");
             }
         }
+    }
+
+    /// The memory of a process cannot be read at its first address: the system answers as if a sector was bad.
+    #[test]
+    fn what_the_disk_cannot_read_is_damaged_and_hides_nothing_else() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = FollowDirectory::lock(&parent.path().join("follow")).unwrap();
+        let memory = Path::new("/proc/self/mem");
+        for number in [1, 2] {
+            fs::write(directory.state(number, StateKind::Full).path, archive(None)).unwrap();
+        }
+        let encryption = DecryptArgs::default();
+        drop(JournalWriter::create(&directory.journal(2)).unwrap());
+        std::os::unix::fs::symlink(memory, directory.journal(1)).unwrap();
+        std::os::unix::fs::symlink(memory, directory.state(3, StateKind::Full).path).unwrap();
+        let (states, damaged) = directory.list(&encryption).unwrap();
+        assert_eq!((states.len(), damaged.len()), (2, 1));
+        assert!(damaged[0].contains("000003-full.mortar") && damaged[0].contains("cannot read"), "{damaged:?}");
+        let damage = states[0].journal.damage.as_deref().unwrap();
+        assert!(damage.contains("000001-changes.mortar") && states[1].journal.damage.is_none(), "{damage}");
+        directory.check_cluster(5, &encryption).unwrap();
     }
 
     fn id(number: u128) -> ArchiveId {

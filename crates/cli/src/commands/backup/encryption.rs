@@ -11,6 +11,7 @@ use age::{DecryptError, Decryptor, EncryptError, Encryptor, IdentityFile};
 use clap::Args;
 use model::{Error, ErrorKind};
 
+use super::read_failure;
 use crate::failure::{Exit, Failure, Result};
 use crate::password;
 
@@ -139,7 +140,7 @@ impl DecryptArgs {
     pub(super) fn open(&self, mut archive: Box<dyn Read + Send>) -> Result<OpenedArchive> {
         let mut head = Vec::new();
         let read = (&mut archive).take(MAGIC.len() as u64).read_to_end(&mut head);
-        read.map_err(|error| Failure::file("cannot read the archive", &error))?;
+        read.map_err(|error| read_failure("cannot read the archive", &error))?;
         if head.len() < MAGIC.len() && MAGIC.starts_with(&head) {
             return Err(damage_failure(if head.is_empty() { "it is empty" } else { "it ends in its header" }));
         }
@@ -172,7 +173,7 @@ impl DecryptArgs {
         let Some(identities) = self.identities()? else { return Ok(Box::new(file)) };
         let mut archive = BufReader::new(file);
         read_header(&mut archive)?;
-        archive.rewind().map_err(|error| Failure::file("cannot read the archive", &error))?;
+        archive.rewind().map_err(|error| read_failure("cannot read the archive", &error))?;
         let decryptor = Decryptor::new_buffered(archive).map_err(explain)?;
         let bytes = decryptor.decrypt(identities.iter().map(|identity| &**identity)).map_err(explain)?;
         Ok(Box::new(bytes))
@@ -251,7 +252,7 @@ fn explain(error: DecryptError) -> Failure {
         DecryptError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             damage_failure("it ends in the header of its encryption")
         }
-        DecryptError::Io(error) => Failure::file("cannot read the archive", &error),
+        DecryptError::Io(error) => read_failure("cannot read the archive", &error),
         _ => damage_failure("the header of its encryption is damaged, or has an unknown format"),
     }
 }

@@ -159,7 +159,7 @@ pub(super) async fn follow(args: &Backup, directory: FollowDirectory, session: &
         report: FollowReport { moments: 0, archives: 0, bytes: 0, seconds: 0.0, most_behind_s: 0.0 },
         lag: Lag::new(args.every, progress.clone(), json),
     };
-    following.note_last_moment()?;
+    following.note_last_moment();
     let done = following.run(&mut signals).await;
     progress.end();
     following.report.seconds = progress.elapsed().as_secs_f64();
@@ -266,17 +266,16 @@ impl Following<'_> {
         self.lag.warn(message);
     }
 
-    /// Notes how old the last moment of an earlier backup to this directory is.
-    fn note_last_moment(&self) -> Result {
-        let Some(last) = self.directory.states()?.pop() else { return Ok(()) };
-        let of_journal = self.directory.journal_up_to(last.number, i64::MAX)?.last_us;
+    /// Notes how old the last moment of an earlier backup to this directory is, as far as that can be read: it only serves a warning.
+    fn note_last_moment(&self) {
+        let Some(last) = self.directory.states().ok().and_then(|mut states| states.pop()) else { return };
+        let of_journal = self.directory.journal_up_to(last.number, i64::MAX).ok().and_then(|journal| journal.last_us);
         let time_us = match of_journal {
             Some(time_us) => Some(time_us),
             // Without the secret key the times of archives cannot be read; a damaged one is no moment.
             None => header_of(&last.path, &self.args.decryption()).ok().map(|header| header.id.time_us),
         };
         time_us.into_iter().for_each(|time_us| self.lag.note_earlier(time_us));
-        Ok(())
     }
 
     /// A moment that began at this time is complete. Returns how old the one before was, in seconds.
@@ -356,7 +355,7 @@ impl Following<'_> {
         if let Some(part) = part {
             part.appear_at(&state.path, false)?;
         }
-        self.warn_of_clock(&states, taken.id.time_us)?;
+        self.warn_of_clock(&states, taken.id.time_us);
         let report = StateReport {
             archive: state.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             bytes: taken.bytes,
@@ -375,19 +374,13 @@ impl Following<'_> {
         Ok(())
     }
 
-    /// Warns if the clock went back: `--at` finds the moments in the order of their times.
-    fn warn_of_clock(&self, states: &[StateFile], time_us: i64) -> Result {
-        let Some(before) = states.last() else { return Ok(()) };
-        match self.directory.journal_up_to(before.number, i64::MAX)?.last_us {
-            Some(last) if last >= time_us => {
-                let last = Timestamp::from_micros(last);
-                self.warn(&format!(
-                    "the clock has gone back: the last moment is dated {last}, later than this archive"
-                ));
-            }
-            _ => {}
+    /// Warns if the clock went back: `--at` finds the moments in the order of their times. A journal that cannot be read does not end the backup.
+    fn warn_of_clock(&self, states: &[StateFile], time_us: i64) {
+        let before = states.last().and_then(|before| self.directory.journal_up_to(before.number, i64::MAX).ok());
+        if let Some(last) = before.and_then(|journal| journal.last_us).filter(|last| *last >= time_us) {
+            let last = Timestamp::from_micros(last);
+            self.warn(&format!("the clock has gone back: the last moment is dated {last}, later than this archive"));
         }
-        Ok(())
     }
 
     /// As [`Following::base`]; none if that is known to be damaged, or if an archive that it needs is.

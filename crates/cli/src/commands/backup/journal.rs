@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use model::checksum::crc32c;
 use model::{Error, ErrorKind, Result, Timestamp};
+use node::cluster_archive::is_bad_sector;
 
 const MAGIC: &[u8; 8] = b"mortjrn1";
 const HEADER: usize = 20;
@@ -122,10 +123,10 @@ impl JournalReader {
     /// Opens a journal.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if it is none; those of the file system.
+    /// [`ErrorKind::Corrupt`] if it is none, or cannot be read because of a bad sector; those of the file system.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let unreadable = |error: io::Error| Error::new(ErrorKind::Io, format!("{name}: {error}")).with_source(error);
+        let unreadable = |error| read_error(&name, error);
         let mut file = File::open(path).map_err(unreadable)?;
         let mut magic = Vec::new();
         (&mut file).take(MAGIC.len() as u64).read_to_end(&mut magic).map_err(unreadable)?;
@@ -177,8 +178,13 @@ impl JournalReader {
     }
 
     fn unreadable(&self, error: io::Error) -> Error {
-        Error::new(ErrorKind::Io, format!("{}: {error}", self.name)).with_source(error)
+        read_error(&self.name, error)
     }
+}
+
+fn read_error(name: &str, error: io::Error) -> Error {
+    let kind = if is_bad_sector(&error) { ErrorKind::Corrupt } else { ErrorKind::Io };
+    Error::new(kind, format!("{name}: {error}")).with_source(error)
 }
 
 /// The archive of a record. It can be read although the journal was removed since.
