@@ -272,10 +272,18 @@ impl Job {
     }
 }
 
-/// The difference between the kinds of an entry and of an object, if there is one.
+/// The difference between the kinds of an entry and of an object, if there is one. A link and a file with its target as content are both blobs.
 fn kind_difference(entry: &Entry, object: &Object) -> Option<Finding> {
     let expected = if entry.kind == EntryKind::Directory { Kind::Directory } else { Kind::Blob };
-    (object.kind != expected).then(|| Finding::Different(format!("in the store it is a {}", object.kind.name())))
+    if object.kind != expected {
+        return Some(Finding::Different(format!("in the store it is a {}", object.kind.name())));
+    }
+    let is_link = expected == Kind::Blob && Attributes::of(object).symlink;
+    match (is_link, entry.kind) {
+        (true, EntryKind::File) => Some(Finding::Different("in the store it is a symbolic link".to_owned())),
+        (false, EntryKind::Symlink) => Some(Finding::Different("in the store it is no symbolic link".to_owned())),
+        _ => None,
+    }
 }
 
 /// Classifies an entry that is not in the store: it is missing, unless it could not have been imported.
@@ -319,7 +327,33 @@ fn disk_checksum(mut entry: Entry) -> io::Result<Checksum> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+    use crate::tree::attributes::Mtime;
+
+    #[test]
+    fn a_link_is_no_file_with_the_same_bytes() {
+        let object = |symlink| {
+            let mut object = Object::blob(Bytes::from_static(b"target"));
+            Attributes { symlink, ..Attributes::default() }.apply(&mut object);
+            object
+        };
+        let entry = |kind| {
+            let mtime = Mtime { seconds: 0, nanoseconds: 0 };
+            Entry { path: "x".into(), name: "/x".to_owned(), parent: None, kind, size: 6, mode: 0, mtime }
+        };
+        for (kind, symlink, is_same) in [
+            (EntryKind::File, false, true),
+            (EntryKind::File, true, false),
+            (EntryKind::Symlink, false, false),
+            (EntryKind::Symlink, true, true),
+            (EntryKind::Directory, false, false),
+        ] {
+            let difference = kind_difference(&entry(kind), &object(symlink));
+            assert_eq!(difference.is_none(), is_same, "{kind:?}, {symlink}");
+        }
+    }
 
     #[test]
     fn a_checksum_does_not_depend_on_the_pieces() {
