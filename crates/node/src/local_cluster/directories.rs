@@ -68,8 +68,8 @@ pub struct BrickDirectories {
 }
 
 impl BrickDirectories {
-    /// Finds the directories below a data directory whose first store is open: those that exist, and new ones for at least `bricks` bricks
-    /// in all.
+    /// Finds the directories below a data directory whose first store is open: those that exist, and new ones as far as `bricks` is more than there are, with
+    /// those that are missing. A recorded directory whose brick was removed from the cluster is not made again because later ones exist.
     ///
     /// # Errors
     /// Those of the store; [`ErrorKind::Corrupt`] if its record cannot be read.
@@ -87,8 +87,14 @@ impl BrickDirectories {
         }
         let in_a_row = (2..=u16::MAX).take_while(|number| exists(*number)).last().unwrap_or(1);
         let last_recorded = recorded.into_keys().rfind(|number| exists(*number)).unwrap_or(1);
-        let mut numbers: Vec<u16> = (2..=bricks.max(in_a_row).max(last_recorded)).collect();
-        numbers.retain(|number| missing.iter().all(|(lost, _)| lost != number));
+        let mut numbers: Vec<u16> = (2..=in_a_row.max(last_recorded)).filter(|number| exists(*number)).collect();
+        // The first brick is one of all.
+        let new = usize::from(bricks).saturating_sub(1 + numbers.len() + missing.len());
+        // The lowest numbers: directories in a row are found also if the process ends before it has recorded them.
+        let is_free = |number: &u16| !numbers.contains(number) && missing.iter().all(|(lost, _)| lost != number);
+        let made: Vec<u16> = (2..=u16::MAX).filter(is_free).take(new).collect();
+        numbers.extend(made);
+        numbers.sort_unstable();
         Ok(Self { data: data.to_owned(), numbers, missing })
     }
 
@@ -177,6 +183,17 @@ mod tests {
         assert_eq!(numbers(&find(1)), [2], "a directory that no brick was recorded for");
         let below = brick_directories(dir.path());
         assert_eq!(below, [brick_directory(dir.path(), 2), brick_directory(dir.path(), 9)]);
+    }
+
+    #[test]
+    fn directory_of_a_removed_brick_is_made_again_only_if_more_bricks_are_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Store::open(dir.path(), Options::default()).unwrap();
+        record_bricks(&first, BTreeMap::from([(1, BrickId(1)), (2, BrickId(2)), (3, BrickId(3))])).unwrap();
+        create(dir.path(), 3);
+        // The catalogue has no brick 2: it was removed, and its directory is gone.
+        let find = |bricks| numbers(&BrickDirectories::find(dir.path(), &first, bricks).unwrap());
+        assert_eq!([1, 2, 3, 4].map(find), [vec![3], vec![3], vec![2, 3], vec![2, 3, 4]]);
     }
 
     #[test]
