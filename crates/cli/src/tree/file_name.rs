@@ -48,7 +48,8 @@ pub(crate) fn decode(name: &str) -> OsString {
 
 /// The relative path on disk for a name below the prefix, or why it has none.
 ///
-/// Names in the store are untrusted: none must lead out of the export directory.
+/// Names in the store are untrusted: none must lead out of the export directory. A name that [`encode`] does not make, such as `%41` for `A`,
+/// has none either: it would come back as another name, and two names could become one file.
 pub(crate) fn to_path(relative: &str) -> Result<PathBuf, &'static str> {
     let mut path = PathBuf::new();
     for component in relative.split('/') {
@@ -57,6 +58,11 @@ pub(crate) fn to_path(relative: &str) -> Result<PathBuf, &'static str> {
             b"" => return Err("it has an empty component"),
             b"." | b".." => return Err("it has a component that is . or .."),
             bytes if bytes.contains(&b'/') || bytes.contains(&0) => return Err("a component holds a slash or NUL"),
+            _ if encode(&name) != component => {
+                return Err(
+                    "it cannot become a file: its %XX would come back as another name; rename it with `mortar mv`",
+                );
+            }
             _ => path.push(name),
         }
     }
@@ -109,6 +115,16 @@ mod tests {
         assert_eq!(to_path("..a/b..").unwrap(), PathBuf::from("..a/b.."));
     }
 
+    #[test]
+    fn names_that_no_file_has_become_none() {
+        for name in ["%41", "a/%ff", "%C3%A9", "x%20y/z", "%FF%41", "%2f"] {
+            assert!(to_path(name).is_err(), "{name:?}");
+        }
+        for name in ["A", "a/%FF", "é", "x y/z", "%FF%2541", "%2541", "50%off", "%%FF"] {
+            assert!(to_path(name).is_ok(), "{name:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn file_names_round_trip(raw in proptest::collection::vec(
@@ -116,6 +132,13 @@ mod tests {
             let name = encode(OsStr::from_bytes(&raw));
             let back = decode(&name);
             prop_assert_eq!(back.as_bytes(), &raw[..]);
+        }
+
+        #[test]
+        fn no_two_names_become_one_file(names in proptest::collection::vec("(%|2|5|4|f|F|é|A){1,6}", 2)) {
+            if let [Ok(one), Ok(other)] = [&names[0], &names[1]].map(|name| to_path(name)) {
+                prop_assert_eq!(one == other, names[0] == names[1]);
+            }
         }
     }
 }

@@ -112,8 +112,7 @@ impl ExportDirectory {
             if let Some(mtime) = attributes.mtime {
                 rustix::fs::futimens(&file, &times(mtime))?;
             }
-            self.check_free(path)?;
-            fs::rename(&part, path)
+            self.place(&part, path)
         })();
         if written.is_err() {
             // It is incomplete; an error of removing it would hide the first error.
@@ -129,10 +128,22 @@ impl ExportDirectory {
         self.check_free(path)?;
         let part = self.part_path(parent);
         std::os::unix::fs::symlink(OsStr::from_bytes(target), &part)?;
-        if let Some(mtime) = attributes.mtime {
-            rustix::fs::utimensat(CWD, &part, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
+        let made = (|| {
+            if let Some(mtime) = attributes.mtime {
+                rustix::fs::utimensat(CWD, &part, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            self.place(&part, path)
+        })();
+        if made.is_err() {
+            let _ = fs::remove_file(&part);
         }
-        fs::rename(&part, path)
+        made
+    }
+
+    /// Gives a complete file or link its name. Unless files may be replaced, none is, not even one that has just appeared.
+    fn place(&self, part: &Path, path: &Path) -> io::Result<()> {
+        self.check_free(path)?;
+        if self.overwrite { fs::rename(part, path) } else { store::rename_new(part, path) }
     }
 
     /// Sets the mode and the time of a directory. One that existed before keeps its mode unless the object has another: it may be private.
