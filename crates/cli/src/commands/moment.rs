@@ -4,7 +4,7 @@ use meta::catalog::JobRequest;
 
 use super::job;
 use crate::connection::CommandContext;
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::serving::Signals;
 
 /// Runs a command on a clone of the space, which is removed when it has ended or is stopped. `when_stopped` is the message of the failure
@@ -19,7 +19,12 @@ pub(crate) async fn run_at_one_moment(
     let mut signals = Signals::listen()?;
     let name = format!("moment-{:08x}", rand::random::<u32>());
     let wanted = JobRequest::Clone { space, name: name.clone(), rate: None };
-    let job = job::ask_one(&client, &wanted).await?.job;
+    let begun = job::ask_one(&client, &wanted).await.map_err(|failure| match failure.exit() {
+        // It may have begun.
+        Exit::Unknown => failure.hint(clone_hint(&name)),
+        _ => failure,
+    });
+    let job = begun?.job;
     let cloned = tokio::select! {
         ended = job::wait_while_it_proceeds(&client, session, job, "cloning") => ended.and_then(|ended| job::check_end(&ended)),
         () = signals.next() => Err(Failure::interrupted(when_stopped)),
