@@ -220,8 +220,8 @@ async fn export_tree(args: Export, prefix: Prefix, session: &mut CommandContext)
     let done = export::export(&cluster, plan, &progress, session.output.json()).await;
     progress.end();
     let report = ExportReport { tally: done?, seconds: progress.elapsed().as_secs_f64() };
-    session.output.print(&report)?;
-    session.output.flush()?;
+    // What was written is verified also if the reader of the output has gone.
+    let printed = session.output.print(&report).and_then(|()| session.output.flush());
     let verified = match args.verify {
         true => verify_tree(TreePlan { root: directory(&args.dir)?, prefix, max_bytes: None }, &cluster, session).await,
         false => Ok(()),
@@ -229,7 +229,7 @@ async fn export_tree(args: Export, prefix: Prefix, session: &mut CommandContext)
     check_damage(report.tally.damaged)?;
     verified?;
     match report.tally.failed {
-        0 => Ok(()),
+        0 => printed,
         failed => Err(Failure::new(format!("{} could not be exported", pluralize(failed, "object", "objects")))),
     }
 }
