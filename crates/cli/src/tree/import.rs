@@ -126,6 +126,9 @@ impl Attempts {
         }
         let pause = FIRST_PAUSE * 2_u32.pow(self.failed);
         self.failed += 1;
+        if self.failed == MAX_ATTEMPTS && error.kind() == ErrorKind::Unknown {
+            return Err(Failure::from(error).context(&format!("{MAX_ATTEMPTS} attempts failed")).hint(hint));
+        }
         if self.failed == MAX_ATTEMPTS {
             let what = format!("{MAX_ATTEMPTS} attempts failed: another client changes the same names: {error}");
             return Err(Failure::conflict(what).hint(hint));
@@ -187,4 +190,24 @@ async fn collect_one(running: &mut JoinSet<Result<Tally>>, tally: &mut Tally) ->
         tally.add(&done.map_err(|e| Failure::new(format!("importing failed: {e}")))??);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Exit;
+
+    #[tokio::test]
+    async fn last_attempt_says_why_it_failed() {
+        for (kind, exit) in [(ErrorKind::Unknown, Exit::Unknown), (ErrorKind::Exists, Exit::Conflict)] {
+            let mut attempts = Attempts { failed: MAX_ATTEMPTS - 1 };
+            let failure = attempts.pause(Error::new(kind, "the reason")).await.unwrap_err();
+            let text = failure.to_string();
+            assert!(
+                failure.exit() == exit && text.contains("5 attempts failed") && text.contains("Import again"),
+                "{text}"
+            );
+            assert_eq!(text.contains("another client"), kind == ErrorKind::Exists, "{text}");
+        }
+    }
 }
