@@ -57,8 +57,23 @@ pub struct CacheNode<A, T> {
     touched: BTreeSet<NodeId>,
     gateway: Option<Gateway<A, T>>,
     /// Clients that wait for the reply to a forwarded call.
-    callers: BTreeMap<TxnId, A>,
+    callers: BTreeMap<TxnId, Caller<A>>,
     connected: bool,
+}
+
+/// A client that waits for the reply to a forwarded call about a transaction.
+#[derive(Clone, Debug)]
+struct Caller<A> {
+    client: A,
+    /// Whether a commit or a check of the transaction was forwarded for it and is not answered.
+    is_ending: bool,
+}
+
+impl<A: PartialEq> Caller<A> {
+    /// Whether a commit or a check that this client has sent is not answered.
+    fn ends(&self, client: &A) -> bool {
+        self.is_ending && self.client == *client
+    }
 }
 
 impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
@@ -205,7 +220,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
                     self.callers.remove(&txn);
                 }
                 if !matches!(call, Call::Heard { .. } | Call::Release { .. }) {
-                    self.callers.insert(txn, from);
+                    let is_ending = call.ends() || self.callers.get(&txn).is_some_and(|caller| caller.ends(&from));
+                    self.callers.insert(txn, Caller { client: from, is_ending });
                 }
                 Ok(Some(Output::Call(txn, call)))
             }
@@ -217,10 +233,11 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
         self.trees.values_mut().for_each(|tree| tree.forget_update(txn));
     }
 
-    /// Whether a call about this transaction was forwarded and is not answered.
+    /// Whether this call only repeats one that was forwarded and is not answered: the commit or the check of a transaction. Each other call
+    /// counts: a lock is requested, or renewed, by each call for it, whatever else of its transaction is not answered.
     #[must_use]
-    pub fn is_called(&self, txn: TxnId) -> bool {
-        self.callers.contains_key(&txn)
+    pub fn is_repetition(&self, from: &A, txn: TxnId, call: &Call<T>) -> bool {
+        call.ends() && self.callers.get(&txn).is_some_and(|caller| caller.ends(from))
     }
 
     /// The holder that waits for the reply to a write.
@@ -235,8 +252,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
             self.forget_update(txn);
         }
         let is_over = !matches!(reply, Reply::Locked(_));
-        let to = if is_over { self.callers.remove(&txn) } else { self.callers.get(&txn).cloned() };
-        to.map(|to| Output::Reply(to, txn, reply))
+        let caller = if is_over { self.callers.remove(&txn) } else { self.callers.get(&txn).cloned() };
+        caller.map(|caller| Output::Reply(caller.client, txn, reply))
     }
 
     /// Handles the answer of a participant; `seen` is the largest timestamp that its brick knows.
@@ -275,7 +292,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
         if let Some(gateway) = &mut self.gateway {
             gateway.handle_disconnected(below);
         }
-        self.callers.retain(|_, caller| caller != below);
+        self.callers.retain(|_, caller| caller.client != *below);
         self.with_trees(None, |node, tree| {
             let gone: Vec<HolderId> = tree.directory().all_holders().filter(|holder| holders(node, *holder)).collect();
             gone.into_iter().for_each(|holder| tree.handle_disconnected(holder, now));

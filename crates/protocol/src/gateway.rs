@@ -120,6 +120,11 @@ impl<T> Call<T> {
         }
     }
 
+    /// Whether the call ends its transaction, with the reads and writes that the client has collected. The client repeats it as it is.
+    pub(crate) fn ends(&self) -> bool {
+        matches!(self, Self::Commit { .. } | Self::Check { .. })
+    }
+
     /// Whether the call stores nothing. A call that only deletes makes room, for which others may wait.
     fn stores_nothing(&self) -> bool {
         match self {

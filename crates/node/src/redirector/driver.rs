@@ -51,7 +51,7 @@ pub enum Output<A, T> {
         txn: TxnId,
         /// The call.
         call: Call<T>,
-        /// Whether one about this transaction was forwarded before, and is not answered.
+        /// Whether it only repeats one that was forwarded and is not answered: see [`CacheNode::is_repetition`].
         is_repeated: bool,
     },
     /// Send this to a member, in the cache tree of a logical node.
@@ -198,7 +198,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
             check_call(txn, &call, self.time.at(now))?;
         }
         let from = client.address().clone();
-        let is_repeated = self.node.is_called(txn);
+        let is_repeated = self.node.is_repetition(&from, txn, &call);
         let forwarded = self.node.handle_call(from.clone(), txn, call, now).map_err(invalid)?;
         if !member.may_write && !planted(Bug::ReaderUpdates) {
             self.node.forget_update(txn);

@@ -33,6 +33,8 @@ const LOST_AFTER: Duration = Duration::from_secs(3);
 const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 /// Bytes of unanswered calls on the common connection.
 const BUDGET: usize = 1 << 20;
+/// A repeated call with fewer bytes is sent again, even if earlier ones wait.
+const MIN_SKIPPED: usize = 64 << 10;
 /// Bits of a session's number below the number of its client.
 const SESSION_BITS: u32 = 20;
 
@@ -239,9 +241,14 @@ fn carry_out(output: Output<MemberAddress, Object>, above: Option<&PeerHandle>) 
                 above.send(Message::Up { node, epoch: 0, holder, message });
             }
         }
-        // What was sent before waits still: the slow link does not carry it twice.
-        Output::Call { from, is_repeated: true, .. } if from.above.is_sending() => {}
-        Output::Call { from, txn, call, .. } => from.above.send(Message::Call { txn, call }),
+        Output::Call { from, txn, call, is_repeated } => {
+            let message = Message::Call { txn, call };
+            // A large one that was sent before waits still: the slow link does not carry it twice. The client repeats it until it is answered.
+            let waits = is_repeated && from.above.is_sending() && message.memory_size() > MIN_SKIPPED;
+            if !waits {
+                from.above.send(message);
+            }
+        }
         Output::Down { to, node, holder, message } => to.below.send(Message::Down { node, holder, message }),
         Output::Reply { to, txn, reply } => to.below.send(Message::Reply { txn, reply }),
         Output::Deferred { to, node, txn, kind, why } => to.below.send(Message::Deferred { node, txn, kind, why }),

@@ -205,6 +205,31 @@ fn transactions_of_members_and_others_lose_no_update() {
 }
 
 #[test]
+fn locks_of_members_are_held_until_their_transactions_end() {
+    run(async {
+        let (world, secret) = World::without_users().await;
+        let redirector = redirector_below(world.peer.addresses(), &secret).await;
+        let member = connect(&[&redirector.addresses()[0]], "").await.unwrap();
+        let oids = create(&member, 3).await;
+        // The renewals of all come together, so that some of them come while the connection above is busy.
+        let mut transactions = Vec::new();
+        for oid in &oids {
+            let t = member.begin(IsolationLevel::Locks);
+            assert!(t.get(*oid).await.unwrap().is_some());
+            transactions.push((t, *oid));
+        }
+        // A lock that is not renewed for 5 s is lost.
+        time::sleep(Duration::from_secs(8)).await;
+        for (t, oid) in transactions {
+            t.put(oid, Object::blob(vec![9].into())).await.unwrap();
+            let ended = t.commit().await.unwrap();
+            assert!(matches!(ended, CommitOutcome::Committed(_)), "{ended:?}");
+        }
+        redirector.shutdown().await.unwrap();
+    });
+}
+
+#[test]
 fn member_may_do_what_the_server_above_permits() {
     run(async {
         let users = [("ann", Some(Permission::Write)), ("bob", Some(Permission::Read)), ("eve", None)];

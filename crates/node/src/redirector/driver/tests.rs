@@ -3,8 +3,10 @@ use std::sync::Arc;
 
 use model::planted_bug::plant;
 use model::{ClassId, Oid, PageId, SpaceId};
+use protocol::brick::LockedObject;
 use protocol::commit::{Part, Writes};
-use protocol::ident::{ClientId, HlcTimestamp};
+use protocol::ident::{ClientId, HlcTimestamp, Version};
+use protocol::locks::LockMode;
 use protocol::page_cache::{FetchId, ObjectState};
 use protocol::update_digest::UpdateDigest;
 
@@ -320,6 +322,37 @@ fn repeated_call_is_marked_until_it_is_answered() {
     driver.member_reply(txn(5), reply);
     driver.outputs().for_each(drop);
     assert_eq!(call(&mut driver), Some(false));
+}
+
+#[test]
+fn locks_and_their_renewals_are_no_repetitions() {
+    let slot = |slot| Oid::new(ClassId::NONE, PAGE, slot);
+    let lock = |of: u16| Call::Lock { first: txn(5), oid: slot(of), mode: LockMode::Shared };
+    let locked = || {
+        let object = LockedObject { oid: slot(1), mode: LockMode::Shared, version: Version::ZERO, value: None };
+        Reply::Locked(object)
+    };
+    let (mut driver, mut one) = (connected_driver(), member(1, true));
+    let mut is_repeated = |driver: &mut Driver, call: Call<u64>| {
+        driver.member_call(&mut one, txn(5), call, NOW).unwrap();
+        driver.outputs().find_map(|it| if let Output::Call { is_repeated, .. } = it { Some(is_repeated) } else { None })
+    };
+    for call in [lock(1), lock(1), lock(2)] {
+        assert_eq!(is_repeated(&mut driver, call), Some(false));
+    }
+    driver.member_reply(txn(5), locked());
+    driver.outputs().for_each(drop);
+    // Locks are renewed until the transaction has ended.
+    for (call, expected) in [(commit(PAGE), false), (lock(1), false), (commit(PAGE), true)] {
+        assert_eq!(is_repeated(&mut driver, call), Some(expected));
+    }
+    driver.member_reply(txn(5), locked());
+    driver.outputs().for_each(drop);
+    let nodes = || vec![NODE];
+    let resolve = Call::Resolve { participants: nodes(), patched: Vec::new() };
+    for (call, expected) in [(commit(PAGE), true), (resolve, false), (Call::Release { participants: nodes() }, false)] {
+        assert_eq!(is_repeated(&mut driver, call), Some(expected));
+    }
 }
 
 #[test]
