@@ -24,6 +24,10 @@ use crate::redirect::{self, Helpers, Redirector, RedirectorCounts};
 use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
 
+mod callers;
+
+use callers::Callers;
+
 /// An output of a cache node. Outputs are carried out in order. `A` is the address of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<A, T> {
@@ -37,7 +41,7 @@ pub enum Output<A, T> {
     Call(TxnId, Call<T>),
     /// Answer a call.
     Reply(A, TxnId, Reply<T>),
-    /// Tell a client that its call was not accepted: see [`gateway::Output::Busy`].
+    /// Tell a client that its call was not accepted: see [`gateway::Output::Busy`]. A redirector does not forward it.
     Busy(A, TxnId, CallLimit),
     /// Report that a transaction has opposite outcomes at two participants.
     MixedOutcome(TxnId, MixedOutcome),
@@ -57,23 +61,8 @@ pub struct CacheNode<A, T> {
     touched: BTreeSet<NodeId>,
     gateway: Option<Gateway<A, T>>,
     /// Clients that wait for the reply to a forwarded call.
-    callers: BTreeMap<TxnId, Caller<A>>,
+    callers: Callers<A>,
     connected: bool,
-}
-
-/// A client that waits for the reply to a forwarded call about a transaction.
-#[derive(Clone, Debug)]
-struct Caller<A> {
-    client: A,
-    /// Whether a commit or a check of the transaction was forwarded for it and is not answered.
-    is_ending: bool,
-}
-
-impl<A: PartialEq> Caller<A> {
-    /// Whether a commit or a check that this client has sent is not answered.
-    fn ends(&self, client: &A) -> bool {
-        self.is_ending && self.client == *client
-    }
 }
 
 impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
@@ -94,7 +83,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
             polling: Schedule::default(),
             touched: BTreeSet::new(),
             gateway,
-            callers: BTreeMap::new(),
+            callers: Callers::default(),
             connected,
         }
     }
@@ -202,6 +191,13 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
         if !call.is_consistent() {
             return Err(Rejected::Elsewhere(txn));
         }
+        if self.gateway.is_none()
+            && !matches!(call, Call::Heard { .. } | Call::Release { .. })
+            && self.callers.is_full(txn)
+        {
+            // As if it were lost: the client calls again.
+            return Ok(call.first_node().map(|node| Output::Busy(from, txn, CallLimit::Client(node))));
+        }
         let is_busy = self.gateway.as_ref().is_some_and(|gateway| gateway.reached_limit(txn, &call, now).is_some());
         if let Call::Commit { parts, creates } = &call
             && (!creates || planted(Bug::CreationRetained))
@@ -217,11 +213,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
             None => {
                 // A release has no answer, and ends the transaction.
                 if matches!(call, Call::Release { .. }) {
-                    self.callers.remove(&txn);
+                    self.callers.remove(txn);
                 }
                 if !matches!(call, Call::Heard { .. } | Call::Release { .. }) {
-                    let is_ending = call.ends() || self.callers.get(&txn).is_some_and(|caller| caller.ends(&from));
-                    self.callers.insert(txn, Caller { client: from, is_ending });
+                    self.callers.add(from, txn, call.ends());
                 }
                 Ok(Some(Output::Call(txn, call)))
             }
@@ -237,7 +232,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
     /// counts: a lock is requested, or renewed, by each call for it, whatever else of its transaction is not answered.
     #[must_use]
     pub fn is_repetition(&self, from: &A, txn: TxnId, call: &Call<T>) -> bool {
-        call.ends() && self.callers.get(&txn).is_some_and(|caller| caller.ends(from))
+        call.ends() && self.callers.is_ending(from, txn)
     }
 
     /// The holder that waits for the reply to a write.
@@ -252,8 +247,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
             self.forget_update(txn);
         }
         let is_over = !matches!(reply, Reply::Locked(_));
-        let caller = if is_over { self.callers.remove(&txn) } else { self.callers.get(&txn).cloned() };
-        caller.map(|caller| Output::Reply(caller.client, txn, reply))
+        let to = if is_over { self.callers.remove(txn) } else { self.callers.address(txn).cloned() };
+        to.map(|to| Output::Reply(to, txn, reply))
     }
 
     /// Handles the answer of a participant; `seen` is the largest timestamp that its brick knows.
@@ -292,7 +287,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
         if let Some(gateway) = &mut self.gateway {
             gateway.handle_disconnected(below);
         }
-        self.callers.retain(|_, caller| caller.client != *below);
+        self.callers.disconnect(below);
         self.with_trees(None, |node, tree| {
             let gone: Vec<HolderId> = tree.directory().all_holders().filter(|holder| holders(node, *holder)).collect();
             gone.into_iter().for_each(|holder| tree.handle_disconnected(holder, now));

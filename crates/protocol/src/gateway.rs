@@ -125,6 +125,18 @@ impl<T> Call<T> {
         matches!(self, Self::Commit { .. } | Self::Check { .. })
     }
 
+    /// A participant that the call names.
+    pub(crate) fn first_node(&self) -> Option<NodeId> {
+        match self {
+            Self::Commit { parts, .. } => parts.keys().next().copied(),
+            Self::Check { reads, .. } => reads.keys().next().copied(),
+            Self::Lock { oid, .. } => Some(oid.page().node),
+            Self::Resolve { participants: nodes, .. }
+            | Self::Release { participants: nodes }
+            | Self::Heard { nodes, .. } => nodes.first().copied(),
+        }
+    }
+
     /// Whether the call stores nothing. A call that only deletes makes room, for which others may wait.
     fn stores_nothing(&self) -> bool {
         match self {

@@ -203,10 +203,19 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
         if !member.may_write && !planted(Bug::ReaderUpdates) {
             self.node.forget_update(txn);
         }
-        if let Some(cache_node::Output::Call(txn, call)) = forwarded {
-            let other = self.below.any_client().filter(|_| planted(Bug::CallOnOtherConnection));
-            let from = other.cloned().unwrap_or(from);
-            self.out.push(Output::Call { from, txn, call, is_repeated });
+        match forwarded {
+            Some(cache_node::Output::Call(txn, call)) => {
+                let other = self.below.any_client().filter(|_| planted(Bug::CallOnOtherConnection));
+                let from = other.cloned().unwrap_or(from);
+                self.out.push(Output::Call { from, txn, call, is_repeated });
+            }
+            Some(cache_node::Output::Busy(to, txn, limit)) => {
+                let why = "the transactions of this client that wait for replies have reached their limit at this redirector: nothing of \
+                           this one was sent; try later";
+                let (node, kind) = (limit.node(), ErrorKind::Unavailable);
+                self.out.push(Output::Deferred { to, node, txn, kind, why: why.to_owned() });
+            }
+            _ => {}
         }
         self.drain();
         Ok(())

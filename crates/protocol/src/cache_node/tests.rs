@@ -379,3 +379,27 @@ fn holder_that_gives_another_version_is_not_asked_for_a_while() {
         assert_eq!(fetch(&mut node, HolderId(8), OTHER, 1_006).is_ok(), bug.is_some());
     }
 }
+
+#[test]
+fn one_client_waits_for_a_bounded_number_of_transactions_and_keeps_no_other_from_waiting() {
+    let mut node: CacheNode<u8, u64> = CacheNode::redirector(HolderId(9));
+    let (at, first) = (NodeId(1), 10);
+    let of = |client: u64, start: u64| TxnId { start: HlcTimestamp::at(first + start), client: ClientId(client) };
+    let resolve = || Call::Resolve { participants: vec![at], patched: Vec::new() };
+    let most = callers::MAX_OF_CLIENT as u64;
+    let mut call = |txn: TxnId| node.handle_call(txn.client.0 as u8, txn, resolve(), 0).unwrap();
+    for start in 0..most {
+        assert!(matches!(call(of(1, start)), Some(Output::Call(..))));
+    }
+    assert_eq!(call(of(1, most)), Some(Output::Busy(1, of(1, most), CallLimit::Client(at))));
+    assert!(matches!(call(of(1, 3)), Some(Output::Call(..))), "a repetition");
+    assert!(matches!(call(of(2, most)), Some(Output::Call(..))), "another client");
+    let release = Call::Release { participants: vec![at] };
+    node.handle_call(1, of(1, 5), release, 0).unwrap();
+    let mut call = |txn: TxnId| node.handle_call(txn.client.0 as u8, txn, resolve(), 0).unwrap();
+    assert!(matches!(call(of(1, most)), Some(Output::Call(..))), "one has ended");
+    node.handle_disconnected(&1, |_, _| false, 0);
+    let reply = || Reply::Checked(Ok(HlcTimestamp::ZERO));
+    assert_eq!(node.handle_reply(of(1, 3), reply()), None);
+    assert_eq!(node.handle_reply(of(2, most), reply()), Some(Output::Reply(2, of(2, most), reply())));
+}
