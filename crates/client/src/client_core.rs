@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limits};
 use protocol::clock::ClusterTime;
+use protocol::commit::changes_head_bytes;
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use protocol::page_cache::{DerivedValue, ObjectState};
@@ -37,6 +38,8 @@ use super::unique::ContestedValues;
 const WRITE_UNITS: u32 = 4_096;
 const WRITE_UNIT_BYTES: usize = 4 << 10;
 /// Most bytes of large transactions that are being committed, in units: so many are sent at once. Smaller ones do not count.
+/// Bytes of a read in a message, at most.
+const MAX_READ_BYTES: usize = 44;
 const COMMIT_UNITS: u32 = (limits::TRANSACTION / COMMIT_UNIT_BYTES) as u32;
 const COMMIT_UNIT_BYTES: usize = 64 << 10;
 
@@ -484,6 +487,24 @@ impl Core {
     /// How many reads a transaction relies on.
     pub(super) fn read_count(&self, txn: TxnId) -> Result<usize> {
         Ok(self.lock()?.driver.read_count(txn))
+    }
+
+    /// Checks that the messages of a transaction with these reads and changes are not too long.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`], with the limit.
+    pub(super) fn check_head<'a>(
+        &self,
+        txn: TxnId,
+        reads: usize,
+        writes: impl ExactSizeIterator<Item = Oid>,
+        entries: impl Iterator<Item = &'a Entry> + Clone,
+    ) -> Result<()> {
+        // Of most transactions it is plain without a list of their reads.
+        if reads * MAX_READ_BYTES + changes_head_bytes(writes.len(), 0, entries.clone()) <= limits::HEAD / 2 {
+            return Ok(());
+        }
+        limits::check_head(self.lock()?.driver.head_bytes(txn, writes, entries))
     }
 
     /// The logical nodes whose bricks cannot be reached or cannot serve them, according to the status that the peer server has sent.

@@ -359,6 +359,16 @@ impl<T: DriverObject> ClientDriver<T> {
         self.session.read_count(txn)
     }
 
+    /// The bytes of the commit of a transaction without the contents of objects; see [`Session::head_bytes`].
+    pub fn head_bytes<'a>(
+        &self,
+        txn: TxnId,
+        writes: impl Iterator<Item = Oid>,
+        entries: impl Iterator<Item = &'a Entry> + Clone,
+    ) -> usize {
+        self.session.head_bytes(txn, writes, entries)
+    }
+
     /// Changes an entry of a collection in a transaction; see [`Session::change_entry`].
     ///
     /// # Errors

@@ -355,6 +355,8 @@ impl Transaction {
             limits::check_writes(changes.writes.len() + encoded.len(), bytes + keys)?;
             limits::check_entries(changes.entries.len(), keys)?;
             changes.check_assigned()?;
+            let written: Vec<Oid> = changes.writes.keys().chain(changes.patches.keys()).copied().collect();
+            core.check_head(*txn, reads, written.into_iter(), changes.entries.keys())?;
             changes.is_over = true;
             changes.loaded.clear();
             changes.shared.clear();

@@ -21,6 +21,8 @@ pub const OBJECTS: usize = 100_000;
 pub const KEYS: usize = 6 << 20;
 /// Objects, and guards of what was listed and queried, that one transaction may read.
 pub const READS: usize = 1 << 19;
+/// Bytes of the identifiers, versions and keys of all that one transaction reads and writes: one message has them all, without the contents.
+pub const HEAD: usize = 23 << 20;
 /// Bytes of rows and contents that are changed together in a store: the objects of a transaction, and the keys of their entries.
 pub const CHANGE: usize = TRANSACTION + (64 << 20);
 /// Rows and contents that are changed together in a store.
@@ -81,6 +83,21 @@ pub fn check_reads(reads: usize) -> crate::Result<()> {
     }
     let what =
         format!("the transaction relies on {reads} reads; it may rely on {READS}: part it, or read in a snapshot");
+    Err(crate::Error::new(crate::ErrorKind::TooLarge, what))
+}
+
+/// Checks the size of the identifiers, versions and keys of all that a transaction reads and writes.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), with the limit.
+pub fn check_head(bytes: usize) -> crate::Result<()> {
+    if bytes <= HEAD {
+        return Ok(());
+    }
+    let what = format!(
+        "the identifiers, versions and keys of what the transaction reads and writes have {bytes} bytes; they may have {HEAD}: part it, or \
+         read in a snapshot"
+    );
     Err(crate::Error::new(crate::ErrorKind::TooLarge, what))
 }
 

@@ -165,6 +165,28 @@ impl<T> Part<T> {
     }
 }
 
+impl<T> Part<T> {
+    /// The bytes of the part in a message, at most, without the contents of objects.
+    #[must_use]
+    pub fn head_bytes(&self) -> usize {
+        let changes = changes_head_bytes(self.writes.len(), self.touches.len(), self.entries.keys());
+        self.reads.message_bytes() + changes
+    }
+}
+
+/// The bytes that changes take in a message, at most, without the contents of objects: an identifier and a state of each write, the
+/// identifiers and the key of each entry.
+pub fn changes_head_bytes<'a>(writes: usize, touches: usize, entries: impl Iterator<Item = &'a Entry>) -> usize {
+    writes * 20 + touches * 16 + entries.map(|entry| 33 + entry.key.as_bytes().len()).sum::<usize>()
+}
+
+/// The bytes that the requests to so many participants take together, at most, without their parts: each request may name all of them.
+#[must_use]
+pub fn participants_head_bytes(participants: usize) -> usize {
+    let named = participants.saturating_mul(participants).min(joint::MAX_NAMED_PARTICIPANTS);
+    participants * 128 + named * 4
+}
+
 /// The participants at which a transaction changes a part of an object, and may append to it.
 pub(crate) fn patched_nodes<T>(parts: &BTreeMap<NodeId, Part<T>>) -> Vec<NodeId> {
     parts.iter().filter(|(_, part)| part.has_patches()).map(|(node, _)| *node).collect()

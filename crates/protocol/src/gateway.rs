@@ -24,7 +24,7 @@ use crate::clock::{Clock, ClockSkewError, ClusterTime};
 use crate::commit::client_mark::ClientMark;
 use crate::commit::coordinator::{self, Coordinator, MixedOutcome};
 use crate::commit::joint;
-use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request, patched_nodes};
+use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request, participants_head_bytes, patched_nodes};
 use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
 use crate::locks::LockMode;
@@ -123,6 +123,21 @@ impl<T> Call<T> {
     /// Whether the call ends its transaction, with the reads and writes that the client has collected. The client repeats it as it is.
     pub(crate) fn ends(&self) -> bool {
         matches!(self, Self::Commit { .. } | Self::Check { .. })
+    }
+
+    /// The bytes of the call in a message, at most, without the contents of objects; the requests to participants that it leads to have no
+    /// more together.
+    #[must_use]
+    pub fn head_bytes(&self) -> usize {
+        match self {
+            Self::Commit { parts, .. } => {
+                parts.values().map(Part::head_bytes).sum::<usize>() + participants_head_bytes(parts.len())
+            }
+            Self::Check { reads, .. } => {
+                reads.values().map(ReadList::message_bytes).sum::<usize>() + participants_head_bytes(reads.len())
+            }
+            Self::Lock { .. } | Self::Resolve { .. } | Self::Heard { .. } | Self::Release { .. } => 0,
+        }
     }
 
     /// A participant that the call names.

@@ -383,6 +383,16 @@ impl<T: Clone + MemorySize> PageCache<T> {
         self.running.get(txn).map_or(0, |running| running.reads.len())
     }
 
+    /// What a running transaction has read.
+    #[must_use]
+    pub fn read_list(&self, txn: TxnId) -> ReadList {
+        let mut reads = ReadList::with_capacity(self.read_count(txn));
+        if let Some(running) = self.running.get(txn) {
+            running.reads.for_each(|oid, read| reads.push(Read { oid, seen: read.seen }));
+        }
+        reads
+    }
+
     /// Ends a transaction's reading and writing. What it wrote is kept until [`PageCache::handle_outcome`].
     ///
     /// # Errors

@@ -159,6 +159,16 @@ impl From<Vec<Read>> for ReadList {
     }
 }
 
+impl ReadList {
+    /// The bytes of the list in a message, at most: for each run the first identifier, the version and the number of slots, for one of a
+    /// transaction's write the client, too, and two bytes for each further slot.
+    #[must_use]
+    pub fn message_bytes(&self) -> usize {
+        let written = self.heads.iter().filter(|head| matches!(head.seen, ReadVersion::Written(_))).count();
+        self.heads.len() * 32 + written * 12 + (self.slots.len() - self.heads.len()) * 2
+    }
+}
+
 impl MemorySize for ReadList {
     fn memory_size(&self) -> usize {
         self.heads.len() * size_of::<RunHead>() + self.slots.len() * size_of::<u16>()

@@ -34,7 +34,7 @@ use model::{Entry, NodeId, Oid, PageId};
 use crate::brick::LockedObject;
 use crate::clock::{Clock, ClusterTime};
 use crate::commit::coordinator::CommitReceipt;
-use crate::commit::{EntryChanges, Part, Refusal};
+use crate::commit::{EntryChanges, Part, Refusal, changes_head_bytes, participants_head_bytes};
 use crate::gateway::Call;
 use crate::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
 use crate::lease::Ms;
@@ -440,6 +440,29 @@ impl<T: Clone + MemorySize> Session<T> {
     pub fn read_count(&self, txn: TxnId) -> usize {
         let others = self.running.get(&txn).map_or(0, |running| running.relied.len() + running.locked.len());
         self.cache.read_count(txn) + others
+    }
+
+    /// The bytes of the commit of a transaction in messages, at most, without the contents of objects, if it makes these changes: see
+    /// [`Call::head_bytes`].
+    pub fn head_bytes<'a>(
+        &self,
+        txn: TxnId,
+        writes: impl Iterator<Item = Oid>,
+        entries: impl Iterator<Item = &'a Entry> + Clone,
+    ) -> usize {
+        let mut reads = self.cache.read_list(txn);
+        let mut touches = 0;
+        if let Some(running) = self.running.get(&txn) {
+            let locked = running.locked.values().map(|(_, locked)| locked);
+            reads.extend(locked.map(|locked| Read { oid: locked.oid, seen: ReadVersion::At(locked.version) }));
+            reads.extend(running.relied.iter().copied());
+            touches = running.touches.len();
+        }
+        let mut nodes: BTreeSet<NodeId> = reads.pages().map(|page| page.node).collect();
+        nodes.extend(entries.clone().map(|entry| entry.collection.page().node));
+        let mut written = 0;
+        nodes.extend(writes.map(|oid| oid.page().node).inspect(|_| written += 1));
+        reads.message_bytes() + changes_head_bytes(written, touches, entries) + participants_head_bytes(nodes.len())
     }
 
     /// Commits a transaction. [`Output::Ended`] reports the outcome.

@@ -27,6 +27,8 @@ pub const HEADER: usize = 20;
 pub const CHECKSUM: usize = 4;
 /// Most bytes of a message without its raw part, whatever the other limits are.
 pub const MAX_MESSAGE: usize = 24 << 20;
+// A transaction fits, with what surrounds it.
+const _: () = assert!(model::limits::HEAD + (1 << 20) <= MAX_MESSAGE);
 /// Size up to which [`Raw::slice`] copies instead of keeping the whole frame in memory.
 const MAX_COPY: usize = 16 << 10;
 

@@ -8,11 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use model::ErrorKind;
+use model::{ClassId, ErrorKind, NodeId, Oid, PageId, SpaceId};
+use protocol::gateway::Call;
+use protocol::ident::{ClientId, HlcTimestamp, TxnId};
+use protocol::validate::{Read, ReadVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
-use wire::frame::{Flags, Frame, HEADER};
+use wire::cluster::Message;
+use wire::frame::{Flags, Frame, HEADER, MAX_MESSAGE};
 use wire::inbox::{Inbox, Next};
 use wire::link::{
     self, Caller, DeferredResponder, End, Incoming, Limits, Link, Mailbox, NoService, Responder, Service,
@@ -626,6 +630,31 @@ fn message_over_the_limit_of_the_other_side_is_not_sent() {
         let (near, far) = (near.await.unwrap(), far.await.unwrap());
         assert!(matches!(near, End::TooLong { max: 1000, .. }), "{near:?}");
         assert!(matches!(far, End::HungUp), "{far:?}");
+    });
+}
+
+#[test]
+fn request_of_a_transaction_that_is_too_long_for_a_message_is_lost_alone() {
+    run(async {
+        let mut world = telling(Limits::default().max_frame);
+        let oid = |number| {
+            let page = PageId { space: SpaceId(1), node: NodeId(1), number };
+            Oid::new(ClassId::NONE, page, 1)
+        };
+        let txn = TxnId { start: HlcTimestamp::at(1_000), client: ClientId(7) };
+        let read = |number| Read { oid: oid(number), seen: ReadVersion::Written(txn) };
+        // Each read takes 40 bytes.
+        let reads = (1..=700_000).map(read).collect();
+        let call = Call::Check { reads: [(NodeId(1), reads)].into(), seen: txn.start };
+        assert!(world.mailbox.send_message(Message::Call { txn, call }, None));
+        assert!(world.mailbox.send_one_way(upload(), vec![Bytes::from_static(b"behind it")]));
+        assert_eq!(world.received.recv().await.unwrap(), "behind it");
+        // Anything else ends the connection: what is behind it may depend on it.
+        let long = "x".repeat(MAX_MESSAGE);
+        let why = Message::Deferred { node: NodeId(1), txn, kind: ErrorKind::Unavailable, why: long };
+        world.mailbox.send_message(why, None);
+        let end = world.ends.0.await.unwrap();
+        assert!(matches!(end, End::TooLong { max: MAX_MESSAGE, .. }), "{end:?}");
     });
 }
 

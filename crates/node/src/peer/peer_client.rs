@@ -253,7 +253,8 @@ pub(crate) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, time_ms: u64
             let entries = || parts.values().flat_map(|part| part.entries.keys());
             let keys: usize = entries().map(|entry| entry.key.as_bytes().len()).sum();
             limits::check_writes(objects, bytes_of(contents) + keys)?;
-            limits::check_entries(entries().count(), keys)
+            limits::check_entries(entries().count(), keys)?;
+            limits::check_head(call.head_bytes())
         }
         Call::Check { seen, .. } if !planted(Bug::FutureCheck) => check_clock(*seen, time_ms),
         // The age of a transaction is that of an earlier attempt of its client (W1).

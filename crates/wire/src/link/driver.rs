@@ -20,6 +20,7 @@ use model::{Error, ErrorKind};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time;
+use tracing::warn;
 
 use super::caller::{AnswerSink, answer_lost, connection_ended};
 use super::held_requests::HeldRequests;
@@ -32,7 +33,7 @@ use super::{Answer, End, Incoming, Limits, Service};
 use crate::cluster::{self, is_message};
 use crate::decoded_size::{decode_request, decode_response};
 use crate::direct::DeliveryScope;
-use crate::frame::{CHECKSUM, Flags, Frame, FrameError, HEADER, Raw};
+use crate::frame::{CHECKSUM, Flags, Frame, FrameError, HEADER, MAX_MESSAGE, Raw};
 use crate::inbox::{Filled, Inbox, InboxError, Next, SHARED_BUFFER_LEN};
 use crate::outbox::Outbox;
 use crate::proto;
@@ -381,7 +382,11 @@ impl<S: Service> Link<S> {
 
     /// Queues a one-way request, which counts as this many `bytes`. Breaks if the other side does not accept it.
     fn send_one_way(&mut self, message: &proto::Request, raw: &[bytes::Bytes], bytes: usize) -> ControlFlow<End> {
-        let length = message.encoded_len() + raw.iter().map(bytes::Bytes::len).sum::<usize>() + HEADER + CHECKSUM;
+        let head = message.encoded_len();
+        if head > MAX_MESSAGE {
+            return self.skip_too_long(message, (head, bytes));
+        }
+        let length = head + raw.iter().map(bytes::Bytes::len).sum::<usize>() + HEADER + CHECKSUM;
         let max = self.their_max_frame as usize;
         if length > max {
             return ControlFlow::Break(End::TooLong { length, max });
@@ -389,6 +394,20 @@ impl<S: Service> Link<S> {
         let start = self.outbox.total_added();
         self.outbox.push(Flags::ONE_WAY, 0, message, raw);
         self.unsent_requests.push(&self.outbox, start, bytes);
+        ControlFlow::Continue(())
+    }
+
+    /// Drops a one-way request whose message of so many bytes the other side does not accept. A call, or a request of a transaction, counts as
+    /// lost: its sender repeats it until the transaction is given up, and would do so on each new connection if it ended this one. Breaks
+    /// if it is anything else, because the requests behind it may depend on it.
+    fn skip_too_long(&mut self, message: &proto::Request, (length, bytes): (usize, usize)) -> ControlFlow<End> {
+        let (what, txn) = match &message.request {
+            Some(Request::Call(call)) => ("call", &call.txn),
+            Some(Request::Ask(ask)) => ("request", &ask.txn),
+            _ => return ControlFlow::Break(End::TooLong { length, max: MAX_MESSAGE }),
+        };
+        warn!(length, max = MAX_MESSAGE, ?txn, "a {what} of a transaction is too long for a message, and is not sent");
+        self.mailbox.release_one_way(bytes);
         ControlFlow::Continue(())
     }
 

@@ -6,10 +6,13 @@ mod invalid;
 mod strategies;
 
 use bytes::Bytes;
-use model::{ClassId, Entry, NodeId, Oid, PageId, SpaceId};
+use model::{ClassId, Entry, NodeId, Object, Oid, PageId, SpaceId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message as _;
+use protocol::commit::joint::join;
+use protocol::commit::{Part, Request};
+use protocol::gateway::Call;
 use protocol::ident::HolderId;
 use protocol::page_cache::{self, FetchId};
 use protocol::tree::Down;
@@ -65,6 +68,26 @@ proptest! {
         let request = || proto::Request::decode(bytes.as_slice()).unwrap().request.unwrap();
         prop_assert_eq!(&Message::decode(request(), Raw::Borrowed(&raw)).unwrap(), &sent);
         prop_assert_eq!(&Message::decode(request(), Raw::Owned(raw.into())).unwrap(), &sent);
+    }
+
+    #[test]
+    fn head_of_a_call_is_at_most_what_it_says_and_so_are_those_of_its_requests(sent in message()) {
+        let length = |message: &Message| proto::Request { request: Some(message.encode().0) }.encoded_len();
+        if let Message::Call { txn, call: call @ (Call::Commit { .. } | Call::Check { .. }) } = &sent {
+            prop_assert!(length(&sent) <= call.head_bytes() + 128);
+            let Call::Commit { parts, .. } = call else { return Ok(()) };
+            let participants: Vec<NodeId> = parts.keys().copied().collect();
+            let prepare = |part: &Part<Object>| Request::Prepare {
+                txn: *txn,
+                participants: participants.clone(),
+                part: Part { transfer_ms: u64::MAX, ..part.clone() },
+            };
+            let requests = parts.iter().map(|(node, part)| (*node, prepare(part)));
+            let asks = join(requests, |_| Some(1)).into_iter().map(|(node, request)| {
+                length(&Message::Ask { node, epoch: u64::MAX, seen: txn.start, request })
+            });
+            prop_assert!(asks.sum::<usize>() <= call.head_bytes() + 128);
+        }
     }
 
     #[test]

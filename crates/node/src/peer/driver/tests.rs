@@ -15,7 +15,7 @@ use protocol::locks::LockMode;
 use protocol::page_cache::{FetchId, FetchReply, ObjectState, PageImage};
 use protocol::read_list::ReadList;
 use protocol::redirect::Helpers;
-use protocol::validate::{NO_STATE, Read};
+use protocol::validate::{NO_STATE, Read, ReadVersion};
 use tokio::runtime::Builder;
 
 use super::*;
@@ -305,6 +305,34 @@ fn times_in_the_future_and_large_commits_end_the_connection() {
         let writes = objects.map(|number| (oid(number), ObjectState::Value(1))).collect();
         let message = commit(7, Part { writes, ..Part::default() });
         assert_eq!(refusal_kind(&mut driver, &mut client, message), ErrorKind::TooLarge);
+    });
+}
+
+#[test]
+fn commit_whose_requests_would_be_too_long_for_a_message_is_refused() {
+    assert_noticed(&[Bug::OversizedCommit], || {
+        let (mut driver, mut client) = (driver(), client(1, "writer"));
+        let in_page = |number: u64| PageId { number: 100 + number, ..page() };
+        let oid = |number| Oid::new(ClassId::NONE, in_page(number), 1);
+        let seen = |position| ReadVersion::At(Version { moves: 0, position });
+        let mut part = Part {
+            reads: (1..=limits::READS as u64).map(|n| Read { oid: oid(n), seen: seen(n) }).collect(),
+            ..Part::default()
+        };
+        part.writes.insert(oid(1), ObjectState::Value(1));
+        let call = |part: &Part<u64>| match commit(7, part.clone()) {
+            ClientMessage::Call { txn, call } => check_call(txn, &call, NOW).map_err(|error| error.kind()),
+            _ => unreachable!("it is a call"),
+        };
+        assert_eq!(call(&part), Ok(()), "all that may be read, and a write");
+        let collection = Oid::new(ClassId::NONE, page(), 2);
+        part.entries = (0..60_000_u32)
+            .map(|number| {
+                let key = EntryKey::new([&number.to_be_bytes()[..], &[b'k'; 90]].concat()).unwrap();
+                (Entry { collection, key }, None)
+            })
+            .collect();
+        assert_eq!(refusal_kind(&mut driver, &mut client, commit(7, part)), ErrorKind::TooLarge);
     });
 }
 
