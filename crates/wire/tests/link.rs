@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -268,6 +269,58 @@ fn requests_wait_while_three_quarters_of_the_limit_are_unanswered() {
         for call in &mut pending {
             call.answer().await.unwrap();
         }
+    });
+}
+
+#[test]
+fn reads_of_contents_wait_for_each_other_and_nothing_waits_for_them() {
+    run(async {
+        let mut world = unix(Limits::default(), None);
+        let read =
+            || Request::ReadContent(proto::contents::Read { length: 4 << 20, ..proto::contents::Read::default() });
+        let mut pending = Vec::new();
+        for _ in 0..100 {
+            pending.push(world.caller.begin(read(), Vec::new()).await.unwrap());
+        }
+        let mut asked = VecDeque::new();
+        for _ in 0..4 {
+            asked.push_back(world.deferred.recv().await.unwrap());
+        }
+        // Answered at once, behind all of them.
+        world.caller.call(upload(), Vec::new()).await.unwrap();
+        assert!(world.deferred.try_recv().is_err(), "more than 16 MiB were asked for");
+        for (number, mut call) in pending.into_iter().enumerate() {
+            asked.pop_front().unwrap().send(content(), Vec::new());
+            call.answer().await.unwrap();
+            if number + 4 < 100 {
+                asked.push_back(world.deferred.recv().await.unwrap());
+            }
+        }
+    });
+}
+
+#[test]
+fn contents_that_were_asked_for_count_as_a_part_of_their_requests() {
+    run(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let (sender, mut deferred) = mpsc::unbounded_channel();
+        let (service, limits) = (Echo { deferred: sender, piece: None }, Limits::default());
+        tokio::spawn(link::drive(Link::new(Stream::Unix(server), service, limits, limits.max_frame, Arc::default())));
+        // The other side does not hold any back.
+        let read = Request::ReadContent(proto::contents::Read { length: 4 << 20, ..proto::contents::Read::default() });
+        let mut requests = Vec::new();
+        for id in 0..40 {
+            encode_head(&mut requests, Flags::REQUEST, id, &proto::Request { request: Some(read.clone()) }, 0, 0);
+        }
+        client.write_all(&requests).await.unwrap();
+        let mut asked = Vec::new();
+        for _ in 0..16 {
+            asked.push(deferred.recv().await.unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(deferred.try_recv().is_err(), "more than 64 MiB are unanswered");
+        asked.remove(0).send(content(), Vec::new());
+        asked.push(deferred.recv().await.unwrap());
     });
 }
 

@@ -29,7 +29,7 @@ use super::memory_budget::{InputCharge, MemoryBudget, OutputCharge};
 use super::responder::{FrameRoute, Responder, failure, message};
 use super::shared_service::ServiceSlot;
 use super::unsent_requests::UnsentRequests;
-use super::{Answer, End, Incoming, Limits, Service};
+use super::{Answer, End, Incoming, Limits, Service, promised_bytes};
 use crate::cluster::{self, is_message};
 use crate::decoded_size::{decode_request, decode_response};
 use crate::direct::DeliveryScope;
@@ -439,7 +439,7 @@ impl<S: Service> Link<S> {
         }
         self.next_id = id.wrapping_add(1);
         self.pending_answers.insert(id, asker);
-        self.held_requests.sent(id, length);
+        self.held_requests.sent(id, length, request.request.as_ref().map_or(0, promised_bytes));
         let start = self.outbox.total_added();
         self.outbox.push(Flags::REQUEST, id, &request, &raw);
         self.unsent_requests.push(&self.outbox, start, 0);
@@ -565,7 +565,8 @@ fn serve(
 ) -> Result<(), FrameError> {
     let (request, size) = decode_request(frame.message)?;
     let one_way = frame.flags == Flags::ONE_WAY;
-    let (cost, mut refused) = (size + frame.raw.len(), None);
+    let promised = request.request.as_ref().map_or(0, promised_bytes);
+    let (cost, mut refused) = (size + frame.raw.len() + promised, None);
     let route = FrameRoute { id: frame.id, one_way, cost, outbox, load };
     let reply = Responder::to_frame(route, mailbox, &mut refused);
     match request.request {

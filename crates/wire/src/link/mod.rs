@@ -9,7 +9,7 @@
 //!
 //! Bounds. A side does not read while too many of its answers are unsent or too many requests are unanswered ([`Limits`]), so the
 //! other side's writes wait. Its own requests do not keep it from reading. A caller waits while too many bytes of its calls
-//! are unanswered ([`Caller::begin`]). A one-way request ([`Mailbox::send_one_way`]) never waits; a connection with too many unsent ones
+//! are unanswered ([`Caller::begin`]), and reads of contents wait for each other beyond 16 MiB (`held_requests`). A one-way request ([`Mailbox::send_one_way`]) never waits; a connection with too many unsent ones
 //! ends ([`End::Overrun`]). A frame has a deadline ([`Limits::frame_grace`]), and all unfinished frames of a server share a budget
 //! ([`MemoryBudget`]). A malformed frame ends its connection and affects no other.
 
@@ -52,7 +52,7 @@ pub struct Limits {
     pub max_frame: u32,
     /// Requests of the other side that may be unanswered at a time.
     pub max_in_flight: u32,
-    /// Bytes of such requests that are kept at a time.
+    /// Bytes of such requests that are kept at a time, with the bytes of contents that they ask for.
     pub max_in_flight_bytes: usize,
     /// Bytes of unsent answers from which on this side does not read. If both sides reach this limit, they wait for each other
     /// and the connection stalls.
@@ -182,6 +182,16 @@ fn is_direct_kind(request: &Request) -> bool {
             | Request::Scan(_)
             | Request::Reserve(_)
     )
+}
+
+/// Bytes of contents that the answer to a request has, if it is large: they count as part of the request. No request depends on the order of
+/// those that promise any.
+fn promised_bytes(request: &Request) -> usize {
+    match request {
+        // A longer read is refused.
+        Request::ReadContent(read) => (read.length as usize).min(model::limits::CONTENT_READ),
+        _ => 0,
+    }
 }
 
 /// The service of a side that only sends requests.

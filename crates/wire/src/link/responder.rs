@@ -39,7 +39,7 @@ enum Route<'a> {
 pub(super) struct FrameRoute<'a> {
     pub(super) id: u32,
     pub(super) one_way: bool,
-    /// Bytes of the request in memory.
+    /// Bytes of the request in memory, and of the contents that it asks for.
     pub(super) cost: usize,
     pub(super) outbox: &'a mut Outbox,
     pub(super) load: &'a mut Load,
