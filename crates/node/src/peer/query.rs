@@ -15,7 +15,9 @@
 //!    objects of followed references. Candidates need not be in the read set, because a change of one touches a guard. Each
 //!    answer has the part of the read set that its rows depend on, so a client may stop early.
 //! 3. Objects that the transaction has written replace those of the bricks.
-//! 4. An answer has the objects of all existing classes. When a brick or an object names a class that this peer server does not
+//! 4. What a query does on a thread that may block goes on for a moment when the query has ended. Until then it keeps its place, so that a
+//!    client that asks and disconnects has no more work done than others.
+//! 5. An answer has the objects of all existing classes. When a brick or an object names a class that this peer server does not
 //!    know, the query restarts with the classes that the catalogue has then.
 
 mod limits;
@@ -131,7 +133,7 @@ impl Queries {
 enum Arrival {
     Event(Event),
     /// Its turn to sort or group has come.
-    Turn(Place),
+    Turn(Arc<Place>),
 }
 
 /// A query that is about to begin.
@@ -141,7 +143,7 @@ struct QueryStart {
     schema: Arc<QuerySchema>,
     asked: cluster::QueryRequest,
     share: UserShare,
-    open: Place,
+    open: Arc<Place>,
 }
 
 impl QueryStart {
@@ -151,8 +153,14 @@ impl QueryStart {
         user: Option<Arc<str>>,
         asked: cluster::QueryRequest,
     ) -> Result<Self> {
+        let own_writes = own_writes_bytes(&asked);
+        if own_writes > model::limits::TRANSACTION {
+            let most = model::limits::TRANSACTION;
+            let what = format!("the transaction has written {own_writes} bytes; it may write {most}: part it");
+            return Err(Error::new(ErrorKind::TooLarge, what));
+        }
         let share = shard.queries.share_of(user);
-        let open = share.open()?;
+        let open = Arc::new(share.open(own_writes)?);
         let schema = shard.cluster_view.schema(space.id)?;
         Ok(Self { shard: shard.clone(), space: space.clone(), schema, asked, share, open })
     }
@@ -160,10 +168,10 @@ impl QueryStart {
     /// Answers requests for rows until the query ends.
     async fn run(self, cursor: u64, mut requested: mpsc::Receiver<DeferredResponder>) {
         let Self { shard, space, schema, asked, share, open } = self;
-        match begin_machine(space.clone(), schema, asked).await {
+        match begin_machine(space.clone(), schema, asked, open.clone()).await {
             Ok(machine) => {
                 let (sender, arrivals) = mpsc::unbounded_channel();
-                let task = QueryTask { shard, machine, space, arrivals, sender, share, turn: None, _open: open };
+                let task = QueryTask { shard, machine, space, arrivals, sender, share, turn: None, open };
                 task.run(cursor, requested).await;
             }
             Err(error) => {
@@ -180,6 +188,7 @@ async fn begin_machine(
     space: Arc<SpaceView>,
     schema: Arc<QuerySchema>,
     asked: cluster::QueryRequest,
+    open: Arc<Place>,
 ) -> Result<QueryMachine> {
     let work = own_writes_work(&asked);
     if work > MAX_OWN_WRITES_WORK {
@@ -187,12 +196,27 @@ async fn begin_machine(
             "the transaction has written too much for a query as long as this one: ask it before, or ask a shorter one";
         return Err(Error::new(ErrorKind::TooLarge, what));
     }
-    let begin = move || QueryMachine::new(&space, schema, asked, ScanLimits::SERVING);
     if work <= query::limits::BRIEF_WORK {
-        return begin();
+        return QueryMachine::new(&space, schema, asked, ScanLimits::SERVING);
     }
+    // It is dropped with this future when the query ends.
+    let wanted = Arc::new(());
+    let still_wanted = Arc::downgrade(&wanted);
+    let begin = move || {
+        let is_wanted = || still_wanted.strong_count() > 0;
+        let begun = QueryMachine::new_while(&is_wanted, &space, schema, asked, ScanLimits::SERVING);
+        drop(open);
+        begun
+    };
     let lost = |_| Error::new(ErrorKind::Internal, "the query was lost because the thread that began it panicked");
-    tasks::spawn_blocking(begin).await.map_err(lost)?
+    let begun = tasks::spawn_blocking(begin).await;
+    drop(wanted);
+    begun.map_err(lost)?
+}
+
+/// The bytes of what the transaction has written.
+fn own_writes_bytes(asked: &cluster::QueryRequest) -> usize {
+    asked.own_writes.values().flatten().map(|object| object.data.len()).sum()
 }
 
 /// The work of the filter for what the transaction has written, at most: each node of the query, which has about 8 bytes, looks at each
@@ -210,8 +234,8 @@ struct QueryTask {
     arrivals: mpsc::UnboundedReceiver<Arrival>,
     sender: mpsc::UnboundedSender<Arrival>,
     share: UserShare,
-    turn: Option<Place>,
-    _open: Place,
+    turn: Option<Arc<Place>>,
+    open: Arc<Place>,
 }
 
 impl Bricks for PeerShard {
@@ -312,19 +336,21 @@ impl QueryTask {
                     });
                 }
                 Work::Step(mut run) => {
+                    let places = (self.open.clone(), self.turn.clone());
                     let stepping = tasks::spawn_blocking(move || {
                         let progress = run.step();
                         (run, progress)
                     });
                     tasks::spawn(async move {
                         let _ = sender.send(Arrival::Event(Event::Stepped(stepping.await.ok())));
+                        drop(places);
                     });
                 }
                 Work::AcquireTurn => {
                     let share = self.share.clone();
                     tasks::spawn(async move {
                         tokio::select! {
-                            Ok(place) = share.collect() => drop(sender.send(Arrival::Turn(place))),
+                            Ok(place) = share.collect() => drop(sender.send(Arrival::Turn(Arc::new(place)))),
                             () = sender.closed() => {}
                         }
                     });
@@ -367,29 +393,75 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn queries_over_much_that_was_written_are_begun_elsewhere_or_refused() {
+    /// A query of a transaction that has written objects of 4 MiB, with this many tests.
+    fn asked(objects: u16, tests: usize) -> cluster::QueryRequest {
         let class = ClassId(1);
         let mut record = RecordBuilder::new();
         record.set_value(FieldNumber(1), &Value::String("x".repeat(4 << 20))).unwrap();
         let object = Object::record(class, record.build().unwrap());
-        let asked = |objects: u16, tests: usize| {
-            let tests: Vec<String> = (0..tests).map(|n| format!("name.contains('a{n}')")).collect();
-            let query = Query::parse_of("Person", &tests.join(" || ")).unwrap().encode().unwrap().into();
-            let page = PageId { space: SpaceId(1), node: NodeId(1), number: 1 };
-            let own_writes = (0..objects).map(|slot| (Oid::new(class, page, slot), Some(object.clone()))).collect();
-            cluster::QueryRequest { query, own_writes, ..cluster::QueryRequest::default() }
-        };
-        let begin = |asked| {
-            let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(1)] };
-            let class = Class::new(class, "Person").field(1, "name", Type::String);
-            let classes = Schema::new([class]).unwrap();
-            begin_machine(Arc::new(space), Arc::new(QuerySchema { classes, indexes: Vec::new() }), asked)
-        };
-        assert!(begin(asked(1, 1)).await.is_ok());
+        let tests: Vec<String> = (0..tests).map(|n| format!("name.contains('a{n}')")).collect();
+        let query = Query::parse_of("Person", &tests.join(" || ")).unwrap().encode().unwrap().into();
+        let page = PageId { space: SpaceId(1), node: NodeId(1), number: 1 };
+        let own_writes = (0..objects).map(|slot| (Oid::new(class, page, slot), Some(object.clone()))).collect();
+        cluster::QueryRequest { query, own_writes, ..cluster::QueryRequest::default() }
+    }
+
+    async fn begin(asked: cluster::QueryRequest, open: Place) -> Result<QueryMachine> {
+        let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(1)] };
+        let class = Class::new(ClassId(1), "Person").field(1, "name", Type::String);
+        let classes = Schema::new([class]).unwrap();
+        let schema = Arc::new(QuerySchema { classes, indexes: Vec::new() });
+        begin_machine(Arc::new(space), schema, asked, Arc::new(open)).await
+    }
+
+    fn place() -> Place {
+        QueryLimits::default().share_of(None).open(0).unwrap()
+    }
+
+    #[tokio::test]
+    async fn queries_over_much_that_was_written_are_begun_elsewhere_or_refused() {
+        assert!(begin(asked(1, 1), place()).await.is_ok());
         assert!(own_writes_work(&asked(2, 3)) > query::limits::BRIEF_WORK);
-        assert!(begin(asked(2, 3)).await.is_ok());
+        assert!(begin(asked(2, 3), place()).await.is_ok());
         // 60 objects of 4 MiB and 1000 tests take minutes.
-        assert_eq!(begin(asked(60, 1000)).await.err().unwrap().kind(), ErrorKind::TooLarge);
+        assert_eq!(begin(asked(60, 1000), place()).await.err().unwrap().kind(), ErrorKind::TooLarge);
+    }
+
+    #[test]
+    fn query_that_has_ended_keeps_its_place_until_its_work_has_ended() {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let eve = QueryLimits::default().share_of(Some("eve".into()));
+            let most = || eve.open(model::limits::TRANSACTION);
+            // The only thread that may block is busy, so the query waits for it.
+            let (release, busy) = std::sync::mpsc::channel::<()>();
+            let blocker = tasks::spawn_blocking(move || busy.recv());
+            let query = tasks::spawn(begin(asked(2, 3), most().unwrap()));
+            task::yield_now().await;
+            query.abort();
+            assert!(query.await.err().unwrap().is_cancelled());
+            assert!(most().is_err(), "its work is not done");
+            drop(release);
+            let _ = blocker.await.unwrap();
+            // The thread is free again when it has given the query up.
+            tasks::spawn_blocking(|| ()).await.unwrap();
+            assert!(most().is_ok());
+        });
+    }
+
+    #[test]
+    fn own_writes_of_a_query_that_has_ended_are_not_looked_at() {
+        let space = Arc::new(SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(1)] });
+        let class = Class::new(ClassId(1), "Person").field(1, "name", Type::String);
+        let schema = QuerySchema { classes: Schema::new([class]).unwrap(), indexes: Vec::new() };
+        let looked_at = std::cell::Cell::new(0);
+        let is_wanted = || {
+            looked_at.set(looked_at.get() + 1);
+            looked_at.get() < 3
+        };
+        let limits = ScanLimits::SERVING;
+        let begun = QueryMachine::new_while(&is_wanted, &space, Arc::new(schema), asked(9, 1), limits);
+        assert_eq!((begun.err().unwrap().kind(), looked_at.get()), (ErrorKind::Unavailable, 3));
     }
 }

@@ -1,5 +1,6 @@
-//! How many queries may be open, and sort or group, at a time: of all clients, and of one user; and how many scans a user may have under
-//! way at bricks, so that those of one user leave room for the requests of others.
+//! How many queries may be open, and sort or group, at a time: of all clients, and of one user; how much the open ones keep of what their
+//! transactions have written; and how many scans a user may have under way at bricks, so that those of one user leave room for the requests
+//! of others. A place is kept until the work in it has ended, even if its query has ended before.
 //!
 //! A user has at most half of the places, so that others can always ask. Callers without a name, who exist only while there are no
 //! users, and processes of the cluster have no such limit.
@@ -7,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use model::{Error, ErrorKind, Result};
+use model::{Error, ErrorKind, Result, limits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wire::tasks;
 
@@ -18,6 +19,11 @@ const MAX_OPEN: usize = 1024;
 /// Most queries that may sort or group at the same time; others wait.
 const MAX_COLLECTING: usize = 8;
 
+/// Bytes of written objects that the open queries of all clients keep, and those of one user. A transaction writes no more than the latter.
+const MAX_OWN_WRITES: usize = 1 << 30;
+const MAX_OWN_WRITES_OF_USER: usize = limits::TRANSACTION;
+/// One permit stands for this many bytes. Fewer are not counted.
+const OWN_WRITES_UNIT: usize = 64 << 10;
 /// Most scans of one user that a brick has not answered; others wait. A connection to a brick takes hundreds of requests.
 const MAX_SCANNING: usize = 64;
 
@@ -32,15 +38,18 @@ pub(in crate::peer) struct QueryLimits {
 struct Places {
     open: Arc<Semaphore>,
     collecting: Arc<Semaphore>,
+    /// Units of written objects.
+    own_writes: Arc<Semaphore>,
     /// Scans, by the brick that is to answer: one that does not answer keeps none from the others.
     scanning: Mutex<BTreeMap<BrickId, Arc<Semaphore>>>,
 }
 
 impl Places {
-    fn new(open: usize, collecting: usize) -> Arc<Self> {
+    fn new(open: usize, collecting: usize, own_writes: usize) -> Arc<Self> {
         let semaphore = |places| Arc::new(Semaphore::new(places));
-        let (open, collecting) = (semaphore(open), semaphore(collecting));
-        Arc::new(Self { open, collecting, scanning: Mutex::default() })
+        let (open, collecting, own_writes) =
+            (semaphore(open), semaphore(collecting), semaphore(own_writes / OWN_WRITES_UNIT));
+        Arc::new(Self { open, collecting, own_writes, scanning: Mutex::default() })
     }
 
     /// The places of scans at a brick.
@@ -52,7 +61,7 @@ impl Places {
 
 impl Default for QueryLimits {
     fn default() -> Self {
-        Self { all: Places::new(MAX_OPEN, MAX_COLLECTING), users: Arc::default() }
+        Self { all: Places::new(MAX_OPEN, MAX_COLLECTING, MAX_OWN_WRITES), users: Arc::default() }
     }
 }
 
@@ -67,7 +76,7 @@ impl QueryLimits {
             return UserShare { all, own: Some(own) };
         }
         users.retain(|_, places| places.strong_count() > 0);
-        let own = Places::new(MAX_OPEN / 2, MAX_COLLECTING / 2);
+        let own = Places::new(MAX_OPEN / 2, MAX_COLLECTING / 2, MAX_OWN_WRITES_OF_USER);
         users.insert(user, Arc::downgrade(&own));
         UserShare { all, own: Some(own) }
     }
@@ -87,6 +96,8 @@ pub(super) struct Place {
     /// Keeps the count of the user's places.
     _own: Option<Arc<Places>>,
     _of_all: OwnedSemaphorePermit,
+    /// For what the transaction has written.
+    _own_writes: Vec<OwnedSemaphorePermit>,
 }
 
 /// A place of a scan, which it returns when it is dropped.
@@ -113,11 +124,11 @@ impl UserShare {
         });
     }
 
-    /// A place for an open query.
+    /// A place for an open query that keeps this many bytes of what its transaction has written.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if there is none.
-    pub(super) fn open(&self) -> Result<Place> {
+    pub(super) fn open(&self, own_writes: usize) -> Result<Place> {
         let full = |who: String| {
             let what = format!("{who} open at this peer server: try again, or ask another one");
             Error::new(ErrorKind::Unavailable, what)
@@ -125,7 +136,14 @@ impl UserShare {
         let of_user = self.own.as_ref().map(|own| own.open.clone().try_acquire_owned()).transpose();
         let of_user = of_user.map_err(|_| full(format!("{} queries of this user are", MAX_OPEN / 2)))?;
         let of_all = self.all.open.clone().try_acquire_owned().map_err(|_| full(format!("{MAX_OPEN} queries are")))?;
-        Ok(Place { _of_user: of_user, _own: self.own.clone(), _of_all: of_all })
+        // Units of a user's whole share are enough for a transaction with the most bytes and many objects.
+        let units = (own_writes.min(MAX_OWN_WRITES_OF_USER) / OWN_WRITES_UNIT) as u32;
+        let shares = self.own.iter().chain([&self.all]);
+        let kept = shares.map(|places| places.own_writes.clone().try_acquire_many_owned(units));
+        let kept = kept.collect::<Result<Vec<_>, _>>().map_err(|_| {
+            full("queries of transactions that have written as much as may be kept for queries are".to_owned())
+        })?;
+        Ok(Place { _of_user: of_user, _own: self.own.clone(), _of_all: of_all, _own_writes: kept })
     }
 
     /// A place for a query that sorts or groups, once there is one.
@@ -140,7 +158,7 @@ impl UserShare {
             None => None,
         };
         let of_all = self.all.collecting.clone().acquire_owned().await.map_err(closed)?;
-        Ok(Place { _of_user: of_user, _own: self.own.clone(), _of_all: of_all })
+        Ok(Place { _of_user: of_user, _own: self.own.clone(), _of_all: of_all, _own_writes: Vec::new() })
     }
 }
 
@@ -157,25 +175,46 @@ mod tests {
         let limits = QueryLimits::default();
         let user = |name: &str| limits.share_of(Some(name.into()));
         let mut open = Vec::new();
-        while let Ok(place) = user("eve").open() {
+        while let Ok(place) = user("eve").open(0) {
             open.push(place);
         }
         assert_eq!(open.len(), MAX_OPEN / 2);
-        let error = user("eve").open().unwrap_err();
+        let error = user("eve").open(0).unwrap_err();
         assert!(
             error.kind() == ErrorKind::Unavailable && error.message().contains("512 queries of this user"),
             "{error}"
         );
-        let others: Vec<Place> = (0..MAX_OPEN / 2).map(|_| user("ann").open().unwrap()).collect();
-        assert!(limits.share_of(None).open().is_err());
+        let others: Vec<Place> = (0..MAX_OPEN / 2).map(|_| user("ann").open(0).unwrap()).collect();
+        assert!(limits.share_of(None).open(0).is_err());
         drop(open);
-        assert!(user("eve").open().is_ok() && user("bob").open().is_ok());
+        assert!(user("eve").open(0).is_ok() && user("bob").open(0).is_ok());
         drop(others);
-        let without_users: Vec<Place> = (0..MAX_OPEN).map(|_| limits.share_of(None).open().unwrap()).collect();
+        let without_users: Vec<Place> = (0..MAX_OPEN).map(|_| limits.share_of(None).open(0).unwrap()).collect();
         drop(without_users);
         // Users without queries are forgotten.
-        drop(user("cid").open());
+        drop(user("cid").open(0));
         assert_eq!(limits.users.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_open_queries_keep_of_own_writes_is_bounded_for_a_user_and_for_all() {
+        const MIB: usize = 1 << 20;
+        let limits = QueryLimits::default();
+        let user = |name: &str| limits.share_of(Some(name.into()));
+        let eve = user("eve");
+        let most = eve.open(model::limits::TRANSACTION + MIB).unwrap();
+        assert_eq!(eve.open(MIB).unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!(eve.open(1_000).is_ok(), "little is not counted");
+        let ann = user("ann");
+        let places: Vec<Place> = (0..4).map(|_| ann.open(64 * MIB).unwrap()).collect();
+        assert!(ann.open(64 * MIB).is_err());
+        drop(places);
+        assert!(ann.open(64 * MIB).is_ok());
+        let nobody = limits.share_of(None);
+        let places: Vec<Place> = (0..3).map(|_| nobody.open(256 * MIB).unwrap()).collect();
+        assert!(ann.open(64 * MIB).is_err(), "all clients together keep too much");
+        drop((most, places));
+        assert!(ann.open(64 * MIB).is_ok());
     }
 
     #[tokio::test]

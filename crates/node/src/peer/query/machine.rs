@@ -174,7 +174,21 @@ impl QueryMachine {
         asked: cluster::QueryRequest,
         limits: ScanLimits,
     ) -> Result<Self> {
-        Self::begin(space.clone(), schema, Arc::new(asked), (0, limits))
+        Self::new_while(&|| true, space, schema, asked, limits)
+    }
+
+    /// The same, given up when the query is not wanted any more: looking at much that its transaction has written takes many seconds.
+    ///
+    /// # Errors
+    /// As [`QueryMachine::new`]; [`ErrorKind::Unavailable`] if it is not wanted any more.
+    pub(super) fn new_while(
+        is_wanted: &dyn Fn() -> bool,
+        space: &Arc<SpaceView>,
+        schema: Arc<QuerySchema>,
+        asked: cluster::QueryRequest,
+        limits: ScanLimits,
+    ) -> Result<Self> {
+        Self::begin(space.clone(), schema, Arc::new(asked), (0, limits), is_wanted)
     }
 
     fn begin(
@@ -182,13 +196,14 @@ impl QueryMachine {
         schema: Arc<QuerySchema>,
         asked: Arc<cluster::QueryRequest>,
         (generation, limits): (u32, ScanLimits),
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<Self> {
         let query = query::Query::decode(&asked.query)?;
         let checked = query.check(&schema.classes)?;
         let family = (!query.only).then_some(checked.class());
         let read_set = ReadSet::new(asked.report_reads);
         let plan = Arc::new(checked.plan(&schema.classes, &schema.indexes));
-        let own_writes = OwnWrites::new(asked.own_writes.clone(), &plan)?;
+        let own_writes = OwnWrites::new(asked.own_writes.clone(), &plan, is_wanted)?;
         let streams = Streams::new(StreamSettings {
             space: &space,
             plan: plan.clone(),
@@ -391,7 +406,8 @@ impl QueryMachine {
             // The next call of `advance` fails with the reason.
             return Ok(());
         }
-        let anew = Self::begin(self.space.clone(), schema, self.asked.clone(), (self.generation + 1, self.limits))?;
+        let anew =
+            Self::begin(self.space.clone(), schema, self.asked.clone(), (self.generation + 1, self.limits), &|| true)?;
         let is_schema_current = Arc::ptr_eq(&anew.schema, &self.schema);
         *self = Self {
             has_sent_columns: self.has_sent_columns,

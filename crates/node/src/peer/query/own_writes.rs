@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use model::{Kind, Object, Oid, RecordRef, Result};
+use model::{Error, ErrorKind, Kind, Object, Oid, RecordRef, Result};
 use query::key::IndexEntry;
 use query::{CandidateSource, Plan, QueryRun};
 
@@ -16,11 +16,15 @@ pub(super) struct OwnWrites {
 }
 
 impl OwnWrites {
-    /// Finds the candidates of a plan among `objects`.
+    /// Finds the candidates of a plan among `objects`, as long as they are wanted.
     ///
     /// # Errors
-    /// If one of them is damaged.
-    pub(super) fn new(objects: BTreeMap<Oid, Option<Object>>, plan: &Plan) -> Result<Self> {
+    /// If one of them is damaged; [`ErrorKind::Unavailable`] if they are not wanted any more.
+    pub(super) fn new(
+        objects: BTreeMap<Oid, Option<Object>>,
+        plan: &Plan,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Self> {
         let index = match plan.source() {
             CandidateSource::Nothing => return Ok(Self { objects, candidates: Vec::new() }),
             CandidateSource::Extent => None,
@@ -28,6 +32,9 @@ impl OwnWrites {
         };
         let mut candidates: Vec<(Vec<u8>, Oid, Bytes)> = Vec::new();
         for (oid, object) in &objects {
+            if !is_wanted() {
+                return Err(Error::new(ErrorKind::Unavailable, "the query has ended"));
+            }
             let Some(object) = object.as_ref().filter(|object| object.kind == Kind::Record) else { continue };
             let record = RecordRef::new(&object.data)?;
             if plan.classes().contains(&oid.class()) && plan.filter().matches(&record)? {
