@@ -368,6 +368,19 @@ fn call_without_an_answer_ends_as_unknown() {
 }
 
 #[test]
+fn answer_to_a_connection_that_has_ended_is_known_to_be_lost() {
+    run(async {
+        let mut world = unix(Limits::default(), None);
+        let _call = world.caller.begin(ping(), Vec::new()).await.unwrap();
+        let deferred = world.deferred.recv().await.unwrap();
+        assert!(!deferred.is_closed());
+        world.caller.hang_up();
+        world.ends.1.await.unwrap();
+        assert!(deferred.is_closed());
+    });
+}
+
+#[test]
 fn dropped_request_is_answered_with_an_error() {
     run(async {
         let mut world = unix(Limits::default(), None);

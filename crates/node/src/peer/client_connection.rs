@@ -111,6 +111,10 @@ impl ClientConnection {
                 let (shard, deferred) = (self.shard.clone(), reply.defer());
                 let share = shard.queries.share_of(self.state.principal().user_name());
                 share.when_free(brick, move |place| {
+                    // One that has waited may have been given up: a brick would work for nobody.
+                    if deferred.is_closed() {
+                        return;
+                    }
                     shard.brick_links.ask(brick, request, move |answer| {
                         drop(place);
                         deferred.forward_answer(answer);

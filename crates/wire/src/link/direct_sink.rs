@@ -44,6 +44,15 @@ impl DirectSink {
         self.deliver(answer);
     }
 
+    /// Whether nobody waits for the answer any more.
+    pub(super) fn is_closed(&self) -> bool {
+        match &self.0 {
+            Some(Receiver::Task(sender, _)) => sender.is_closed(),
+            Some(Receiver::Forwarded(deferred)) => deferred.is_closed(),
+            None => true,
+        }
+    }
+
     pub(super) fn fail(mut self, error: Error) {
         self.deliver(Err(error));
     }

@@ -205,6 +205,15 @@ impl DeferredResponder {
         }
     }
 
+    /// Whether nobody gets the answer any more, because the connection of the request has ended.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        match &self.route {
+            Some(DeferredRoute::Direct(sink)) => sink.is_closed(),
+            _ => self.mailbox.is_closed(),
+        }
+    }
+
     /// Whether the answer becomes a frame.
     pub(super) fn is_to_frame(&self) -> bool {
         matches!(self.route, Some(DeferredRoute::Frame { .. }))
