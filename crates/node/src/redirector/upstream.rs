@@ -33,7 +33,7 @@ pub(super) struct Upstream {
     /// TLS for connections in the names of members: with the certificate of this process, the server above would take each member for
     /// a process of the cluster.
     member_tls: Option<tls::Client>,
-    /// The place of the address that answered last.
+    /// The place of the address that is tried first: of the one that answered last, or after one that does not answer.
     preferred: AtomicUsize,
 }
 
@@ -112,7 +112,7 @@ impl Upstream {
         }
     }
 
-    /// Connects to the server that answered last, or to the next one that answers.
+    /// Connects to the server that answered last, or to the next one that answers. A server that does not answer is not tried first again.
     ///
     /// # Errors
     /// That of the first server that refuses; [`ErrorKind::Unavailable`] if none answers.
@@ -120,13 +120,13 @@ impl Upstream {
         let (count, first) = (self.addresses.len(), self.preferred.load(Ordering::Relaxed));
         let mut last = Error::new(ErrorKind::Invalid, "no server above is named");
         for place in (first..first + count).map(|place| place % count) {
+            let attempt = Attempt { upstream: self, place };
             match self.dial_one(&self.addresses[place], introduction, tls).await {
-                Ok(dialled) => {
-                    self.preferred.store(place, Ordering::Relaxed);
-                    return Ok(dialled);
-                }
                 Err(error) if error.kind() == ErrorKind::Unavailable => last = error,
-                Err(error) => return Err(error),
+                answered => {
+                    attempt.has_answered();
+                    return answered;
+                }
             }
         }
         Err(last)
@@ -167,5 +167,49 @@ impl Upstream {
         };
         let nodes = of.nodes.into_iter().map(cluster::node).collect::<Result<Vec<_>>>()?;
         Ok(SpaceSetup { nodes, client: ClientNumber::first(numbers)? })
+    }
+}
+
+/// An attempt to connect. If the server does not answer, or the caller gives up, the next call begins with the next server.
+struct Attempt<'a> {
+    upstream: &'a Upstream,
+    place: usize,
+}
+
+impl Attempt<'_> {
+    fn has_answered(self) {
+        self.upstream.preferred.store(self.place, Ordering::Relaxed);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        let next = (self.place + 1) % self.upstream.addresses.len();
+        // Another call may have found a server meanwhile.
+        let preferred = &self.upstream.preferred;
+        let _ = preferred.compare_exchange(self.place, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn server_behind_others_that_do_not_answer_is_reached_by_callers_with_little_patience() {
+        let mut listeners = Vec::new();
+        for _ in 0..3 {
+            listeners.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+        }
+        let addresses = listeners.iter().map(|at| at.local_addr().unwrap().to_string().parse().unwrap()).collect();
+        let upstream = Upstream::new(addresses, ClusterCredentials::default()).unwrap();
+        // Nobody accepts. The caller waits for less than two attempts.
+        assert!(time::timeout(DIAL_TIMEOUT * 3 / 2, upstream.dial_space("main", None)).await.is_err());
+        assert_eq!(upstream.preferred.load(Ordering::Relaxed), 2, "the third is next");
+        assert!(time::timeout(DIAL_TIMEOUT / 2, upstream.dial_space("main", None)).await.is_err());
+        assert_eq!(upstream.preferred.load(Ordering::Relaxed), 0);
     }
 }
