@@ -46,6 +46,7 @@ mod requests;
 mod shard;
 mod space_statuses;
 mod usage;
+mod user_rates;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,9 +74,10 @@ use admission::{admit_to_space, check_still_admitted};
 use client_connection::{Admission, ClientConnection};
 use groups::{GroupRegistry, Registration};
 use outcome_counts::OutcomeCounts;
-use page_pool::{PagePool, ReserveRates};
+use page_pool::{PAGES_PER_SECOND, PagePool};
 use query::QueryLimits;
 use shard::PeerShard;
+use user_rates::UserRates;
 
 server_handle! {
     /// A running peer server.
@@ -104,6 +106,9 @@ impl PeerServer {
     }
 }
 
+/// Numbers a second that the clients of one user get, one for each client: as many as a peer server has connections, in half a second.
+const NUMBERS_PER_SECOND: u64 = 8_192;
+
 /// State shared by all threads of a peer server.
 pub(crate) struct PeerRole {
     cluster_view: Arc<ClusterView>,
@@ -113,7 +118,8 @@ pub(crate) struct PeerRole {
     local_bricks: Vec<LocalBrick>,
     groups: Arc<GroupRegistry>,
     page_pool: Arc<PagePool>,
-    reserve_rates: ReserveRates,
+    page_rates: UserRates,
+    number_rates: UserRates,
     /// How many connections were served.
     served: AtomicU64,
 }
@@ -133,8 +139,9 @@ impl PeerRole {
         let shards = std::iter::once(process).chain(further).map(shard).collect();
         let local_bricks = config.local_bricks.clone();
         let (groups, page_pool, served) = (Arc::default(), Arc::default(), AtomicU64::new(0));
-        let reserve_rates = ReserveRates::default();
-        Ok(Self { cluster_view, shards, local_bricks, groups, page_pool, reserve_rates, served })
+        let page_rates = UserRates::new(PAGES_PER_SECOND, "pages");
+        let number_rates = UserRates::new(NUMBERS_PER_SECOND, "numbers of clients");
+        Ok(Self { cluster_view, shards, local_bricks, groups, page_pool, page_rates, number_rates, served })
     }
 
     /// The registration of redirectors of a new connection.

@@ -141,7 +141,7 @@ impl ClientConnection {
             return reply.send(Response::Reserved(pages.into()));
         }
         let (user, now) = (self.state.principal().user_name(), self.shard.time.now());
-        let wait = match self.thread.server.role.reserve_rates.take(user, reserve.pages, now) {
+        let wait = match self.thread.server.role.page_rates.take(user, reserve.pages, now) {
             Ok(wait) => wait,
             Err(error) => return reply.fail(&error),
         };
@@ -350,7 +350,14 @@ impl ClientConnection {
             }
             Handler::GetNumbers(count) => {
                 let (view, space) = (self.shard.cluster_view.clone(), self.state.space().id);
+                let (user, now) = (self.state.principal().user_name(), self.shard.time.now());
+                // Each thousand of them is a change of the catalogue.
+                let turn = self.thread.server.role.number_rates.take(user, count, now);
                 self.spawn_reply(reply, async move {
+                    match turn? {
+                        0 => {}
+                        wait => time::sleep(Duration::from_millis(wait)).await,
+                    }
                     let key = view.client_number_key().await?;
                     let first = view.take_numbers(u64::from(count)).await?;
                     let tokens = (first..).take(count as usize).map(|number| key.token(space, number)).collect();

@@ -5,15 +5,13 @@
 //! against the reservations of its connection: it can return each page once, and no page of another client. Pages of connections that end
 //! without returning them stay as they are, and so do those in the pool of a peer server that ends.
 //!
-//! The numbers of pages are never given twice, so a user gets them at a rate ([`ReserveRates`]): 2⁴⁷ of a logical node last for four years of
+//! The numbers of pages are never given twice, so a user gets them at a rate ([`UserRates`](super::user_rates::UserRates)): 2⁴⁷ of a logical node last for four years of
 //! a user who takes as many as one peer server gives.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use model::{Error, ErrorKind, NodeId, Result, SpaceId};
-use protocol::lease::Ms;
-use protocol::token_bucket::TokenBucket;
+use model::{NodeId, SpaceId};
 use wire::cluster::ReservedPages;
 
 use super::plant::{Bug, planted};
@@ -25,11 +23,7 @@ const MAX_EMPTY: usize = 8;
 /// Ranges that a client returns at a time, at most.
 pub(super) const MAX_RETURNED: usize = 64;
 /// Pages a second that the clients of one user get as new ones: 8 GiB of full pages.
-const PAGES_PER_SECOND: u64 = 1 << 20;
-/// The longest time that a client waits for its turn, in milliseconds.
-const MAX_TURN_MS: Ms = 1_000;
-/// Users whose rates are kept, at most, besides those who have to wait.
-const MAX_IDLE_RATES: usize = 1_024;
+pub(super) const PAGES_PER_SECOND: u64 = 1 << 20;
 /// Ranges of a connection that are known. Pages of earlier ones cannot be returned.
 const MAX_RESERVATIONS: usize = 64;
 
@@ -77,32 +71,6 @@ impl PagePool {
     /// Keeps only pages of these spaces.
     pub(super) fn retain_spaces(&self, is_known: impl Fn(SpaceId) -> bool) {
         self.lock().retain(|(space, _), _| is_known(*space));
-    }
-}
-
-/// How fast users get new pages. Callers without a name share a rate.
-#[derive(Debug, Default)]
-pub(super) struct ReserveRates(Mutex<HashMap<Option<Arc<str>>, TokenBucket>>);
-
-impl ReserveRates {
-    /// Takes pages for a client of a user. Returns how long the client has to wait before it gets them, in milliseconds.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unavailable`] if that is more than a second; then it has taken none.
-    pub(super) fn take(&self, user: Option<Arc<str>>, pages: u32, now: Ms) -> Result<Ms> {
-        // A bucket is consistent between any two statements.
-        let mut rates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if rates.len() > MAX_IDLE_RATES {
-            rates.retain(|_, rate| rate.wait(now) > 0);
-        }
-        let rate = rates.entry(user).or_insert_with(|| TokenBucket::new(Some(PAGES_PER_SECOND), now));
-        let wait = rate.wait(now);
-        if wait > MAX_TURN_MS && !planted(Bug::PagesWithoutRate) {
-            let what = format!("clients of this user reserve more than {PAGES_PER_SECOND} pages a second: try again");
-            return Err(Error::new(ErrorKind::Unavailable, what));
-        }
-        rate.take(u64::from(pages), now);
-        Ok(wait)
     }
 }
 
@@ -167,32 +135,6 @@ mod tests {
 
     fn range(first: u64, pages: u32, slot: u16, room: u32) -> ReservedPages {
         ReservedPages { first, pages, slot, room }
-    }
-
-    #[test]
-    fn user_gets_new_pages_at_a_rate() {
-        assert_noticed(&[Bug::PagesWithoutRate], || {
-            let rates = ReserveRates::default();
-            let user = |name: &str| Some(Arc::from(name));
-            let (mut now, mut given) = (1_000, 0);
-            for _ in 0..1_000 {
-                now += 10;
-                while rates.take(user("eve"), 4_096, now).is_ok() {
-                    given += 4_096;
-                    assert!(given < 100 * PAGES_PER_SECOND, "the number of pages has no bound");
-                }
-            }
-            // Ten seconds, and the second that a client may wait.
-            assert!((10 * PAGES_PER_SECOND..=12 * PAGES_PER_SECOND).contains(&given), "{given} pages are given");
-            let error = rates.take(user("eve"), 1, now).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unavailable);
-            assert_eq!(rates.take(user("ann"), 256, now).unwrap(), 0, "the rate is that of another user");
-            assert_eq!(rates.take(user("eve"), 256, now + 2_000).unwrap(), 0);
-            for number in 0..3 * MAX_IDLE_RATES {
-                rates.take(user(&number.to_string()), 1, now + 10 * number as u64).unwrap();
-            }
-            assert!(rates.0.lock().unwrap().len() <= MAX_IDLE_RATES + 1, "users without clients are forgotten");
-        });
     }
 
     #[test]
