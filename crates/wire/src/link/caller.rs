@@ -243,9 +243,36 @@ impl AnswerStream {
 
 impl Drop for AnswerStream {
     fn drop(&mut self) {
-        // The reader, which may have paused reading, is gone.
-        if self.unread_bytes.load(Ordering::Acquire) > MAX_STREAM_AHEAD {
-            let _ = self.mailbox.push(Item::Resume);
-        }
+        // The reader, for which reading may be paused, is gone. No answer pauses it after `close`. What the driver has counted before is not
+        // asked for: it may have counted an answer and not have passed it on.
+        self.answers.close();
+        let _ = self.mailbox.push(Item::Resume);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto;
+    use crate::proto::response::Response;
+
+    #[test]
+    fn stream_whose_reader_has_gone_does_not_pause_its_connection() {
+        let mailbox = Arc::new(Mailbox::default());
+        let caller = Caller::new(mailbox.clone(), 1 << 20);
+        let stream = caller.stream(Request::Ping(proto::Ping {})).unwrap();
+        let mut items = Vec::new();
+        mailbox.take(&mut items);
+        let Some(Item::Call { asker: AnswerSink::Many(sender), .. }) = items.pop() else { panic!("it is a stream") };
+        let answer = |bytes: usize| {
+            let response = Response::Done(proto::Done {});
+            Ok(Answer { response, raw: vec![0; bytes].into(), checksum: None })
+        };
+        assert!(!sender.send(answer(1_000)));
+        // The driver passes an answer on at any moment of this.
+        drop(stream);
+        assert!(!sender.send(answer(2 * MAX_STREAM_AHEAD)), "nobody reads it");
+        mailbox.take(&mut items);
+        assert!(matches!(items[..], [Item::Resume]), "an answer may have paused reading just before");
     }
 }
