@@ -357,6 +357,23 @@ fn drained_connection_answers_pending_requests() {
 }
 
 #[test]
+fn call_on_a_connection_that_has_ended_may_use_it_in_its_handler() {
+    run(async {
+        let world = unix(Limits::default(), None);
+        world.caller.hang_up();
+        world.ends.0.await.unwrap();
+        let (sender, called) = std::sync::mpsc::channel();
+        // On a thread of its own, since it would wait for itself for ever.
+        std::thread::spawn(move || {
+            let again = world.caller.clone();
+            world.caller.ask(ping(), move |answer| sender.send((answer.is_err(), again.is_closed())).unwrap());
+        });
+        let called = called.recv_timeout(Duration::from_secs(20));
+        assert_eq!(called, Ok((true, true)));
+    });
+}
+
+#[test]
 fn call_without_an_answer_ends_as_unknown() {
     run(async {
         let mut world = unix(Limits::default(), None);

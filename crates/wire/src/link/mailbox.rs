@@ -162,6 +162,8 @@ impl Mailbox {
 
     fn put(&self, mut inner: MutexGuard<'_, Inner>, item: Item) -> Result<(), ConnectionEnded> {
         if inner.closed {
+            // Before `item`, whose end may call somebody who uses this mailbox.
+            drop(inner);
             return Err(ConnectionEnded);
         }
         inner.items.push(item);
