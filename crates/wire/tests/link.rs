@@ -374,6 +374,20 @@ fn call_on_a_connection_that_has_ended_may_use_it_in_its_handler() {
 }
 
 #[test]
+fn connection_whose_task_is_aborted_takes_no_more_calls() {
+    run(async {
+        let mut world = unix(Limits::default(), None);
+        let mut pending = world.caller.begin(ping(), Vec::new()).await.unwrap();
+        let _deferred = world.deferred.recv().await.unwrap();
+        world.ends.0.abort();
+        assert!(world.ends.0.await.unwrap_err().is_cancelled());
+        assert_eq!(pending.answer().await.unwrap_err().kind(), ErrorKind::Unknown);
+        assert!(world.caller.is_closed());
+        assert_eq!(world.caller.call(ping(), Vec::new()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    });
+}
+
+#[test]
 fn call_without_an_answer_ends_as_unknown() {
     run(async {
         let mut world = unix(Limits::default(), None);

@@ -499,14 +499,27 @@ impl<S: Service> Link<S> {
     /// Fails all calls that still wait for an answer.
     fn finish(&mut self, end: &End) {
         self.service.finish(end);
+        self.fail_calls(end);
+    }
+}
+
+impl<S> Link<S> {
+    fn fail_calls(&mut self, why: &dyn std::fmt::Display) {
         for item in self.held_requests.take().into_iter().chain(self.mailbox.close()) {
             if let Item::Call { asker, .. } = item {
                 asker.fail(connection_ended());
             }
         }
         for (_, asker) in self.pending_answers.drain() {
-            asker.fail(answer_lost().with_source(end.to_string()));
+            asker.fail(answer_lost().with_source(why.to_string()));
         }
+    }
+}
+
+/// One that is dropped before its end, because its task is aborted or panics, takes no more calls either.
+impl<S> Drop for Link<S> {
+    fn drop(&mut self) {
+        self.fail_calls(&"its task has ended");
     }
 }
 
