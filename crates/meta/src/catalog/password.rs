@@ -26,6 +26,8 @@ const PASSES: u32 = 2;
 const MAX_MEMORY_KIB: u32 = 256 * 1024;
 const MAX_PASSES: u32 = 16;
 const MAX_LANES: u32 = 4;
+/// How many times as much as one of [`hash`] a hash may take that a user gives.
+const MAX_MULTIPLE: u32 = 4;
 /// Most bytes of a hash in its text form.
 const MAX_HASH_BYTES: usize = 512;
 
@@ -83,6 +85,25 @@ pub(super) fn check_hash(text: &str) -> Result<(), CatalogError> {
         return refuse("checking it would take too long");
     }
     Ok(())
+}
+
+/// The same of a hash that a user gives: checking it costs a few times as much as checking one of [`hash`], at most, since anybody who knows
+/// the user's name can cause checks.
+pub(super) fn check_new_hash(text: &str) -> Result<(), CatalogError> {
+    check_hash(text)?;
+    let params = PasswordHash::new(text).ok().and_then(|hash| Params::try_from(&hash).ok());
+    let is_cheap = |params: Params| {
+        let work = u64::from(params.m_cost()) * u64::from(params.t_cost());
+        params.m_cost() <= MAX_MULTIPLE * MEMORY_KIB && work <= u64::from(MAX_MULTIPLE * MEMORY_KIB * PASSES)
+    };
+    if params.is_some_and(is_cheap) {
+        return Ok(());
+    }
+    let why = format!(
+        "checking it would take too long: it may take {MAX_MULTIPLE} times what m={MEMORY_KIB},t={PASSES} takes, and {MAX_MULTIPLE} times \
+         that memory"
+    );
+    Err(CatalogError::invalid("the hash of a password", "the given text", why))
 }
 
 /// Whether a password matches a hash. Without a hash the answer is no, after the same time.
@@ -226,6 +247,25 @@ mod tests {
         ] {
             assert!(check_hash(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn given_hash_takes_a_few_times_as_much_as_others_at_most() {
+        for (m, t, is_allowed) in [
+            (19_456, 2, true),
+            (65_536, 2, true),
+            (12_288, 3, true),
+            (77_824, 2, true),
+            (19_456, 8, true),
+            (19_456, 9, false),
+            (77_825, 1, false),
+            (262_144, 16, false),
+        ] {
+            let text = DUMMY_HASH.replace("m=19456,t=2", &format!("m={m},t={t}"));
+            assert_eq!(check_new_hash(&text).is_ok(), is_allowed, "{text}");
+            assert!(check_hash(&text).is_ok(), "one that is in the catalogue is read");
+        }
+        assert!(check_new_hash("secret").is_err());
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl CatalogEditor {
     /// As [`CatalogEditor::create_user`]; [`CatalogError::Invalid`] if it is not such a hash.
     pub async fn create_user_hashed(&self, name: &str, hash: Option<&str>, groups: &[&str]) -> Result<Edited<User>> {
         names::check_user(name)?;
-        hash.map_or(Ok(()), password::check_hash)?;
+        hash.map_or(Ok(()), password::check_new_hash)?;
         let path = Path::User(name.to_owned());
         edit!(self, |draft| {
             draft.touch(&Path::Accounts).await?;
@@ -69,7 +69,7 @@ impl CatalogEditor {
     /// # Errors
     /// As [`CatalogEditor::set_password`]; [`CatalogError::Invalid`] if it is not such a hash.
     pub async fn set_password_hashed(&self, user: &str, hash: Option<&str>) -> Result<Edited<User>> {
-        hash.map_or(Ok(()), password::check_hash)?;
+        hash.map_or(Ok(()), password::check_new_hash)?;
         self.change_user(user, |user| user.password = hash.map(str::to_owned)).await
     }
 

@@ -133,7 +133,9 @@ async fn given_hashes_are_checked() {
     let hash = crate::catalog::hash_password("secret words").unwrap();
     let ann = editor.create_user_hashed("ann", Some(&hash), &[]).await.unwrap().value;
     assert!(ann.has_password("secret words"));
-    let dear = hash.replace("t=2", "t=2000");
-    assert_eq!(kind(editor.set_password_hashed("ann", Some(&dear)).await), ErrorKind::Invalid);
+    for dear in ["t=2000", "t=16"].map(|passes| hash.replace("t=2", passes)) {
+        assert_eq!(kind(editor.set_password_hashed("ann", Some(&dear)).await), ErrorKind::Invalid);
+        assert_eq!(kind(editor.create_user_hashed("bob", Some(&dear), &[]).await), ErrorKind::Invalid);
+    }
     assert_eq!(kind(editor.create_user_hashed("bob", Some("secret words"), &[]).await), ErrorKind::Invalid);
 }
