@@ -9,7 +9,7 @@
 //!
 //! It owns the [`CacheNode`] (coordinator and middle of every cache tree), the object cache, the holders and clients below, the
 //! trees that have to be tried again, and the status of spaces. It does no I/O, reads no clock and takes no locks; equal inputs in
-//! equal order give equal outputs. The process around it ([`super::PeerProcess`]) holds the lock, the sockets and the timers; the
+//! equal order give equal outputs. The process around it ([`super::shard::PeerShard`]) holds the lock, the sockets and the timers; the
 //! simulator runs the same machine.
 //!
 //! 1. A client uses its own sessions and transactions only, and pages of its own space (N1, C3). A client that breaks this is
