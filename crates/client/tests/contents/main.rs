@@ -132,7 +132,8 @@ fn change_of_a_blob_follows_its_replacement_by_another_task_of_the_transaction()
         let t = cluster.begin(IsolationLevel::Locks);
         // Both wait for the lock.
         let (put, appended) = tokio::join!(biased; t.put(oid, Object::blob("new".into())), t.append(oid, "er"));
-        (put.unwrap(), appended.unwrap());
+        put.unwrap();
+        appended.unwrap();
         assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
         assert_eq!(read_all(&cluster, oid).await.unwrap(), b"newer");
         world.end().await;
