@@ -28,7 +28,7 @@ import java.util.TreeMap;
  *   <tr><td>decimal</td><td>{@link java.math.BigDecimal}</td><td></td></tr>
  *   <tr><td>string</td><td>{@link String}</td><td></td></tr>
  *   <tr><td>bytes</td><td>{@code byte[]}; a read-only {@link java.nio.ByteBuffer} in a set and in the key of a map,
- *       because an array is equal to no other array</td><td>both, everywhere</td></tr>
+ *       because an array is equal to no other array; each access returns another buffer with all bytes</td><td>both, everywhere</td></tr>
  *   <tr><td>date</td><td>{@link java.time.LocalDate}</td><td></td></tr>
  *   <tr><td>timestamp</td><td>{@link java.time.Instant}</td><td></td></tr>
  *   <tr><td>ref</td><td>{@link Oid}</td><td></td></tr>

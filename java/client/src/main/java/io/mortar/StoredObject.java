@@ -34,7 +34,9 @@ public final class StoredObject {
     private static final int CONTENT = 1;
 
     private final ObjectKind kind;
+    /** Its buffers are not given away: whoever has one can change its position. */
     private final SortedMap<ByteBuffer, ByteBuffer> attributes;
+
     /** The bytes; null if they are in a content. */
     private final byte[] data;
 
@@ -155,10 +157,13 @@ public final class StoredObject {
     /**
      * Returns the attributes.
      *
-     * @return values by key, in the order of the bytes of the keys; unmodifiable, all buffers read-only
+     * @return values by key, in the order of the bytes of the keys; unmodifiable, all buffers read-only. The map and
+     *     its buffers are of this call alone: to read from one does not change the object
      */
     public SortedMap<ByteBuffer, ByteBuffer> attributes() {
-        return attributes;
+        SortedMap<ByteBuffer, ByteBuffer> copies = new TreeMap<>(KEYS);
+        attributes.forEach((key, value) -> copies.put(key.duplicate(), value.duplicate()));
+        return Collections.unmodifiableSortedMap(copies);
     }
 
     /**

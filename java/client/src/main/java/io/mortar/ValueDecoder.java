@@ -11,7 +11,6 @@ import java.time.Instant;
 import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -222,7 +221,7 @@ final class ValueDecoder {
         for (int index = 0; index < table.count; index++) {
             list.add(decode(table.bytes, table.start(index), table.end(index), below, hashed));
         }
-        return Collections.unmodifiableList(list);
+        return BufferCollections.list(list);
     }
 
     private static Set<Object> readSet(Table table, int below) {
@@ -231,7 +230,7 @@ final class ValueDecoder {
             set.add(decode(table.bytes, table.start(index), table.end(index), below, true));
             requireAscending(table, index, 1);
         }
-        return Collections.unmodifiableSet(set);
+        return BufferCollections.set(set);
     }
 
     private static Map<Object, Object> readMap(Table table, int below, boolean hashed) {
@@ -244,7 +243,7 @@ final class ValueDecoder {
             requireAscending(table, index, 2);
             map.put(key, decode(table.bytes, table.start(index + 1), table.end(index + 1), below, hashed));
         }
-        return Collections.unmodifiableMap(map);
+        return BufferCollections.map(map);
     }
 
     /** Checks the order of an entry and the one {@code step} before it. Both were decoded, so they are well formed. */

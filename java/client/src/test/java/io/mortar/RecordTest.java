@@ -16,6 +16,7 @@ import java.time.Instant;
 import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -130,6 +131,35 @@ class RecordTest {
         ByteBuffer key = (ByteBuffer) map.keySet().iterator().next();
         assertThrows(ReadOnlyBufferException.class, () -> key.put(0, (byte) 9));
         assertEquals(one(Set.of(bytes)), one(Set.of(buffer)));
+    }
+
+    @Test
+    void readingBytesInSetsAndKeysDoesNotChangeThem() {
+        byte[] bytes = {1, 2};
+        Set<?> set = one(Set.of(bytes, List.of(bytes))).get(0, Set.class);
+        consume(set);
+        set.stream().forEach(RecordTest::consume);
+        assertEquals(one(Set.of(bytes, List.of(bytes))), one(set));
+        assertTrue(set.contains(ByteBuffer.wrap(bytes)));
+        Map<?, ?> map = one(Map.of(bytes, 1L)).get(0, Map.class);
+        consume(map.keySet());
+        map.forEach((key, value) -> consume(key));
+        assertEquals(one(Map.of(bytes, 1L)), one(map));
+        assertEquals(1L, map.get(ByteBuffer.wrap(bytes)));
+        Set<?> maps = one(Set.of(Map.of(bytes, bytes))).get(0, Set.class);
+        maps.forEach(member -> consume(((Map<?, ?>) member).values()));
+        assertEquals(one(Set.of(Map.of(bytes, bytes))), one(maps));
+        assertThrows(UnsupportedOperationException.class, set::clear);
+        assertThrows(UnsupportedOperationException.class, map::clear);
+    }
+
+    /** Reads all bytes, which moves the positions of buffers. */
+    private static void consume(Object value) {
+        if (value instanceof ByteBuffer buffer) {
+            buffer.get(new byte[buffer.remaining()]);
+        } else if (value instanceof Collection<?> values) {
+            values.forEach(RecordTest::consume);
+        }
     }
 
     @Test

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
@@ -49,6 +50,21 @@ class StoredObjectTest {
         assertArrayEquals("aa".getBytes(), blob.attribute("aa").orElseThrow());
         assertTrue(blob.withoutAttribute("aa").attribute("aa").isEmpty());
         assertNotEquals(blob, blob.withoutAttribute("aa"));
+    }
+
+    @Test
+    void readingAnAttributeDoesNotChangeTheObject() {
+        StoredObject blob = StoredObject.blob(new byte[] {1})
+                .withAttribute("a", new byte[] {'x', 'y'})
+                .withAttribute("b", new byte[] {'z'});
+        blob.attributes().forEach((key, value) -> {
+            StandardCharsets.UTF_8.decode(key);
+            StandardCharsets.UTF_8.decode(value);
+        });
+        assertArrayEquals(new byte[] {'x', 'y'}, blob.attribute("a").orElseThrow());
+        StoredObject changed = blob.withData(new byte[] {2});
+        assertArrayEquals(new byte[] {'x', 'y'}, copy(changed).attribute("a").orElseThrow());
+        assertArrayEquals(new byte[] {'z'}, copy(changed).attribute("b").orElseThrow());
     }
 
     private static byte[] bytes(ByteBuffer buffer) {
