@@ -23,10 +23,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 
 use client::blocking;
-use jni::EnvUnowned;
 use jni::errors::LogErrorAndDefault;
 use jni::objects::{JByteArray, JClass};
 use jni::sys::{jint, jlong};
+use jni::{EnvUnowned, Outcome};
 use model::{Error, ErrorKind, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinError;
@@ -111,6 +111,20 @@ fn perform_and_wait(handle: i64, operation: i32, request: Vec<u8>) -> Vec<u8> {
     encode_reply(catch_unwind(AssertUnwindSafe(wait)).unwrap_or_else(|panic| Err(panic_error(&*panic))))
 }
 
+/// Begins an operation, whose reply is pushed to the queue.
+///
+/// # Errors
+/// [`ErrorKind::Io`] if the threads for it cannot be started.
+fn start(native: &'static Native, call: u64, handle: i64, operation: i32, request: Vec<u8>) -> Result<()> {
+    let runtime = runtime_of(native, operation)?;
+    let performed = runtime.spawn(perform(handle, operation, request));
+    runtime.spawn(async move {
+        let reply = performed.await.unwrap_or_else(|ended| Err(ended_error(ended)));
+        native.completed.push(call, encode_reply(reply));
+    });
+    Ok(())
+}
+
 /// Frees a handle, and ends its resource if no call uses it.
 fn release(handle: i64) {
     let Ok(native) = native() else { return };
@@ -127,8 +141,10 @@ fn release(handle: i64) {
 
 // ---------------------------------------------------------------------------------------------- io.mortar.Native
 
+// The jni crate clears the exceptions of the virtual machine, so no function here throws one.
+
 /// `static native byte[] call(long handle, int operation, byte[] request)`: performs an operation and waits for its end. Null if the
-/// virtual machine has no memory for the reply; then an exception is pending.
+/// virtual machine has no memory for the reply.
 #[unsafe(no_mangle)]
 pub extern "system" fn Java_io_mortar_Native_call<'local>(
     mut env: EnvUnowned<'local>,
@@ -155,36 +171,32 @@ pub extern "system" fn Java_io_mortar_Native_start<'local>(
     operation: jint,
     request: JByteArray<'local>,
 ) {
-    let outcome = env.with_env(|env| -> jni::errors::Result<()> {
+    // Without threads for connections `completed` says so.
+    let Ok(native) = native() else { return };
+    let started = env.with_env(|env| -> jni::errors::Result<Result<()>> {
         let request = env.convert_byte_array(&request)?;
-        // Without threads for connections `completed` returns null.
-        let Ok(native) = native() else { return Ok(()) };
-        let runtime = match runtime_of(native, operation) {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                native.completed.push(call as u64, encode_reply(Err(error)));
-                return Ok(());
-            }
-        };
-        let performed = runtime.spawn(perform(handle, operation, request));
-        runtime.spawn(async move {
-            let reply = performed.await.unwrap_or_else(|ended| Err(ended_error(ended)));
-            native.completed.push(call as u64, encode_reply(reply));
-        });
-        Ok(())
+        Ok(start(native, call as u64, handle, operation, request))
     });
-    outcome.resolve::<LogErrorAndDefault>();
+    let error = match started.into_outcome() {
+        Outcome::Ok(Ok(())) => return,
+        Outcome::Ok(Err(error)) => error,
+        Outcome::Err(error) => Error::new(ErrorKind::Internal, format!("a request cannot be read: {error}")),
+        Outcome::Panic(panic) => panic_error(&*panic),
+    };
+    // The caller waits for a reply in any case.
+    native.completed.push(call as u64, encode_reply(Err(error)));
 }
 
-/// `static native byte[] completed()`: waits for replies of calls that were started. Null if none will come.
+/// `static native byte[] completed()`: waits for replies of calls that were started. Empty if none will come; null if the virtual machine
+/// has no memory at all now, and then the next call returns the replies.
 #[unsafe(no_mangle)]
 pub extern "system" fn Java_io_mortar_Native_completed<'local>(
     mut env: EnvUnowned<'local>,
     _class: JClass<'local>,
 ) -> JByteArray<'local> {
     let outcome = env.with_env(|env| match native() {
-        Ok(native) => env.byte_array_from_slice(&native.completed.take()),
-        Err(_) => Ok(JByteArray::default()),
+        Ok(native) => native.completed.deliver(|batch| env.byte_array_from_slice(batch)),
+        Err(_) => env.byte_array_from_slice(&[]),
     });
     outcome.resolve::<LogErrorAndDefault>()
 }

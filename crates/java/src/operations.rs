@@ -20,7 +20,7 @@ use crate::operation::{
 };
 use crate::schema;
 
-/// A reply with this many bytes takes no further row.
+/// A reply with this many bytes takes no further row and no further object.
 const FULL_REPLY: usize = 4 << 20;
 
 /// Performs an operation with `handle`.
@@ -296,7 +296,7 @@ async fn transaction_object(
                 true => transaction.get_all_for_update(&oids).await?,
                 false => transaction.get_all(&oids).await?,
             };
-            reply.list(objects, |reply, object| reply.optional(object.as_ref(), write_object));
+            write_objects(reply, &objects);
         }
         TransactionObject::Prefetch => transaction.prefetch(request.list(Reader::oid)?).await?,
         TransactionObject::Query => {
@@ -340,6 +340,20 @@ async fn transaction_object(
         TransactionObject::Abort => transaction.abort(),
     }
     Ok(())
+}
+
+/// Writes objects until the reply is full, and at least one. The caller asks for the others again.
+fn write_objects(reply: &mut Writer, objects: &[Option<model::Object>]) {
+    let begin = reply.begin_list();
+    let mut count = 0;
+    for object in objects {
+        if reply.len() >= FULL_REPLY {
+            break;
+        }
+        reply.optional(object.as_ref(), write_object);
+        count += 1;
+    }
+    reply.end_list(begin, count);
 }
 
 /// A change of an object in a transaction.

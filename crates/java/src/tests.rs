@@ -180,6 +180,40 @@ fn records_are_created_in_one_call_under_permanent_identifiers() {
 }
 
 #[test]
+fn reply_with_objects_is_bounded_in_bytes() {
+    let client = TestClient::new();
+    let transaction = client.begin();
+    let create = |len: usize| {
+        let created = call(transaction, TransactionObject::Create as i32, |request| {
+            request.u32(0);
+            write_object(request, &Object::blob(vec![7; len].into()));
+            request.u8(0);
+        });
+        created.unwrap().oid().unwrap()
+    };
+    let blobs = [create(3 << 20), create(3 << 20), create(3 << 20), create(1)];
+    let sizes = |oids: &[Oid]| {
+        let mut reply = call(transaction, TransactionObject::Get as i32, |request| {
+            request.list(oids.iter().copied(), Writer::oid);
+            request.bool(false);
+        })
+        .unwrap();
+        let objects = reply.list(|reply| {
+            reply.optional(|reply| {
+                reply.u8()?;
+                reply.u32()?;
+                reply.u8()?;
+                Ok(reply.bytes()?.len())
+            })
+        });
+        objects.unwrap()
+    };
+    assert_eq!(sizes(&blobs), [Some(3 << 20); 2]);
+    assert_eq!(sizes(&blobs[2..]), [Some(3 << 20), Some(1)]);
+    assert!(sizes(&[]).is_empty());
+}
+
+#[test]
 fn attempts_run_again_after_a_conflict() {
     let client = TestClient::new();
     let create = client.begin();
@@ -317,7 +351,7 @@ fn started_calls_complete() {
     let native = native().unwrap();
     native.completed.push(7, encode_reply(Err(Error::new(ErrorKind::NotFound, "nothing"))));
     native.completed.push(8, encode_reply(Ok(vec![0, 5])));
-    let mut batch = Reader::new(native.completed.take());
+    let mut batch = Reader::new(native.completed.deliver(|batch| Ok::<_, ()>(batch.to_vec())).unwrap());
     let replies = batch.list(|batch| Ok((batch.u64()?, batch.bytes()?))).unwrap();
     assert_eq!((replies[0].0, replies[0].1[..2].to_vec()), (7, vec![1, ErrorKind::NotFound as u8]));
     assert_eq!((replies[1].0, replies[1].1.to_vec()), (8, vec![0, 5]));

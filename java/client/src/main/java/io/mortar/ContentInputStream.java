@@ -23,7 +23,13 @@ final class ContentInputStream extends PieceInputStream {
             MessageWriter request = new MessageWriter().oid(oid).u64(offset).optional(end, MessageWriter::u64);
             reader = client.open(Operation.READER, request, "stream");
         }
-        return reader.call(Operation.READER_NEXT, null, reply -> reply.optional(MessageReader::bytes));
+        try {
+            return reader.call(Operation.READER_NEXT, null, reply -> reply.optional(MessageReader::bytes));
+        } catch (OutOfMemoryError lost) {
+            // The next piece must not take the place of this one.
+            reader.close();
+            throw lost;
+        }
     }
 
     /** Only a reader that has returned nothing can begin elsewhere: another one could read another state. */

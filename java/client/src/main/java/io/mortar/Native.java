@@ -10,15 +10,19 @@ package io.mortar;
 final class Native {
     private Native() {}
 
-    /** Runs an operation on a handle and waits for its reply. The handle of an operation without one is 0. */
+    /**
+     * Runs an operation on a handle and waits for its reply. The handle of an operation without one is 0. Returns null
+     * if the Java heap has no room for the reply.
+     */
     static native byte[] call(long handle, int operation, byte[] request);
 
     /** Begins an operation, whose reply {@link #completed} returns with the number {@code call}. */
     static native void start(long call, long handle, int operation, byte[] request);
 
     /**
-     * Waits for replies of operations that were started: a list of the number of the call and the reply. Returns null
-     * when the library ends. Only one thread calls it.
+     * Waits for replies of operations that were started: a list of the number of the call and the reply, which may be
+     * {@link LostReply#NO_MEMORY}. Returns an empty array if none will come, and null if the Java heap has no room at
+     * all now: call it again. Only one thread calls it.
      */
     static native byte[] completed();
 

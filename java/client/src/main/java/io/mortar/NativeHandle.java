@@ -45,7 +45,9 @@ final class NativeHandle implements AutoCloseable {
      *
      * @param request its request, or null for one without content
      * @throws InvalidRequestException if the handle is closed
-     * @throws MortarException the error of the operation
+     * @throws MortarException the error of the operation; {@link UnknownOutcomeException} if the reply of one that
+     *     changes the space is lost
+     * @throws OutOfMemoryError if the Java heap has no room for another reply
      */
     <T> T call(Operation operation, MessageWriter request, Function<MessageReader, T> read) {
         checkOpen();
@@ -75,9 +77,10 @@ final class NativeHandle implements AutoCloseable {
 
     private static byte[] run(long handle, Operation operation, MessageWriter request) {
         byte[] bytes = MessageWriter.bytesOf(request);
-        return operation.waits() && VirtualThreads.isCurrent()
+        byte[] reply = operation.waits() && VirtualThreads.isCurrent()
                 ? PendingCalls.await(PendingCalls.start(handle, operation, bytes))
                 : Native.call(handle, operation.code(), bytes);
+        return LostReply.require(operation, reply);
     }
 
     /**

@@ -109,6 +109,14 @@ enum Operation {
         return code;
     }
 
+    /** Whether the operation may have a durable effect: then a lost reply leaves its outcome unknown. */
+    boolean changesTheSpace() {
+        return switch (this) {
+            case PUT, APPEND, DEFINE, EVOLVE, CREATE_INDEX, REMOVE_INDEX, REMOVE_CLASS, ATTEMPT_END, T_COMMIT -> true;
+            default -> false;
+        };
+    }
+
     /** Whether the operation may wait for a server. A virtual thread waits for it without its carrier thread. */
     boolean waits() {
         return waits;

@@ -28,7 +28,7 @@ final class Subscription implements AutoCloseable {
         try {
             // Closing the handle ends the call, with an error: then the reply is the one of a closed stream.
             byte[] reply = PendingCalls.await(handle.start(next));
-            return MessageReader.read(handle.isClosed() ? replyWhenClosed : reply, read);
+            return MessageReader.read(handle.isClosed() ? replyWhenClosed : LostReply.require(next, reply), read);
         } finally {
             reading.unlock();
             Reference.reachabilityFence(this);

@@ -36,7 +36,7 @@ import java.util.Optional;
  * <p>Threads may share a transaction.
  */
 public final class Transaction extends BlobTransaction implements AutoCloseable {
-    /** Objects that are requested at once. */
+    /** The most objects that are requested at once. A reply has fewer if they are large. */
     private static final int GET_PORTION = 1024;
     /** Bytes after which a request to write is sent, so that requests are of limited size. */
     private static final int WRITE_PORTION = 8 << 20;
@@ -132,24 +132,30 @@ public final class Transaction extends BlobTransaction implements AutoCloseable 
     private Map<Oid, StoredObject> getMany(Collection<Oid> oids, boolean forUpdate) {
         List<Oid> all = List.copyOf(oids);
         Map<Oid, StoredObject> found = new LinkedHashMap<>();
-        for (int from = 0; from < all.size(); from += GET_PORTION) {
-            List<Oid> portion = all.subList(from, Math.min(all.size(), from + GET_PORTION));
+        int most = GET_PORTION;
+        int from = 0;
+        while (from < all.size()) {
+            List<Oid> portion = all.subList(from, Math.min(all.size(), from + most));
             List<StoredObject> objects = getPortion(portion, forUpdate);
-            for (int index = 0; index < portion.size(); index++) {
+            for (int index = 0; index < objects.size(); index++) {
                 if (objects.get(index) != null) {
                     found.put(portion.get(index), objects.get(index));
                 }
             }
+            from += objects.size();
+            // Objects that a reply has no room for are read again, so no more are requested than fit.
+            most = objects.size() < portion.size() ? objects.size() : Math.min(GET_PORTION, 2 * most);
         }
         return found;
     }
 
+    /** Reads the first of some objects: as many as a reply has room for, at least one. */
     private List<StoredObject> getPortion(List<Oid> oids, boolean forUpdate) {
         MessageWriter request =
                 new MessageWriter().list(oids, MessageWriter::oid).bool(forUpdate);
         return handle.call(Operation.T_GET, request, reply -> {
             List<StoredObject> objects = reply.list(in -> in.optional(StoredObject::read));
-            if (objects.size() != oids.size()) {
+            if (objects.isEmpty() || objects.size() > oids.size()) {
                 throw MessageReader.malformed(objects.size() + " objects instead of " + oids.size());
             }
             return objects;
@@ -450,7 +456,8 @@ public final class Transaction extends BlobTransaction implements AutoCloseable 
      * @throws UnavailableException if a brick that it needs cannot be reached in time
      * @throws FullException if a brick has no room
      * @throws TooLargeException beyond the limits of transactions
-     * @throws UnknownOutcomeException if a brick has deferred it and does not answer in time
+     * @throws UnknownOutcomeException if a brick has deferred it and does not answer in time, or the Java heap has no
+     *     room for the outcome
      */
     public CommitOutcome commit() {
         CommitOutcome outcome = handle.call(Operation.T_COMMIT, null, TransactionMessages::readOutcome);
@@ -493,10 +500,10 @@ public final class Transaction extends BlobTransaction implements AutoCloseable 
             try {
                 fetchRealOids();
                 fetchAppendOffsets();
-            } catch (MortarException closed) {
-                // The client was closed meanwhile. The commit is a fact all the same.
+            } catch (MortarException | OutOfMemoryError lost) {
+                // The client was closed meanwhile, or there is no memory. The commit is a fact all the same.
                 System.getLogger(Transaction.class.getName())
-                        .log(System.Logger.Level.DEBUG, "identifiers of new objects are not known", closed);
+                        .log(System.Logger.Level.DEBUG, "identifiers of new objects are not known", lost);
             }
         }
         handle.close();

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -119,6 +120,12 @@ class HandleTest {
             assertTrue(awaitHandles(before + 100), Native.handles() + " handles are left of " + before);
             assertEquals("Ann", cluster.nameOf(ann), "the client was not dropped");
         }
+    }
+
+    @Test
+    void operationThatCannotBeStartedFails() throws Exception {
+        byte[] reply = PendingCalls.start(0, Operation.T_ROOT, null).get(30, TimeUnit.SECONDS);
+        assertThrows(InternalException.class, () -> MessageReader.read(reply, MessageReader::nothing));
     }
 
     @Test

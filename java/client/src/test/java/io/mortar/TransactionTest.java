@@ -196,6 +196,24 @@ class TransactionTest {
     }
 
     @Test
+    void largeObjectsAreReadInSeveralReplies() {
+        try (Transaction t = client.begin()) {
+            List<Oid> oids = new ArrayList<>();
+            for (int index = 0; index < 8; index++) {
+                oids.add(t.createBlob(new byte[index < 5 ? 3 << 20 : index]));
+            }
+            Oid deleted = t.createBlob(new byte[1]);
+            t.delete(deleted);
+            oids.add(2, deleted);
+            Map<Oid, StoredObject> found = t.getAll(oids);
+            oids.remove(deleted);
+            assertEquals(oids, new ArrayList<>(found.keySet()));
+            assertEquals(3 << 20, found.get(oids.get(4)).size());
+            assertEquals(7, found.get(oids.get(7)).size());
+        }
+    }
+
+    @Test
     void onlyAllocatedIdentifiersAreForNewObjects() {
         Oid ann = cluster.create("Ann", 50);
         try (Transaction t = client.begin()) {

@@ -37,7 +37,7 @@ class VirtualThreadTest {
     }
 
     /** Runs a task in a virtual thread. */
-    private static <T> CompletableFuture<T> start(Callable<T> task) throws Exception {
+    static <T> CompletableFuture<T> start(Callable<T> task) throws Exception {
         CompletableFuture<T> result = new CompletableFuture<>();
         Runnable run = () -> {
             try {
