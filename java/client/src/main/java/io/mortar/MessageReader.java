@@ -55,6 +55,11 @@ final class MessageReader {
         }
     }
 
+    /** Skips what is left. */
+    void skip() {
+        at = bytes.length;
+    }
+
     int u8() {
         return bytes[take(1)] & 0xff;
     }

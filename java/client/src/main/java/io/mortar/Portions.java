@@ -1,5 +1,6 @@
 package io.mortar;
 
+import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
@@ -17,6 +18,8 @@ abstract class Portions<T> implements Iterator<T>, AutoCloseable {
     private List<T> portion = List.of();
     private int at;
     private boolean isAtEnd;
+    /** Why the elements behind the portion are lost: later ones must not take their place. */
+    private Throwable failure;
 
     Portions(NativeHandle handle, Operation next, Function<MessageReader, T> read) {
         this.handle = handle;
@@ -37,12 +40,14 @@ abstract class Portions<T> implements Iterator<T>, AutoCloseable {
     }
 
     /**
-     * Returns whether there is another element. It waits until that is known.
+     * Returns whether there is another element. It waits until that is known. An element that Java cannot decode is the
+     * last one: this throws the same exception from then on.
      *
      * @return whether there is another element
      * @throws InvalidRequestException if this, the transaction or the client is closed
      * @throws UnavailableException if a server does not answer in time
      * @throws ConflictException if the transaction cannot be committed any more
+     * @throws UnsupportedException for a date or a time stamp that {@code java.time} cannot represent
      */
     @Override
     public boolean hasNext() {
@@ -53,14 +58,43 @@ abstract class Portions<T> implements Iterator<T>, AutoCloseable {
     }
 
     private void fetch() {
-        handle.call(next, nextRequest(), reply -> {
-            portion = reply.list(read);
-            at = 0;
-            isAtEnd = reply.bool();
-            return null;
-        });
+        throwFailure();
+        try {
+            handle.call(next, nextRequest(), reply -> {
+                readPortion(reply);
+                return null;
+            });
+        } catch (OutOfMemoryError lost) {
+            failure = lost;
+            throw lost;
+        }
         if (isAtEnd) {
             handleEnd();
+        }
+    }
+
+    /** Reads elements up to one that cannot be decoded. */
+    private void readPortion(MessageReader reply) {
+        List<T> elements = new ArrayList<>();
+        portion = elements;
+        at = 0;
+        try {
+            for (int left = reply.u32(); left > 0; left--) {
+                elements.add(read.apply(reply));
+            }
+            isAtEnd = reply.bool();
+        } catch (RuntimeException | OutOfMemoryError undecodable) {
+            failure = undecodable;
+            reply.skip();
+        }
+    }
+
+    private void throwFailure() {
+        if (failure instanceof RuntimeException undecodable) {
+            throw undecodable;
+        }
+        if (failure instanceof Error error) {
+            throw error;
         }
     }
 

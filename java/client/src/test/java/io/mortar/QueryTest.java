@@ -194,6 +194,38 @@ class QueryTest {
     }
 
     @Test
+    void rowThatCannotBeDecodedIsNotSkipped() {
+        client.define(ClassDefinition.builder("Dated")
+                .required("number", FieldType.INT64)
+                .required("day", FieldType.DATE)
+                .build());
+        Schema schema = client.schema();
+        int number = schema.fieldNumber("Dated", "number");
+        int day = schema.fieldNumber("Dated", "day");
+        client.run(t -> {
+            for (long index = 0; index < 600; index++) {
+                Record record = Record.builder()
+                        .set(number, index)
+                        .set(day, LocalDate.MAX)
+                        .build();
+                byte[] encoded = record.encode();
+                if (index == 2) {
+                    // The last field, whose highest byte is 0x55.
+                    encoded[encoded.length - 5] = 0x7f;
+                }
+                t.create(schema.classNumber("Dated"), Record.decode(encoded));
+            }
+        });
+        try (Rows rows = client.query("select number, day from Dated order by number")) {
+            assertEquals(0L, rows.next().get("number"));
+            assertEquals(1L, rows.next().get("number"));
+            assertThrows(UnsupportedException.class, rows::next);
+            assertThrows(UnsupportedException.class, rows::hasNext);
+            assertThrows(UnsupportedException.class, rows::next);
+        }
+    }
+
+    @Test
     void phantomsConflict() {
         try (Transaction t = client.begin()) {
             try (Rows rows = t.query("from Person where age == 88888")) {
