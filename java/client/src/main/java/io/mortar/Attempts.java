@@ -42,14 +42,16 @@ final class Attempts implements AutoCloseable {
     /**
      * Ends an attempt whose body has thrown an exception.
      *
-     * @return whether the exception counts, because what the body has read was consistent; if not, this returns when it
-     *     is time for the next attempt
+     * @return whether the exception counts, because what the body has read was consistent, or because its thread was
+     *     interrupted; if not, this returns when it is time for the next attempt
      */
     boolean isFinal(Transaction transaction, Throwable failure) {
-        if (transaction.isOver()) {
+        // An interruption does not depend on what was read, and another attempt would not know of it.
+        if (transaction.isOver() || causeOf(failure, InterruptedException.class) != null) {
             return true;
         }
-        MortarException cause = mortarCause(failure);
+        // Such as in an IOException.
+        MortarException cause = causeOf(failure, MortarException.class);
         int kind = cause == null ? OTHER : cause.kind().code();
         String message = cause == null ? "" : String.valueOf(cause.getMessage());
         try {
@@ -74,15 +76,12 @@ final class Attempts implements AutoCloseable {
         }
     }
 
-    /**
-     * The error of Mortar behind an exception, which may be wrapped, such as in an {@link java.io.IOException}; or
-     * null.
-     */
-    private static MortarException mortarCause(Throwable failure) {
+    /** The exception of a class behind another one, which may be itself; or null. */
+    private static <T extends Throwable> T causeOf(Throwable failure, Class<T> type) {
         Throwable cause = failure;
         for (int depth = 0; cause != null && depth < MAX_CAUSES; depth++) {
-            if (cause instanceof MortarException error) {
-                return error;
+            if (type.isInstance(cause)) {
+                return type.cast(cause);
             }
             cause = cause.getCause();
         }

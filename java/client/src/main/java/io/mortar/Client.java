@@ -193,6 +193,9 @@ public final class Client implements AutoCloseable {
      * does not commit or abort the transaction, which is over when this method returns. {@link Transaction#realOid} and
      * {@link Transaction#appendOffsets} of the committed transaction can be called afterwards.
      *
+     * <p>An {@link InterruptedException} that {@code body} throws, itself or as a cause, is thrown in any case: the
+     * transaction has changed nothing, and does not run again.
+     *
      * <p>A call of this method within {@code body} runs another transaction, which is independent of the outer one: it
      * stays committed if the outer one changes nothing, may conflict with it, and waits in vain for its locks. Pass the
      * transaction on instead.

@@ -100,6 +100,27 @@ class TransactTest {
     }
 
     @Test
+    void interruptionOfTheBodyIsThrownEvenAfterAnInconsistentRead() {
+        Oid ann = cluster.create("Ann", 50);
+        for (Exception thrown :
+                List.of(new InterruptedException(), new IllegalStateException(new InterruptedException()))) {
+            AtomicInteger attempts = new AtomicInteger();
+            long before = cluster.ageOf(ann);
+            Exception caught = assertThrows(
+                    Exception.class,
+                    () -> client.run(t -> {
+                        attempts.incrementAndGet();
+                        increase(t, ann);
+                        client.run(other -> increase(other, ann));
+                        throw thrown;
+                    }));
+            assertSame(thrown, caught);
+            assertEquals(1, attempts.get());
+            assertEquals(before + 1, cluster.ageOf(ann));
+        }
+    }
+
+    @Test
     void errorAfterAnInconsistentReadDoesNotCount() {
         Oid ann = cluster.create("Ann", 50);
         for (RuntimeException thrown : List.of(
