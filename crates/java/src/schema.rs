@@ -69,9 +69,10 @@ fn read_field_definition(request: &mut Reader) -> Result<FieldDefinition> {
     Ok(FieldDefinition { name, r#type: Some((&field_type).into()), optional, default, number: None })
 }
 
-fn read_type(request: &mut Reader, depth: usize) -> Result<FieldType> {
+/// Reads a type with at most `levels` nested lists, sets and maps.
+fn read_type(request: &mut Reader, levels: usize) -> Result<FieldType> {
     let too_deep = || Error::new(ErrorKind::TooLarge, format!("a type nests at most {} levels", limits::NESTING));
-    let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
+    let nested = |request: &mut Reader| read_type(request, levels.checked_sub(1).ok_or_else(too_deep)?);
     Ok(match request.u8()? {
         1 => FieldType::Bool,
         2 => FieldType::Int64,
@@ -82,9 +83,9 @@ fn read_type(request: &mut Reader, depth: usize) -> Result<FieldType> {
         7 => FieldType::Date,
         8 => FieldType::Timestamp,
         9 => FieldType::Reference(request.optional(Reader::string)?),
-        10 => FieldType::list(read_type(request, depth)?),
-        11 => FieldType::set(read_type(request, depth)?),
-        12 => FieldType::map(read_type(request, depth)?, read_type(request, depth)?),
+        10 => FieldType::list(nested(request)?),
+        11 => FieldType::set(nested(request)?),
+        12 => FieldType::map(nested(request)?, nested(request)?),
         code => return Err(Error::new(ErrorKind::Invalid, format!("there is no type {code}"))),
     })
 }

@@ -1,6 +1,6 @@
 //! Operations as the Java half calls them, without a virtual machine.
 
-use model::{ClassId, ErrorKind, FieldNumber, Kind, Object, Oid, RecordBuilder, RecordRef, Value};
+use model::{ClassId, ErrorKind, FieldNumber, Kind, Object, Oid, RecordBuilder, RecordRef, Value, limits};
 
 use super::*;
 use crate::objects::write_object;
@@ -211,6 +211,26 @@ fn reply_with_objects_is_bounded_in_bytes() {
     assert_eq!(sizes(&blobs), [Some(3 << 20); 2]);
     assert_eq!(sizes(&blobs[2..]), [Some(3 << 20), Some(1)]);
     assert!(sizes(&[]).is_empty());
+}
+
+#[test]
+fn type_nests_as_deep_as_values() {
+    let client = TestClient::new();
+    let define = |levels: usize| {
+        call(client.0, ClientSchema::Define as i32, |request| {
+            request.count(1);
+            request.string(&format!("Nested{levels}"));
+            request.bool(false);
+            request.count(1);
+            request.string("field");
+            (0..levels).for_each(|_| request.u8(10));
+            request.u8(1);
+            request.bool(false);
+            request.bool(false);
+        })
+    };
+    define(limits::NESTING).unwrap();
+    assert_eq!(define(limits::NESTING + 1).unwrap_err().0, ErrorKind::TooLarge);
 }
 
 #[test]

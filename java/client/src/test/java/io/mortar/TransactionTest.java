@@ -214,6 +214,14 @@ class TransactionTest {
     }
 
     @Test
+    void nestedTypesAreDefined() {
+        int levels = Limits.NESTING;
+        FieldType deepest = FieldType.parse("list<".repeat(levels) + "bool" + ">".repeat(levels));
+        client.define(ClassDefinition.builder("Deep").optional("field", deepest).build());
+        assertEquals(deepest, client.schema().fieldsOf("Deep").get("field").type());
+    }
+
+    @Test
     void onlyAllocatedIdentifiersAreForNewObjects() {
         Oid ann = cluster.create("Ann", 50);
         try (Transaction t = client.begin()) {
