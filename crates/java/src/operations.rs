@@ -587,7 +587,8 @@ fn write_row(reply: &mut Writer, row: Row) -> Result<()> {
     Ok(())
 }
 
-fn event_code(event: &Event) -> u8 {
+/// The number of `Event.Kind` of the Java half.
+pub(crate) fn event_code(event: &Event) -> u8 {
     match event {
         Event::Connected { .. } => 1,
         Event::Disconnected { .. } => 2,
@@ -600,6 +601,8 @@ fn event_code(event: &Event) -> u8 {
         Event::NodeMoved { .. } => 9,
         Event::SchemaChanged => 10,
         Event::Missed(_) => 11,
+        Event::NodeDamaged { .. } => 12,
+        Event::NodeRecovered { .. } => 13,
         // Java has the text of an event that this file does not know yet.
         _ => 0,
     }

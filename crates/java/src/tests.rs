@@ -180,6 +180,20 @@ fn records_are_created_in_one_call_under_permanent_identifiers() {
 }
 
 #[test]
+fn event_of_a_damaged_node_has_a_kind_in_java() {
+    let java = std::fs::read_to_string("../../java/client/src/main/java/io/mortar/Event.java").unwrap();
+    let node = model::NodeId(3);
+    for (event, name) in [
+        (client::Event::NodeDamaged { node, brick: 1, damage: "a row".to_owned() }, "NODE_DAMAGED"),
+        (client::Event::NodeRecovered { node, brick: 1 }, "NODE_RECOVERED"),
+        (client::Event::Missed(1), "MISSED"),
+    ] {
+        let constant = format!("{name}({})", operations::event_code(&event));
+        assert!(java.contains(&constant), "{constant}");
+    }
+}
+
+#[test]
 fn reply_with_objects_is_bounded_in_bytes() {
     let client = TestClient::new();
     let transaction = client.begin();

@@ -34,6 +34,10 @@ public record Event(Kind kind, String text) {
         SCHEMA_CHANGED(10),
         /** Events were not read in time and are lost. The current status follows, as for a new subscriber. */
         MISSED(11),
+        /** A brick cannot serve a logical node because its rows are damaged: what needs it is refused as corrupt. */
+        NODE_DAMAGED(12),
+        /** A logical node that was damaged is served again. */
+        NODE_RECOVERED(13),
         /** An event that this client does not know: the native library is newer. */
         OTHER(0);
 
