@@ -326,7 +326,8 @@ public final class Transaction extends BlobTransaction implements AutoCloseable 
     }
 
     /**
-     * Changes objects with as few calls as possible.
+     * Changes objects with as few calls as possible. Not all changes or none: if this throws an exception, whatever it
+     * is, some of the changes may be made in this transaction, and a commit would keep them.
      *
      * @param changes the changes, which are made in this order
      * @throws InvalidRequestException for an object that cannot be stored; the changes before it are made
