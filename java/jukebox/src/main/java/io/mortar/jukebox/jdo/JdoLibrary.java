@@ -77,12 +77,12 @@ final class JdoLibrary implements Library {
         try {
             return transactions.run(
                     manager -> add(manager, account, file, audio).view());
-        } catch (Refusal refusal) {
-            // While the store is unavailable the track may have been added all the same, and needs its audio.
-            if (refusal.reason() != Refusal.Reason.UNAVAILABLE) {
+        } catch (RuntimeException error) {
+            // The track may have been added all the same, and needs its audio then.
+            if (!Transactions.mayHaveCommitted(error)) {
                 delete(audio);
             }
-            throw refusal;
+            throw error;
         }
     }
 

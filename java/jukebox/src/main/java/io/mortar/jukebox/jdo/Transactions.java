@@ -1,12 +1,14 @@
 package io.mortar.jukebox.jdo;
 
 import io.mortar.AlreadyExistsException;
+import io.mortar.ErrorKind;
 import io.mortar.MortarException;
 import io.mortar.jukebox.model.Refusal;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import java.util.function.Predicate;
 import javax.jdo.JDOException;
 import javax.jdo.JDOObjectNotFoundException;
 import javax.jdo.JDOOptimisticVerificationException;
@@ -77,20 +79,41 @@ final class Transactions {
      * is found now.
      */
     private static boolean isRepeatable(Throwable error) {
-        if (error instanceof JDOOptimisticVerificationException
-                || error instanceof JDOObjectNotFoundException
-                || error instanceof AlreadyExistsException
-                || error instanceof MortarException store && store.isRetryable()) {
+        return isBehind(
+                error,
+                cause -> cause instanceof JDOOptimisticVerificationException
+                        || cause instanceof JDOObjectNotFoundException
+                        || cause instanceof AlreadyExistsException
+                        || cause instanceof MortarException store && store.isRetryable());
+    }
+
+    /** Whether work that has failed with an error may have taken effect all the same. */
+    static boolean mayHaveCommitted(RuntimeException error) {
+        return error instanceof Refusal refusal
+                ? refusal.reason() == Refusal.Reason.UNAVAILABLE
+                : isBehind(error, cause -> cause instanceof MortarException store && !hasChangedNothing(store.kind()));
+    }
+
+    private static boolean hasChangedNothing(ErrorKind kind) {
+        return switch (kind) {
+            case INVALID, NOT_FOUND, TOO_LARGE, DENIED, FULL, UNSUPPORTED, EXISTS, QUOTA_EXCEEDED -> true;
+            default -> false;
+        };
+    }
+
+    /** Whether an error, or one behind it, is of a kind. */
+    private static boolean isBehind(Throwable error, Predicate<Throwable> kind) {
+        if (kind.test(error)) {
             return true;
         }
         if (error instanceof JDOException jdo && jdo.getNestedExceptions() != null) {
             for (Throwable nested : jdo.getNestedExceptions()) {
-                if (nested != error && isRepeatable(nested)) {
+                if (nested != error && isBehind(nested, kind)) {
                     return true;
                 }
             }
         }
-        return error.getCause() != null && error.getCause() != error && isRepeatable(error.getCause());
+        return error.getCause() != null && error.getCause() != error && isBehind(error.getCause(), kind);
     }
 
     /** What the caller of a method of the store gets: UNAVAILABLE if the same call may succeed later. */
