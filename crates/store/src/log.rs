@@ -407,8 +407,11 @@ impl Segments {
         let spare = if capacity == self.segment_len { self.change_pool(|pool| pool.spares.pop()) } else { None };
         let file = match spare {
             Some(spare) => {
-                let renamed = self.disk.rename(&spare, &name).and_then(|()| self.disk.open(&name));
-                renamed.map_err(LogError::before_write)?
+                if let Err(error) = self.disk.rename(&spare, &name) {
+                    self.change_pool(|pool| pool.spares.push(spare));
+                    return Err(LogError::before_write(error));
+                }
+                self.disk.open(&name).map_err(LogError::before_write)?
             }
             None => self.create_zeroed(&name, capacity)?,
         };

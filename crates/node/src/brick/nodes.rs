@@ -302,9 +302,11 @@ impl Nodes {
             return Some(why);
         }
         let unserved = match self.lock_manager() {
-            Ok(manager) => manager.problem().map(|problem| format!("{problem}{}", self.uncounted_problem())),
+            Ok(manager) => manager.problem().map(ToString::to_string),
             Err(error) => Some(error.to_string()),
         };
+        // It may read the disk, so the manager is not locked.
+        let unserved = unserved.map(|problem| format!("{problem}{}", self.uncounted_problem()));
         unserved.or_else(|| self.served.load().values().find_map(full))
     }
 

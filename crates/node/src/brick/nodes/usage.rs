@@ -16,6 +16,7 @@ use wire::proto::usage::{GetNodeUsages, NodeUsage as NodeUsageMessage, NodeUsage
 use wire::tasks;
 
 use super::Nodes;
+use crate::brick::consistency::is_damage;
 use crate::brick::node_usage::{DurableCounts, NodeUsage};
 use crate::brick::quota::{SharedQuota, SpaceQuota, with_quota};
 use crate::brick::scrub::Miscount;
@@ -96,7 +97,7 @@ impl Nodes {
         };
         let mut asked = JoinSet::new();
         for (brick, nodes) in by_brick {
-            // One that is placed here and not served cannot be opened, or not yet.
+            // Damaged ones, and those that are not opened yet, of which nothing is known.
             if brick == self.id {
                 self.usage(nodes.into_iter()).nodes.iter().for_each(report);
                 continue;
@@ -159,16 +160,12 @@ impl Nodes {
         ]
     }
 
-    /// What some logical nodes take. Those that are placed elsewhere are left out. Of one that is placed here and cannot be served, the row of its
-    /// count tells; if that cannot be read either, it counts as nothing, which [`Nodes::health_problem`] says. Otherwise a space with a quota could not
-    /// grow at all while one of its logical nodes is damaged.
+    /// What some logical nodes take. Those that are not served here are left out, unless they are placed here and damaged.
     pub(crate) fn usage(&self, nodes: impl Iterator<Item = NodeId>) -> NodeUsages {
-        let (served, placement) = (self.served.load(), self.cluster_view.placement.snapshot());
+        let served = self.served.load();
         let usage_of = |node: NodeId| {
             let Some(driver) = served.get(&node).and_then(|served| served.lock().ok()) else {
-                placement.nodes.get(&node).filter(|place| place.brick == self.id)?;
-                let NodeUsage { objects, bytes } = NodeUsage::read(&self.store, node).unwrap_or_default();
-                return Some(NodeUsageMessage { node: node.0, objects, bytes, ..NodeUsageMessage::default() });
+                return self.usage_of_damaged(node);
             };
             let (usage, pending) = (driver.usage(), driver.pending_usage());
             Some(NodeUsageMessage {
@@ -181,6 +178,17 @@ impl Nodes {
             })
         };
         NodeUsages { nodes: nodes.filter_map(usage_of).collect() }
+    }
+
+    /// What a damaged logical node takes: the row of its count tells. If that is damaged, too, it counts as nothing, which
+    /// [`Nodes::health_problem`] says. Otherwise a space with a quota could not grow at all while one of its logical nodes is damaged.
+    fn usage_of_damaged(&self, node: NodeId) -> Option<NodeUsageMessage> {
+        self.damage_of(node)?;
+        let NodeUsage { objects, bytes } = match NodeUsage::read(&self.store, node) {
+            Err(error) if is_damage(&error) => NodeUsage::default(),
+            read => read.ok()?,
+        };
+        Some(NodeUsageMessage { node: node.0, objects, bytes, ..NodeUsageMessage::default() })
     }
 
     /// Which damaged logical nodes count as nothing, because the rows of their counts cannot be read, behind what else is wrong with them.
