@@ -152,8 +152,9 @@ fn moments_before_an_archive_with_a_damaged_head_are_restored() {
     fs::write(&increment, flip(&whole, whole.len() / 2)).unwrap();
     let refused = at(&late);
     assert_refused(&refused, 6, text(&increment));
-    assert_eq!(hinted_moment(&refused), early);
-    at(&early).ok();
+    let hinted = hinted_moment(&refused);
+    assert!(hinted >= early.as_str(), "{hinted} is before {early}");
+    at(hinted).ok();
 }
 
 #[test]
