@@ -37,9 +37,9 @@ use super::unique::ContestedValues;
 /// Most outstanding writes outside of transactions, in units of [`WRITE_UNIT_BYTES`].
 const WRITE_UNITS: u32 = 4_096;
 const WRITE_UNIT_BYTES: usize = 4 << 10;
-/// Most bytes of large transactions that are being committed, in units: so many are sent at once. Smaller ones do not count.
 /// Bytes of a read in a message, at most.
 const MAX_READ_BYTES: usize = 44;
+/// Most bytes of large transactions that are being committed, in units: so many are sent at once. Smaller ones do not count.
 const COMMIT_UNITS: u32 = (limits::TRANSACTION / COMMIT_UNIT_BYTES) as u32;
 const COMMIT_UNIT_BYTES: usize = 64 << 10;
 

@@ -9,6 +9,7 @@ use model::{Error, ErrorKind, FieldNumber, NodeId, Object, Oid, RecordRef, Resul
 use protocol::ident::HlcTimestamp;
 use protocol::validate::Read;
 use query::{Query, Row};
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{self, Instant};
 use wire::cluster;
@@ -259,18 +260,19 @@ impl Drop for Rows {
     }
 }
 
-/// The first rows of a query, which the peer server is asked for. If nobody waits for them any more, the query is ended when they come; until
-/// then the peer server has it open, and it counts as open here.
+/// A query of which the first rows have not come. If it is dropped before, the query is ended when they come, and counts as open until then.
 pub(super) struct FirstRows<'a> {
     caller: &'a Caller,
     /// None if they have come.
     pending: Option<Pending>,
     open: &'a Arc<OwnedSemaphorePermit>,
+    /// That of the task that asks. What asks outside of a runtime leaves the end to the peer server's time limit for idle queries.
+    runtime: Option<Handle>,
 }
 
 impl<'a> FirstRows<'a> {
     pub(super) fn new(caller: &'a Caller, pending: Pending, open: &'a Arc<OwnedSemaphorePermit>) -> Self {
-        Self { caller, pending: Some(pending), open }
+        Self { caller, pending: Some(pending), open, runtime: Handle::try_current().ok() }
     }
 
     pub(super) async fn answer(mut self) -> Result<Answer> {
@@ -292,9 +294,8 @@ impl Drop for FirstRows<'_> {
             }
             drop(open);
         };
-        // Without a runtime, the connection has ended.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            tasks::spawn_on(&runtime, end);
+        if let Some(runtime) = &self.runtime {
+            tasks::spawn_on(runtime, end);
         }
     }
 }

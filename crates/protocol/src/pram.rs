@@ -227,7 +227,7 @@ impl<T: Clone + MemorySize> Pram<T> {
         true
     }
 
-    /// Puts a batch that was refused before all others, without the writes that nobody wants any more.
+    /// Queues a refused batch in front of all others, without the writes whose calls have ended.
     fn queue_first(&mut self, mut batch: WriteBatch<T>) {
         batch.remove_withdrawn();
         if !batch.puts.is_empty() {

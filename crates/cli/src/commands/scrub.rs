@@ -71,8 +71,8 @@ struct ScrubSummary {
     /// The job that did it.
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<u64>,
-    /// Whether a brick has failed, so that this is what was found before.
-    #[serde(skip)]
+    /// Whether a brick has failed after others were scrubbed, so that this is what was found before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_partial: bool,
 }
 
@@ -206,10 +206,10 @@ pub(crate) async fn run(args: Scrub, session: &mut CommandContext) -> Result {
     let followed =
         if args.references && goes_on { follow_references(&args, session, &mut found).await } else { Ok(()) };
     // What was found, and perhaps put right or given up, is not lost with the rest.
-    session.output.print(&found)?;
+    let printed = session.output.print(&found);
     scrubbed.and(restored).and(followed)?;
     match found.places() {
-        0 => Ok(()),
+        0 => printed,
         damaged => Err(Failure::corrupt(format!("the store is damaged in {}", pluralize(damaged, "place", "places")))),
     }
 }
@@ -273,7 +273,10 @@ async fn scrub_now(args: &Scrub, session: &mut CommandContext) -> Result<(ScrubS
     };
     let scrubbed = scrub_all(&bricks, scrub).await;
     progress.end();
-    Ok(scrubbed)
+    match scrubbed {
+        (found, Err(failure)) if !found.is_partial => Err(failure),
+        scrubbed => Ok(scrubbed),
+    }
 }
 
 /// Scrubs the bricks, one after the other, until one fails. `scrub` takes a brick, and the bytes that were scrubbed before.
@@ -282,13 +285,13 @@ async fn scrub_all<B>(
     scrub: impl AsyncFn(&B, u64) -> client::Result<ScrubReport>,
 ) -> (ScrubSummary, Result) {
     let mut summary = ScrubSummary::default();
-    for (brick, client) in bricks {
+    for (index, (brick, client)) in bricks.iter().enumerate() {
         let brick = brick.filter(|_| bricks.len() > 1);
         let place = brick.map(|brick| format!("brick {brick}: ")).unwrap_or_default();
         let report = match scrub(client, summary.bytes).await {
             Ok(report) => report,
             Err(error) => {
-                summary.is_partial = true;
+                summary.is_partial = index > 0;
                 let failure = match brick {
                     Some(brick) => Failure::from(error).context(&format!("brick {brick}")),
                     None => error.into(),
@@ -330,6 +333,9 @@ mod tests {
         summary.write_text(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("brick 1: bytes [put right]") && !text.contains("all is well"), "{text}");
+        assert_eq!(serde_json::to_value(&summary).unwrap()["is_partial"], true);
+        let (summary, scrubbed) = scrub_all(&bricks[1..], &scrub).await;
+        assert!(scrubbed.is_err() && !summary.is_partial, "nothing was scrubbed");
         let (summary, scrubbed) = scrub_all(&bricks[..1], &scrub).await;
         assert!(scrubbed.is_ok() && !summary.is_partial);
     }

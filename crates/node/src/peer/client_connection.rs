@@ -111,7 +111,7 @@ impl ClientConnection {
                 let (shard, deferred) = (self.shard.clone(), reply.defer());
                 let share = shard.queries.share_of(self.state.principal().user_name());
                 share.when_free(brick, move |place| {
-                    // One that has waited may have been given up: a brick would work for nobody.
+                    // The connection of a scan that has waited may have ended. Then the brick is not asked for it.
                     if deferred.is_closed() {
                         return;
                     }

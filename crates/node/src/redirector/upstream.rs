@@ -112,7 +112,8 @@ impl Upstream {
         }
     }
 
-    /// Connects to the server that answered last, or to the next one that answers. A server that does not answer is not tried first again.
+    /// Connects to the server that accepted last, or to the next one that answers. A server that does not answer, or refuses, is not tried first
+    /// again.
     ///
     /// # Errors
     /// That of the first server that refuses; [`ErrorKind::Unavailable`] if none answers.
@@ -123,9 +124,10 @@ impl Upstream {
             let attempt = Attempt { upstream: self, place };
             match self.dial_one(&self.addresses[place], introduction, tls).await {
                 Err(error) if error.kind() == ErrorKind::Unavailable => last = error,
-                answered => {
-                    attempt.has_answered();
-                    return answered;
+                Err(refusal) => return Err(refusal),
+                accepted => {
+                    attempt.prefer();
+                    return accepted;
                 }
             }
         }
@@ -170,14 +172,14 @@ impl Upstream {
     }
 }
 
-/// An attempt to connect. If the server does not answer, or the caller gives up, the next call begins with the next server.
+/// An attempt to connect. If the server does not accept it, or the caller gives up, the next call begins with the next server.
 struct Attempt<'a> {
     upstream: &'a Upstream,
     place: usize,
 }
 
 impl Attempt<'_> {
-    fn has_answered(self) {
+    fn prefer(self) {
         self.upstream.preferred.store(self.place, Ordering::Relaxed);
         std::mem::forget(self);
     }
@@ -194,6 +196,7 @@ impl Drop for Attempt<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -206,10 +209,26 @@ mod tests {
         }
         let addresses = listeners.iter().map(|at| at.local_addr().unwrap().to_string().parse().unwrap()).collect();
         let upstream = Upstream::new(addresses, ClusterCredentials::default()).unwrap();
-        // Nobody accepts. The caller waits for less than two attempts.
+        // These servers send nothing. The caller waits for less than two attempts.
         assert!(time::timeout(DIAL_TIMEOUT * 3 / 2, upstream.dial_space("main", None)).await.is_err());
         assert_eq!(upstream.preferred.load(Ordering::Relaxed), 2, "the third is next");
         assert!(time::timeout(DIAL_TIMEOUT / 2, upstream.dial_space("main", None)).await.is_err());
         assert_eq!(upstream.preferred.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn server_that_refuses_is_not_tried_first_again() {
+        let (gone, refusing) =
+            (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let addresses = [&gone, &refusing].map(|at| at.local_addr().unwrap().to_string().parse().unwrap());
+        drop(gone);
+        let upstream = Upstream::new(addresses.to_vec(), ClusterCredentials::default()).unwrap();
+        let refuse = async {
+            let (mut stream, _) = refusing.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        };
+        let (dialled, ()) = tokio::join!(upstream.dial_space("main", None), refuse);
+        assert_ne!(dialled.map(drop).unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(upstream.preferred.load(Ordering::Relaxed), 0, "the first one may be back");
     }
 }

@@ -29,7 +29,7 @@ mod verdict;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId};
+use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId, limits};
 use protocol::brick::LockedObject;
 use protocol::commit::{Answer, Request};
 use protocol::gateway::{Call, Reply};
@@ -204,6 +204,23 @@ impl Message {
             _ => 0,
         };
         OVERHEAD_BYTES + content
+    }
+
+    /// Replaces a fetched page that is too large for a message by the reason for that. Returns whether it is one.
+    pub(crate) fn refuse_large_page(&mut self) -> bool {
+        let bytes = self.memory_size();
+        let Self::Down { message: Down::Fetched { reply: reply @ FetchReply::Page(_), .. }, .. } = self else {
+            return false;
+        };
+        if bytes <= limits::TRANSACTION {
+            return false;
+        }
+        let (mib, most) = (bytes >> 20, limits::TRANSACTION >> 20);
+        *reply = FetchReply::Damaged(format!(
+            "its objects have {mib} MiB together, and a page is sent up to {most} MiB: read each object outside of transactions \
+             (`read_latest`), store it as a new one, and delete it here"
+        ));
+        true
     }
 
     /// Encodes the message and its raw part.

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use model::limits;
 use protocol::page_cache::FetchReply;
 use protocol::tree::Down;
 
@@ -37,22 +36,12 @@ impl PeerHandle {
 
     /// Sends a message. It is lost if the connection has ended; the machines repeat what needs an answer. If [much is
     /// unsent](Self::is_behind), [`FetchReply::Stale`] replaces a page; the receiver then fetches the page again. This bounds the unsent
-    /// bytes of a connection on which many pages are fetched. A page that is too large for a message is reported as one that cannot be read.
+    /// bytes of a connection on which many pages are fetched.
     pub fn send(&self, mut message: Message) {
         if let Message::Down { message: Down::Fetched { reply: reply @ FetchReply::Page(_), .. }, .. } = &mut message
             && self.mailbox.is_behind()
         {
             *reply = FetchReply::Stale;
-        }
-        let bytes = message.memory_size();
-        if bytes > limits::TRANSACTION
-            && let Message::Down { message: Down::Fetched { reply: reply @ FetchReply::Page(_), .. }, .. } =
-                &mut message
-        {
-            let (mib, most) = (bytes >> 20, limits::TRANSACTION >> 20);
-            *reply = FetchReply::Damaged(format!(
-                "its objects have {mib} MiB together, and a page is sent up to {most} MiB: read each object outside of transactions                  (`read_latest`), store it as a new one, and delete it here"
-            ));
         }
         let forced = self.forced.as_ref().filter(|_| matches!(message, Message::Answer { .. }));
         let forced = forced.map(|forced| forced());

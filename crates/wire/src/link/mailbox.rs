@@ -218,15 +218,18 @@ impl Mailbox {
 
     /// Sends a message between machines, behind all that were sent before, as [`send_one_way`](Self::send_one_way) sends a request. It
     /// may overtake requests that wait until others are answered. To an end in this process it is passed as it is, and may overtake all
-    /// requests. A brick says up to where its log is `forced`.
+    /// requests. A page that is too large for a message is reported as one that cannot be read. A brick says up to where its log is `forced`.
     pub fn send_message(&self, message: Message, forced: Option<u64>) -> bool {
-        let sent = SentMessage { message, forced };
+        let mut sent = SentMessage { message, forced };
         if let Some(direct) = self.direct.get() {
             return direct.send(Delivery::Message(sent));
         }
         // One message, such as a page of large objects, may exceed the limit alone; while it is unsent, large ones are held back.
         let most = self.max_unsent_one_way - MAX_UNSENT_ONE_WAY / 2 + 1;
-        let bytes = sent.message.memory_size().min(most);
+        let mut bytes = sent.message.memory_size().min(most);
+        if bytes == most && sent.message.refuse_large_page() {
+            bytes = sent.message.memory_size();
+        }
         self.put_one_way(bytes, Item::Message { message: Box::new(sent), bytes })
     }
 

@@ -143,7 +143,17 @@ impl ExportDirectory {
     /// Gives a complete file or link its name. Unless files may be replaced, none is, not even one that has just appeared.
     fn place(&self, part: &Path, path: &Path) -> io::Result<()> {
         self.check_free(path)?;
-        if self.overwrite { fs::rename(part, path) } else { store::rename_new(part, path) }
+        if self.overwrite {
+            return fs::rename(part, path);
+        }
+        match store::rename_new(part, path) {
+            // The file system has neither a rename that replaces nothing nor hard links.
+            Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported) => {
+                self.check_free(path)?;
+                fs::rename(part, path)
+            }
+            renamed => renamed,
+        }
     }
 
     /// Sets the mode and the time of a directory. One that existed before keeps its mode unless the object has another: it may be private.

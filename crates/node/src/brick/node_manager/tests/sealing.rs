@@ -24,7 +24,7 @@ fn answers_before_seal(unsent: impl Fn(u64) -> u64) -> u64 {
     unreachable!()
 }
 
-/// What is left is sent while nobody serves the node.
+/// After the seal no brick serves the node until the destination has the remaining rows.
 #[test]
 fn node_is_sealed_when_little_is_left_or_it_changes_as_fast_as_it_is_copied() {
     assert_eq!(answers_before_seal(|_| 0), 1);

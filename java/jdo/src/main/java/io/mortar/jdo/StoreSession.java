@@ -337,11 +337,18 @@ final class StoreSession {
         });
     }
 
-    /** The records of objects, which are locked exclusively within a number of milliseconds. */
+    /**
+     * The records of objects, which are locked exclusively within a number of milliseconds, or within the limit of
+     * locks.
+     */
     List<Record> lockAll(List<Oid> oids, long limitMs, Supplier<RuntimeException> tooLong) {
         return getAll(oids, missing -> {
             Transaction current = transaction();
-            return limitedOr(tooLong, limitMs, () -> current.getAllForUpdate(missing));
+            Supplier<Map<Oid, StoredObject>> locking = () -> current.getAllForUpdate(missing);
+            long ofLocksMs = isLocking() ? TimeLimit.ofLocks(context) : -1;
+            return 0 <= ofLocksMs && ofLocksMs < limitMs
+                    ? locked(missing.get(0), locking)
+                    : limitedOr(tooLong, limitMs, locking);
         });
     }
 

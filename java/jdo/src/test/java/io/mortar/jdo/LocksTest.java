@@ -208,6 +208,24 @@ class LocksTest {
         second.close();
     }
 
+    @Test
+    void a_query_with_a_longer_limit_waits_for_locks_as_long_as_the_limit_of_locks() {
+        EntityManager first = begin();
+        first.find(Artist.class, id, LockModeType.PESSIMISTIC_WRITE).setName("Davis");
+        EntityManager second = begin();
+        SOON.forEach(second::setProperty);
+        assertThrows(
+                PessimisticLockException.class,
+                () -> second.createQuery("SELECT a FROM Artist a", Artist.class)
+                        .setLockMode(LockModeType.PESSIMISTIC_WRITE)
+                        .setHint("jakarta.persistence.query.timeout", 10_000)
+                        .getResultList());
+        first.getTransaction().commit();
+        first.close();
+        second.getTransaction().rollback();
+        second.close();
+    }
+
     /** What waits, in a datastore transaction of JDO, for the lock of an account. */
     enum Wait {
         READ((manager, id) -> {

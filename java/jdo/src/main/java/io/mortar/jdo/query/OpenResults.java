@@ -41,7 +41,22 @@ final class OpenResults implements ManagedConnectionResourceListener {
             open = new ArrayList<>(results);
             results.clear();
         }
-        open.forEach(StreamedResult::disconnect);
+        RuntimeException failure = null;
+        for (StreamedResult<?> result : open) {
+            try {
+                result.disconnect();
+            } catch (RuntimeException failed) {
+                // The others are disconnected all the same.
+                if (failure == null) {
+                    failure = failed;
+                } else {
+                    failure.addSuppressed(failed);
+                }
+            }
+        }
+        if (failure != null) {
+            throw failure;
+        }
     }
 
     @Override
